@@ -17,8 +17,8 @@
 //! - [`clock`]: monotonic wall-clock time for events
 //! - [`environment`]: the computer that a run is on, which a simulation replaces
 //! - [`core`]: the pure machine, events → actions; no clock, no I/O: the package `crates/core`. In it
-//!   `contract` (what goes in and out), `data`, `status` (JSON, liveness, digest), one folder for the
-//!   tables and rules of each tier (`upstream`, `hub`, `edge`, `orphans`), and `view` (state for
+//!   `contract` (what goes in and out), `data`, `status` (JSON, liveness, digest), `world` (what the
+//!   watches show), `rules` (one file each), `controller` (carries plans out), and `view` (state for
 //!   people)
 //! - [`leader`]: leader election on a Lease: which instance mirrors and deletes
 //! - [`executor`]: the only writer: a queue for each cluster, order per object, outcomes

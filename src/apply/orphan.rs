@@ -27,9 +27,9 @@ use crate::clock::millis;
 use crate::core::contract::action::{AbsentObjects, AbsentProject, Action};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::Outcome;
+use crate::core::contract::route_origin::origin_of;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::objects::{Object, WireObject};
-use crate::core::data::route_origin::origin_of;
 
 use super::patch::no_object;
 use super::{Applier, METADATA_ONLY, delete, object_path, response_metadata};

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
+use crate::core::contract::route_origin::origin_of;
 use crate::core::data::ids::{Kind, ObjectKey, Uid};
 use crate::core::data::objects::{Object, WireObject};
-use crate::core::data::route_origin::origin_of;
 use crate::core::data::time::UnixMillis;
 use crate::live_log::{DeletedRouteLine, deleted_routes_file};
 use crate::outside_text::brief;

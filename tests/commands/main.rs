@@ -33,5 +33,3 @@ mod status;
 mod surface;
 mod tidy;
 mod trace;
-
-use throughline::core::machine::Machine;

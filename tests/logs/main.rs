@@ -7,4 +7,3 @@ mod event_log_damage;
 mod fixtures;
 mod live_log;
 mod reading;
-mod two_cores;

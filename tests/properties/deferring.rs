@@ -23,7 +23,7 @@ const BRIEF_MS: u64 = 400;
 fn begin(setup: &Setup, change: impl FnOnce(&mut Settings)) -> Sim {
     let mut sim = setup.build();
     change(&mut sim.settings);
-    sim.machine = sim.machine.restarted(sim.settings.clone());
+    sim.machine = throughline::core::machine::Machine::new(sim.settings.clone());
     sim.add_clusters();
     sim.lead(true);
     sim.list_everything();

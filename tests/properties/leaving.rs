@@ -1,15 +1,12 @@
 //! Upstream clusters leave and join at random: everything converges, nothing is removed or deleted because
-//! a cluster left, and forgetting names changes no decision.
-
-use std::collections::BTreeMap;
+//! a cluster left.
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use throughline::core::contract::action::{Decision, Verb};
-use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::contract::action::Verb;
 use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, Role};
+use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
@@ -20,17 +17,14 @@ use crate::sim::{SECOND, START, Sim};
 use crate::{config, converges};
 
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+enum Step {
     World(Op),
     /// An upstream cluster leaves, and one that left joins again.
     Leave(u8),
     Join(u8),
 }
 
-pub(crate) fn steps(
-    op: impl Strategy<Value = Op>,
-    most: usize,
-) -> impl Strategy<Value = Vec<(u64, Step)>> {
+fn steps(op: impl Strategy<Value = Op>, most: usize) -> impl Strategy<Value = Vec<(u64, Step)>> {
     let step = prop_oneof![
         4 => op.prop_map(Step::World),
         2 => any::<u8>().prop_map(Step::Leave),
@@ -44,7 +38,7 @@ fn upstreams(sim: &Sim) -> Vec<ClusterName> {
     upstreams.map(|c| c.name.clone()).collect()
 }
 
-pub(crate) fn play(sim: &mut Sim, t: Topology, steps: &[(u64, Step)]) {
+fn play(sim: &mut Sim, t: Topology, steps: &[(u64, Step)]) {
     let upstreams = upstreams(sim);
     let pick = |which: u8| &upstreams[usize::from(which) % upstreams.len()];
     for (pause_ms, step) in steps {
@@ -87,60 +81,19 @@ fn put_routes(sim: &mut Sim, t: Topology) {
 }
 
 /// The fleet of `setup`, with routes, where orphans are deleted and every Connector has a status.
-pub(crate) fn deleting(setup: &Setup) -> Sim {
+fn deleting(setup: &Setup) -> Sim {
     let statuses = setup.statuses.iter().map(|status| (*status).max(1)).collect();
     let setup = Setup { statuses, ..setup.clone() };
     let mut sim = setup.build();
     sim.settings.orphans.mode = OrphanMode::Delete;
     sim.settings.orphans.share_from = 100;
-    sim.machine = sim.machine.restarted(sim.settings.clone());
+    sim.machine = Machine::new(sim.settings.clone());
     sim.add_clusters();
     put_routes(&mut sim, setup.topology);
     sim.lead(true);
     sim.list_everything();
     sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
     sim
-}
-
-/// A decision without its number; what one moment brings may come in another order.
-fn comparable(decision: &Decision) -> String {
-    let mut decision = decision.clone();
-    decision.action.id = ActionId(0);
-    decision.action.connectors.sort_unstable();
-    format!("{decision:?}")
-}
-
-/// Actions, notes and the deadline after an event, and the numbers of the actions.
-fn drain(machine: &mut Machine) -> (Vec<String>, BTreeMap<String, ActionId>) {
-    let (mut said, mut ids) = (Vec::new(), BTreeMap::new());
-    while let Some(decision) = machine.poll_action() {
-        let text = comparable(&decision);
-        ids.insert(text.clone(), decision.action.id);
-        said.push(text);
-    }
-    while let Some(note) = machine.poll_note() {
-        said.push(format!("{note:?}"));
-    }
-    said.sort_unstable();
-    said.push(format!("{:?} {}", machine.poll_deadline(), machine.in_flight()));
-    (said, ids)
-}
-
-/// The view without the numbers of actions.
-fn view(machine: &Machine) -> Value {
-    fn forget_ids(value: &mut Value) {
-        match value {
-            Value::Object(fields) => {
-                fields.remove("inFlight");
-                fields.values_mut().for_each(forget_ids);
-            }
-            Value::Array(entries) => entries.iter_mut().for_each(forget_ids),
-            _ => {}
-        }
-    }
-    let mut view = serde_json::to_value(machine.view()).unwrap();
-    forget_ids(&mut view);
-    view
 }
 
 proptest! {
@@ -181,49 +134,5 @@ proptest! {
             let ns = t.hub_namespace(project);
             prop_assert_eq!(routes.filter(|route| *route.meta.namespace == ns).count(), 1);
         }
-    }
-
-    /// In both machines the same happens, at the same moment; one of them drops its unused names after
-    /// every event, so that the symbols of both differ.
-    #[test]
-    fn a_machine_that_forgets_names_decides_as_one_that_never_does(
-        setup in setup(),
-        write_faults in write_faults(),
-        steps in steps(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 25),
-    ) {
-        let one_run = |(_, step): &&(u64, Step)| !matches!(step, Step::World(Op::Restart));
-        let steps: Vec<_> = steps.iter().filter(one_run).cloned().collect();
-        let mut sim = deleting(&setup);
-        sim.write_faults = write_faults;
-        play(&mut sim, setup.topology, &steps);
-        sim.heal();
-        sim.advance_by(300 * SECOND);
-
-        let [mut keeps, mut forgets] = [(); 2].map(|()| {
-            let mut machine = Machine::new(sim.settings.clone());
-            for spec in &sim.cluster_specs {
-                machine.handle_event(&Event { at: UnixMillis(START), kind: spec.added() });
-            }
-            machine
-        });
-        let mut numbers = BTreeMap::new();
-        for (i, event) in sim.seen.iter().enumerate() {
-            let mut same = event.clone();
-            if let EventKind::ActionFinished { id, .. } = &mut same.kind {
-                *id = numbers.get(id).copied().unwrap_or(*id);
-            }
-            keeps.handle_event(event);
-            forgets.handle_event(&same);
-            let (expected, ids) = drain(&mut keeps);
-            let (found, other_ids) = drain(&mut forgets);
-            prop_assert_eq!(expected, found, "event {}: {:?}", i, event);
-            numbers.extend(ids.into_iter().map(|(text, id)| (id, other_ids[&text])));
-            forgets.sweep_names();
-            if i % 16 == 0 {
-                prop_assert_eq!(view(&keeps), view(&forgets));
-            }
-        }
-        prop_assert_eq!(view(&keeps), view(&forgets));
-        prop_assert!(forgets.table_sizes().names <= keeps.table_sizes().names);
     }
 }

@@ -11,7 +11,7 @@ use crate::converges;
 use crate::generate::{change, fault, other_writer, pause, setup, write_faults};
 use crate::model::apply;
 
-pub(crate) fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = Settings> {
     let mostly = || prop_oneof![2 => Just(true), 1 => Just(false)];
     let scope = || prop_oneof![Just(TouchScope::Gateway), Just(TouchScope::GatewayClass)];
     let times = (0..3_usize, 0..3_usize, 0..3_usize, 0..2_usize);

@@ -9,12 +9,12 @@ use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
+use throughline::core::machine::Machine;
 use throughline::event_log::{Header, LogWriter};
 use throughline_sim::SimClusters;
 
 use crate::carry::WriteFault;
 use crate::configured::cluster_of;
-use crate::two_cores::Twin;
 
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600 * SECOND;
@@ -36,7 +36,7 @@ pub(super) type Place = (ClusterName, Kind, ObjectKey, Option<String>);
 
 pub struct Sim {
     pub clusters: SimClusters,
-    pub(crate) machine: Twin,
+    pub machine: Machine,
     pub settings: Settings,
     pub cluster_specs: Vec<ClusterSpec>,
     pub now: UnixMillis,
@@ -76,7 +76,7 @@ impl Sim {
         simulated.advance(UnixMillis(START));
         Self {
             clusters: simulated,
-            machine: Twin::new(settings.clone()),
+            machine: Machine::new(settings.clone()),
             settings: settings.clone(),
             cluster_specs: clusters.to_vec(),
             now: UnixMillis(START),
@@ -154,7 +154,7 @@ impl Sim {
     /// are still applied.
     pub fn restart(&mut self) {
         self.run += 1;
-        self.machine = self.machine.restarted(self.settings.clone());
+        self.machine = Machine::new(self.settings.clone());
         self.leads = false;
         self.live.clear();
         self.touched.clear();
@@ -170,6 +170,12 @@ impl Sim {
         self.add_clusters();
         self.lead(true);
         self.list_everything();
+    }
+
+    /// Forgets all but what the watches show, as a restart does, while nothing is listed again.
+    pub fn forget_memory(&mut self) {
+        self.machine.forget_memory();
+        self.poll_machine();
     }
 
     /// Collects watch events; each reaches the machine after its watch's delay.

@@ -27,5 +27,3 @@ mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]
 mod stage;
 mod user_impact;
-
-use throughline::core::machine::Machine;

@@ -29,9 +29,6 @@ mod rest;
 mod shrink;
 mod stage;
 mod state_faults;
-mod twins;
-#[path = "../support/two_cores.rs"]
-mod two_cores;
 mod verdict;
 mod world;
 mod world_tests;

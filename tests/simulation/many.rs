@@ -86,11 +86,6 @@ impl Sum {
 
 /// Runs seeds until one fails, and returns that one: the lowest, however many threads there are.
 pub(crate) fn run(seeds: Seeds) -> Option<Report> {
-    run_with(seeds, try_simulate)
-}
-
-/// The same, where `simulate` may find more that is broken.
-pub(crate) fn run_with(seeds: Seeds, simulate: fn(&Plan) -> Report) -> Option<Report> {
     let began = Instant::now();
     let next = AtomicU64::new(seeds.first);
     // No seed above this is of interest any more.
@@ -107,7 +102,7 @@ pub(crate) fn run_with(seeds: Seeds, simulate: fn(&Plan) -> Report) -> Option<Re
                     if seeds.is_over(seed, began.elapsed()) || seed > most.load(Ordering::Relaxed) {
                         return;
                     }
-                    let report = simulate(&Plan::from_seed(seed));
+                    let report = try_simulate(&Plan::from_seed(seed));
                     if !report.broken.is_empty() {
                         most.fetch_min(seed, Ordering::Relaxed);
                     }

@@ -23,7 +23,6 @@ use std::collections::BTreeMap;
 use crate::contract::settings::Fraction;
 use crate::data::ids::ClusterName;
 use crate::data::time::UnixMillis;
-use crate::data::used_names::{HoldsNames, UsedNames};
 
 /// What a breaker counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,13 +132,6 @@ struct Entry {
 impl<K> Default for CircuitBreaker<K> {
     fn default() -> Self {
         Self { entries: BTreeMap::new(), state: BreakerState::default() }
-    }
-}
-
-impl<K: HoldsNames> HoldsNames for CircuitBreaker<K> {
-    fn mark(&self, used: &mut UsedNames) {
-        let Self { entries, state: _ } = self;
-        entries.keys().for_each(|key| key.mark(used));
     }
 }
 

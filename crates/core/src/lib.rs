@@ -1,37 +1,48 @@
-//! The pure core: the state of three tiers of clusters, the rules, and the actions that they decide.
+//! The core of throughline: a state machine without I/O, clock or randomness.
 //!
-//! No async, no I/O, no clock, no randomness, no logging: the same events always give the same
-//! actions (`tests/rules/purity.rs` searches for what would break that). [`machine`] is the way in and out;
-//! `dispatch` hands each object to its tier; `fleet` decides which clusters
-//! join and leave; a rule stands beside the data it reads: `hub` has
-//! mirror and nudge, `edge` has touch, `orphans` has delete.
+//! throughline copies the status of upstream Connectors to the hub, follows it to the edges and
+//! touches Gateways there, so that Envoy Gateway translates them again. Each of these is a *rule*.
+//!
+//! Every event takes the same way:
+//!
+//! 1. `World` takes it over. The world is what the watches show, and nothing else.
+//! 2. Each *subject* that the change concerns (a hub Connector, a route, a Gateway) is planned
+//!    again: its rule gets a view of the world and of its own memory, and returns a plan.
+//! 3. The `Controller` carries the plan out. It starts a write, queues
+//!    it, or sets a timer, after which the subject is planned again.
+//!
+//! A rule has no effect. Whatever waits (for a rate limit, a pause, a grace period) keeps no
+//! decision while it waits: it is planned again when its time has come, on what is known by then.
+//! So a lost event, a restart or a second writer cannot leave a stale decision behind.
+//!
+//! What would be done *because something is missing* needs an `AbsenceProof`, and a `CircuitBreaker`
+//! bounds how much of it one mistake can reach.
+//!
+//! Modules are listed from the bottom up; each imports only those above it.
+
+pub mod data;
+pub mod status;
+
+pub mod contract;
 
 pub mod cause;
+
 mod circuit_breaker;
-mod clusters;
-mod contention;
-mod context;
-pub mod contract;
-pub mod data;
-mod dispatch;
-mod edge;
-mod fleet;
-mod flight;
-mod hub;
-mod leadership;
-pub mod leaving;
-pub mod machine;
-mod moment;
-mod naming;
-pub mod next;
-mod orphans;
-#[allow(dead_code, reason = "removals and deletes are to use the rest of it")]
 mod rate_limit;
-pub mod status;
 mod subject;
 mod timers;
-mod upstream;
-pub mod view;
-mod waiting;
 mod write_queue;
-mod write_queues;
+mod write_state;
+
+mod scheduler;
+mod world;
+
+mod plan;
+mod rules;
+
+mod roster;
+
+mod controller;
+
+pub mod machine;
+pub mod view;

@@ -1,45 +1,59 @@
-//! What waits in a queue: what a write is decided for, and the names by which queues order it.
+//! What rules decide about.
 
-use std::sync::Arc;
+use crate::data::ids::Kind;
+use crate::data::object_ref::{ClusterId, ObjectRef};
 
-use super::context::WriteTarget;
-use super::data::interner::Names;
-use super::data::used_names::{HoldsNames, UsedNames};
-use super::edge::touch_state::TouchTarget;
+/// The key of timers, queues and memories. A subject has at most one write in flight.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Subject {
+    HubConnector(ObjectRef),
+    EdgeConnector(ObjectRef),
+    Target(Target),
+    Route(ObjectRef),
+}
 
-/// A target in the order of its names, which no order of interned symbols follows.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Subject {
-    /// `namespace\0name`: the separator sorts before every other character, so the order of the texts
-    /// is that of the two names.
-    names: Arc<str>,
-    pub(crate) target: WriteTarget,
+/// What one touch covers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Target {
+    Gateway(ObjectRef),
+    /// Every Gateway of a class, through the one that carries the trigger.
+    Class(ClusterId, Box<str>),
 }
 
 impl Subject {
-    const SEPARATOR: char = '\0';
-
-    pub(crate) fn new(target: WriteTarget, names: &Names) -> Self {
-        let (namespace, name) = match target {
-            WriteTarget::HubConnector(at) => (names.text(at.key.ns), names.text(at.key.name)),
-            WriteTarget::Touch(_, TouchTarget::Gateway(key)) | WriteTarget::Route(_, key) => {
-                (names.text(key.ns), names.text(key.name))
+    /// Queues serve namespaces in turn. A class belongs to no namespace and stands for its own.
+    pub(crate) fn namespace(&self) -> &str {
+        match self {
+            Self::HubConnector(at) | Self::EdgeConnector(at) | Self::Route(at) => {
+                at.name.namespace()
             }
-            // A class belongs to no namespace and stands for its own.
-            WriteTarget::Touch(_, TouchTarget::Class(class)) => (names.text(class), ""),
-        };
-        Self { names: format!("{namespace}{}{name}", Self::SEPARATOR).into(), target }
+            Self::Target(Target::Gateway(at)) => at.name.namespace(),
+            Self::Target(Target::Class(_, class)) => class,
+        }
     }
 
-    /// Queues serve namespaces in turn.
-    pub(crate) fn namespace(&self) -> &str {
-        self.names.split_once(Self::SEPARATOR).map_or(&*self.names, |(namespace, _)| namespace)
+    pub(crate) fn cluster(&self) -> ClusterId {
+        match self {
+            Self::HubConnector(at) | Self::EdgeConnector(at) | Self::Route(at) => at.cluster,
+            Self::Target(target) => target.cluster(),
+        }
+    }
+
+    /// The kind of object that is written for it.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::HubConnector(_) | Self::EdgeConnector(_) => Kind::Connector,
+            Self::Target(_) => Kind::Gateway,
+            Self::Route(_) => Kind::HttpRoute,
+        }
     }
 }
 
-impl HoldsNames for Subject {
-    fn mark(&self, used: &mut UsedNames) {
-        let Self { names: _, target } = self;
-        target.mark(used);
+impl Target {
+    pub(crate) fn cluster(&self) -> ClusterId {
+        match self {
+            Self::Gateway(at) => at.cluster,
+            Self::Class(cluster, _) => *cluster,
+        }
     }
 }

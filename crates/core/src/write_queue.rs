@@ -4,15 +4,19 @@
 //! Within a rank, namespaces are served in turn, so that no tenant waits for another one's
 //! thousand; within a namespace the oldest goes first.
 //!
-//! A write may *join* others: it may go before its time, from [`Due::joins_from`] on, if another
-//! one goes in the same moment. At an edge several touches at once cost one translation.
+//! A write may go before its time, from [`Due::early_from`] on. [`Early`] says when: as soon as
+//! another one goes, because at an edge several touches at once cost one translation; or in turn,
+//! spread over the pause after a refusal. Without that a thousand that are refused in one moment
+//! would all be tried in one moment, and a permission that comes back right after it would go
+//! unnoticed for the whole pause.
 //!
 //! The queue holds subjects, not writes. Who is admitted is planned again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::data::ids::ClusterId;
+use crate::data::map::Map;
+use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
 use crate::rate_limit::{Rate, RateLimiter};
 use crate::subject::Subject;
@@ -24,6 +28,8 @@ pub(crate) enum QueueKey {
     Immediate,
     /// Connectors of one upstream that were mirrored just before.
     Repeats(ClusterId),
+    /// Writes to one hub whose last attempt failed.
+    Retries(ClusterId),
     /// Values on one hub that another writer keeps changing.
     Rewrites(ClusterId),
     /// Mirrors to one hub that do not change routing.
@@ -50,6 +56,7 @@ impl QueueKey {
         match self {
             Self::Immediate | Self::Removals | Self::AllowedRemovals | Self::Deletes => None,
             Self::Repeats(cluster)
+            | Self::Retries(cluster)
             | Self::Rewrites(cluster)
             | Self::Deferrable(cluster)
             | Self::Nudges(cluster)
@@ -67,18 +74,28 @@ pub(crate) struct QueueLimit {
     /// Has a smaller burst, which leaves room for urgent writes.
     pub(crate) low_rank_rate: Rate,
     pub(crate) in_flight_max: usize,
+    pub(crate) early: Early,
+}
+
+/// When writes go that may go before their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Early {
+    /// In the moment in which another one goes.
+    WithOthers,
+    /// In turn: of n, one every nth part of this time.
+    Spread { over_ms: u64 },
 }
 
 impl QueueLimit {
-    pub(crate) const CLOSED: Self = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
-
     pub(crate) const fn of(rate: Rate) -> Self {
-        Self { rate, low_rank_rate: rate, in_flight_max: usize::MAX }
+        let in_flight_max = usize::MAX;
+        Self { rate, low_rank_rate: rate, in_flight_max, early: Early::WithOthers }
     }
 
     /// At most `n` in any minute: half of them at once, then half of them in each minute.
     pub(crate) fn at_most_per_minute(n: u32) -> Self {
-        Rate::at_most(n, MINUTE_MS).map_or(Self::CLOSED, Self::of)
+        let closed = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
+        Rate::at_most(n, MINUTE_MS).map_or(closed, Self::of)
     }
 }
 
@@ -100,13 +117,18 @@ impl Rank {
 pub(crate) struct Due {
     pub(crate) rank: Rank,
     pub(crate) at: UnixMillis,
-    /// From then on it may go along with others.
-    pub(crate) joins_from: UnixMillis,
+    /// From then on it may go early.
+    pub(crate) early_from: UnixMillis,
 }
 
 impl Due {
     pub(crate) fn at(at: UnixMillis) -> Self {
-        Self { rank: Rank::Urgent, at, joins_from: at }
+        Self { rank: Rank::Urgent, at, early_from: at }
+    }
+
+    /// It may be early, or might have been before something else was desired.
+    fn is_spread(self) -> bool {
+        self.early_from != self.at
     }
 }
 
@@ -117,12 +139,15 @@ const LOW_RANK_SHARE: u32 = 16;
 pub(crate) struct WriteQueue {
     pub(crate) limit: QueueLimit,
     limiter: RateLimiter,
-    waiting: BTreeMap<Subject, Due>,
+    waiting: Map<Subject, Due>,
     ranks: [RankQueue; Rank::ALL.len()],
     /// How many urgent writes were admitted since a lower rank last was.
     overtaken: u32,
-    last_admitted_at: Option<UnixMillis>,
+    /// One was admitted, and others may be in the same moment.
+    is_admitting: bool,
     in_flight: usize,
+    /// When one that may go early last went.
+    spread_from: UnixMillis,
 }
 
 impl WriteQueue {
@@ -130,11 +155,12 @@ impl WriteQueue {
         Self {
             limit,
             limiter: RateLimiter::default(),
-            waiting: BTreeMap::new(),
+            waiting: Map::default(),
             ranks: Default::default(),
             overtaken: 0,
-            last_admitted_at: None,
+            is_admitting: false,
             in_flight: 0,
+            spread_from: UnixMillis(0),
         }
     }
 
@@ -162,8 +188,15 @@ impl WriteQueue {
         Some(due)
     }
 
-    /// Takes out the next subject that may be written now.
+    /// Takes out the next subject that may be written now. Once there is none, nothing joins those
+    /// that went before.
     pub(crate) fn admit(&mut self, now: UnixMillis) -> Option<Subject> {
+        let admitted = self.admit_next(now);
+        self.is_admitting = admitted.is_some();
+        admitted
+    }
+
+    fn admit_next(&mut self, now: UnixMillis) -> Option<Subject> {
         if self.in_flight >= self.limit.in_flight_max {
             return None;
         }
@@ -179,37 +212,33 @@ impl WriteQueue {
         let subject = subject.clone();
         let is_overtaking = rank == Rank::Urgent && self.next_of_low_rank().is_some();
         self.overtaken = if is_overtaking { self.overtaken + 1 } else { 0 };
-        self.last_admitted_at = Some(now);
         self.ranks[rank as usize].last_namespace = Some(subject.namespace().into());
-        self.remove(&subject);
+        if self.remove(&subject).is_some_and(Due::is_spread) {
+            self.spread_from = now;
+        }
         Some(subject)
     }
 
     pub(crate) fn on_started(&mut self, now: UnixMillis) {
-        self.limiter.take(self.limit.rate, now);
+        self.on_turn(now);
         self.in_flight += 1;
+    }
+
+    /// Who was admitted had a turn, and waits in another queue from now on.
+    pub(crate) fn on_turn(&mut self, now: UnixMillis) {
+        self.limiter.take(self.limit.rate, now);
     }
 
     pub(crate) fn on_finished(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// A write that started then changed nothing, so another one may go in its place. After the time
-    /// in which the limit makes room for one by itself, it has made up for that write.
+    /// A write that started then changed nothing, so another one may go in its place. After the
+    /// time in which the limit makes room for one by itself, it has made up for that write.
     pub(crate) fn give_back(&mut self, started_at: UnixMillis, now: UnixMillis) {
         if now < started_at.plus(self.limit.rate.interval_ms()) {
             self.limiter.give_back(self.limit.rate);
         }
-    }
-
-    /// Whether one more may go now, if all others wait.
-    pub(crate) fn has_room(&self, now: UnixMillis) -> bool {
-        self.in_flight < self.limit.in_flight_max && self.limiter.ready_at(self.limit.rate) <= now
-    }
-
-    /// All that wait.
-    pub(crate) fn subjects(&self) -> impl Iterator<Item = &Subject> {
-        self.waiting.keys()
     }
 
     /// Forgets what was admitted. With a burst of 1 the next write may go at `at`.
@@ -224,6 +253,7 @@ impl WriteQueue {
         }
         let next_of = |rank: Rank| {
             let first_at = self.ranks[rank as usize].first_at()?;
+            let first_at = self.next_spread_at().map_or(first_at, |at| at.min(first_at));
             Some(first_at.max(self.limiter.ready_at(self.rate_of(rank))))
         };
         Rank::ALL.into_iter().filter_map(next_of).min()
@@ -250,13 +280,30 @@ impl WriteQueue {
             return Some(next);
         }
 
-        let is_any_due = self.ranks.iter().any(|rank| !rank.due.is_empty());
-        let may_join = is_any_due || self.last_admitted_at == Some(now);
+        let may_be_early = self.may_be_early(now);
         Rank::ALL.into_iter().find_map(|rank| {
             let queue = &self.ranks[rank as usize];
-            let joining = || queue.next_joining(now).filter(|_| may_join);
-            Some((rank, queue.next_due().map(|(_, subject)| subject).or_else(joining)?))
+            let early = || queue.early.first().filter(|(from, _)| may_be_early && *from <= now);
+            Some((rank, &queue.next_due().or_else(early)?.1))
         })
+    }
+
+    fn may_be_early(&self, now: UnixMillis) -> bool {
+        match self.limit.early {
+            Early::WithOthers => {
+                let is_any_due = self.ranks.iter().any(|rank| !rank.due.is_empty());
+                is_any_due || self.is_admitting
+            }
+            Early::Spread { .. } => self.next_spread_at().is_some_and(|at| at <= now),
+        }
+    }
+
+    /// A share of the time after the last one went, or the first of them might have.
+    fn next_spread_at(&self) -> Option<UnixMillis> {
+        let Early::Spread { over_ms } = self.limit.early else { return None };
+        let first_at = self.ranks.iter().filter_map(|rank| rank.early.first()).min()?.0;
+        let early: usize = self.ranks.iter().map(|rank| rank.early.len()).sum();
+        Some(self.spread_from.max(first_at).plus(over_ms / early as u64))
     }
 
     fn next_of_low_rank(&self) -> Option<(Rank, &Subject)> {
@@ -287,28 +334,26 @@ type Entry = (UnixMillis, Subject);
 struct RankQueue {
     /// Due, by namespace.
     due: BTreeMap<Box<str>, BTreeSet<Entry>>,
-    /// Not due yet, by the time at which each is due.
-    later: BTreeSet<Entry>,
-    /// Not due yet, by the time from which each may join others.
-    joining: BTreeSet<Entry>,
+    /// Not due yet, by the time at which each is due; and from when on it may go early.
+    later: BTreeMap<Entry, UnixMillis>,
+    /// Not due yet, by the time from which each may go early.
+    early: BTreeSet<Entry>,
     /// The namespace that was served last.
     last_namespace: Option<Box<str>>,
 }
 
 impl RankQueue {
     fn insert(&mut self, subject: &Subject, due: Due) {
-        self.later.insert((due.at, subject.clone()));
-        if due.joins_from < due.at {
-            self.joining.insert((due.joins_from, subject.clone()));
+        self.later.insert((due.at, subject.clone()), due.early_from);
+        if due.is_spread() {
+            self.early.insert((due.early_from, subject.clone()));
         }
     }
 
     fn remove(&mut self, subject: &Subject, due: Due) {
-        if due.joins_from < due.at {
-            self.joining.remove(&(due.joins_from, subject.clone()));
-        }
+        self.early.remove(&(due.early_from, subject.clone()));
         let entry = (due.at, subject.clone());
-        if self.later.remove(&entry) {
+        if self.later.remove(&entry).is_some() {
             return;
         }
 
@@ -320,9 +365,13 @@ impl RankQueue {
     }
 
     fn move_due(&mut self, now: UnixMillis) {
-        while self.later.first().is_some_and(|(at, _)| *at <= now)
-            && let Some((at, subject)) = self.later.pop_first()
+        while let Some(first) = self.later.first_entry()
+            && first.key().0 <= now
         {
+            let ((at, subject), early_from) = first.remove_entry();
+            let entry = (early_from, subject);
+            self.early.remove(&entry);
+            let (_, subject) = entry;
             self.due.entry(subject.namespace().into()).or_default().insert((at, subject));
         }
     }
@@ -338,13 +387,9 @@ impl RankQueue {
         of_namespace.first()
     }
 
-    fn next_joining(&self, now: UnixMillis) -> Option<&Subject> {
-        let (joins_from, subject) = self.joining.first()?;
-        (*joins_from <= now).then_some(subject)
-    }
-
     fn first_at(&self) -> Option<UnixMillis> {
-        let first = self.due.values().next().and_then(BTreeSet::first).or(self.later.first());
+        let first =
+            self.due.values().next().and_then(BTreeSet::first).or_else(|| self.later.keys().next());
         first.map(|(at, _)| *at)
     }
 }
@@ -352,8 +397,9 @@ impl RankQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::WriteTarget;
-    use crate::data::interner::Names;
+    use crate::data::ids::Kind;
+    use crate::data::name::NamespacedName;
+    use crate::data::object_ref::ObjectRef;
 
     const NOW: UnixMillis = UnixMillis(1_000);
 
@@ -362,9 +408,8 @@ mod tests {
     }
 
     fn subject(namespace: &str, n: u32) -> Subject {
-        let mut names = Names::default();
-        let key = names.key(namespace, &format!("{n:04}"));
-        Subject::new(WriteTarget::Route(ClusterId(1), key), &names)
+        let name = NamespacedName::new(namespace, &format!("{n:04}"));
+        Subject::Route(ObjectRef { cluster: ClusterId(1), kind: Kind::HttpRoute, name })
     }
 
     fn due(rank: Rank, at: u64) -> Due {
@@ -373,24 +418,6 @@ mod tests {
 
     fn admit_all(queue: &mut WriteQueue) -> Vec<Subject> {
         std::iter::from_fn(|| queue.admit(NOW)).collect()
-    }
-
-    #[test]
-    fn urgent_writes_go_first_and_one_in_sixteen_is_of_a_lower_rank() {
-        let mut queue = queue();
-        for n in 0..40 {
-            queue.insert(&subject("urgent", n), due(Rank::Urgent, 1_000), NOW);
-        }
-        for n in 0..3 {
-            queue.insert(&subject("low", n), due(Rank::Low, 1_000), NOW);
-        }
-
-        let admitted = admit_all(&mut queue);
-
-        let is_low = |subject: &Subject| subject.namespace() == "low";
-        let low: Vec<_> = (0..admitted.len()).filter(|n| is_low(&admitted[*n])).collect();
-        assert_eq!(admitted.len(), 43);
-        assert_eq!(low, [15, 31, 42]);
     }
 
     #[test]
@@ -422,9 +449,9 @@ mod tests {
     #[test]
     fn a_write_joins_others_but_does_not_go_early_alone() {
         let mut queue = queue();
-        let joins_from = |at| Due { joins_from: UnixMillis(at), ..due(Rank::Normal, 1_050) };
-        queue.insert(&subject("a", 1), joins_from(950), NOW);
-        queue.insert(&subject("a", 2), joins_from(1_020), NOW);
+        let early_from = |at| Due { early_from: UnixMillis(at), ..due(Rank::Normal, 1_050) };
+        queue.insert(&subject("a", 1), early_from(950), NOW);
+        queue.insert(&subject("a", 2), early_from(1_020), NOW);
         assert_eq!(admit_all(&mut queue), []);
 
         queue.insert(&subject("b", 0), due(Rank::Urgent, 1_000), NOW);

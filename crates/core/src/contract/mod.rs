@@ -8,5 +8,6 @@ pub mod hold_reason;
 pub mod keep_reason;
 pub mod membership;
 pub mod note;
+pub mod route_origin;
 pub mod settings;
 pub mod touches_waiting;

@@ -254,10 +254,6 @@ impl ResourceVersion {
     }
 }
 
-/// An index into the machine's table of clusters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClusterId(pub(crate) u16);
-
 #[cfg(test)]
 mod tests {
     use super::*;

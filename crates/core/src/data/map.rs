@@ -1,7 +1,7 @@
-//! The map that the machine's tables and indexes are made of.
+//! The hashed map of the machine's tables.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -39,32 +39,3 @@ impl Hasher for FixedHasher {
 
 pub type FixedState = BuildHasherDefault<FixedHasher>;
 pub type Map<K, V> = HashMap<K, V, FixedState>;
-
-/// The keys of a table, sorted, because its own order may not reach an output.
-pub fn sorted_keys<K: Copy + Ord, T>(table: &Map<K, T>) -> Vec<K> {
-    let mut keys: Vec<_> = table.keys().copied().collect();
-    keys.sort_unstable();
-    keys
-}
-
-/// The keys of the rows that are wanted. The order is not defined.
-pub(crate) fn keys_where<K: Copy, T>(
-    table: &Map<K, T>,
-    is_wanted: impl Fn(&T) -> bool,
-) -> impl Iterator<Item = K> {
-    table.iter().filter(move |(_, row)| is_wanted(row)).map(|(key, _)| *key)
-}
-
-/// Removes an entry from an index, and the set that held it if it was the last.
-pub(crate) fn remove_indexed<K: Eq + Hash, V: Ord>(
-    index: &mut Map<K, BTreeSet<V>>,
-    key: &K,
-    entry: &V,
-) {
-    if let Some(entries) = index.get_mut(key) {
-        entries.remove(entry);
-        if entries.is_empty() {
-            index.remove(key);
-        }
-    }
-}

@@ -12,10 +12,6 @@ impl<T> PerKind<T> {
         Self(Kind::ALL.map(entry))
     }
 
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.0.iter()
-    }
-
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut()
     }

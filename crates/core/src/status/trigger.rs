@@ -72,24 +72,6 @@ impl Sequence {
     }
 }
 
-/// The later of two numbers of writes, where 0 is none. They count around a circle, and the later one is
-/// less than half of it ahead: anybody can write the highest number there is, and what comes after that
-/// must still count as later.
-pub(crate) fn later_n(one: u32, two: u32) -> u32 {
-    let is_ahead = two.wrapping_sub(one) <= u32::MAX / 2;
-    if one == 0 || (two > 0 && is_ahead) { two } else { one }
-}
-
-/// Whether a number of writes is later than another.
-pub(crate) fn is_later_n(n: u32, than: u32) -> bool {
-    n != than && later_n(than, n) == n
-}
-
-/// The number of the write after number `n`.
-pub(crate) fn next_n(n: u32) -> u32 {
-    n.wrapping_add(1).max(1)
-}
-
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}-{}-{}", self.digest, self.n, self.c)
@@ -203,27 +185,18 @@ mod tests {
 
     #[test]
     fn numbers_count_around_a_circle_that_leaves_out_zero() {
-        assert_eq!((next_n(0), next_n(7), next_n(u32::MAX)), (1, 8, 1));
-        for (earlier, later) in [(0, 1), (0, u32::MAX), (7, 8), (7, 9_000), (u32::MAX, 1)] {
-            assert_eq!((later_n(earlier, later), later_n(later, earlier)), (later, later));
-            assert!(is_later_n(later, earlier) && !is_later_n(earlier, later));
-        }
-        assert!(!is_later_n(7, 7) && !is_later_n(0, 0));
-    }
-
-    #[test]
-    fn sequences_are_ordered_as_the_numbers_of_triggers() {
-        let numbers = [0, 1, 2, 7, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX - 1, u32::MAX];
         let sequence = |n| Sequence::of(Trigger { digest: 1, n, c: 0 });
-        for one in numbers {
-            assert_eq!(Sequence::after(sequence(one)).get(), next_n(one));
-            for two in numbers {
-                let latest = Sequence::latest(sequence(one), sequence(two));
-                assert_eq!(latest.map_or(0, Sequence::get), later_n(one, two), "{one} {two}");
-                let is_after = sequence(two).is_some_and(|two| two.is_after(sequence(one)));
-                assert_eq!(is_after, is_later_n(two, one), "{one} {two}");
-            }
+        let next = |n| Sequence::after(sequence(n)).get();
+        assert_eq!([next(0), next(7), next(u32::MAX)], [1, 8, 1]);
+
+        for (earlier, later) in [(0, 1), (0, u32::MAX), (7, 8), (7, 9_000), (u32::MAX, 1)] {
+            let [earlier, later] = [sequence(earlier), sequence(later)];
+            assert!(later.unwrap().is_after(earlier), "{later:?} {earlier:?}");
+            assert!(!earlier.is_some_and(|earlier| earlier.is_after(later)));
+            assert_eq!(Sequence::latest(earlier, later), later);
+            assert_eq!(Sequence::latest(later, earlier), later);
         }
+        assert!(!sequence(7).unwrap().is_after(sequence(7)));
     }
 
     /// Digests stay on objects in users' clusters, so they must never change.

@@ -1,27 +1,34 @@
 //! What the machine knows, for `status`, `trace` and `/state`. No rule reads it.
+//!
+//! `build` makes a [`View`] of the world, the memory and the verdicts of the rules. Nothing is kept
+//! for it: each view costs as much as everything that there is.
 
 pub mod involved_object;
 pub mod phase;
 
 mod build;
-mod places;
+mod connector;
+mod edges;
+mod hubs;
+mod orphans;
 mod unpaired;
+mod upstream;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::phase::{AnnotationState, AnnouncementState, Phase, Phases};
 use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::note::Hop;
 use crate::contract::touches_waiting::TouchesWaiting;
-pub use crate::data::cluster::WatchState;
 use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::data::time::UnixMillis;
-use crate::edge::{hash_stamp, stamp_of};
 use crate::status::liveness;
-pub use crate::view::phase::{AnnotationState, AnnouncementState, Phase, Phases};
-pub use unpaired::{OrphanView, UnpairedView};
+pub use crate::world::cluster::WatchState;
+use crate::world::edge::Stamp;
+use crate::write_state::WriteState;
 
 /// Everything that the machine knows at one moment. The same state gives the same view: lists are
 /// sorted. Times are milliseconds since the Unix epoch.
@@ -34,10 +41,10 @@ pub struct View {
     /// Whether this instance may mirror, nudge and delete.
     pub leads: bool,
     /// The holder of the Lease. The machine does not know it; the shell adds it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
     /// While this instance waits before it may lead by a Lease that it created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_wait: Option<LeaseWaitView>,
     /// How many actions have no outcome yet.
     pub in_flight: usize,
@@ -68,6 +75,39 @@ pub struct GoneView {
     pub routes: u64,
 }
 
+/// A Gateway at an edge that announces no connector, or an HTTPProxy that references a Connector
+/// that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UnpairedView {
+    pub cluster: ClusterName,
+    /// Namespace and name, which a Gateway and its HTTPProxy share.
+    #[serde(flatten)]
+    pub object: ObjectKey,
+    /// Whether a Gateway of this name exists.
+    pub gateway: bool,
+    /// Whether an HTTPProxy of this name exists.
+    pub proxy: bool,
+    /// The Connectors that the HTTPProxy references and that do not exist.
+    pub missing: Vec<String>,
+}
+
+/// An orphaned hub HTTPRoute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OrphanView {
+    pub cluster: ClusterName,
+    #[serde(flatten)]
+    pub route: ObjectKey,
+    /// Since when it has been an orphan without a break.
+    pub since_ms: Option<UnixMillis>,
+    pub in_flight: Option<ActionId>,
+    /// Why the last attempt to delete it failed.
+    pub error: Option<String>,
+    /// When the next attempt may come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before_ms: Option<UnixMillis>,
+}
+
 /// The wait of an instance that created the Lease, because there was none. A Lease that never was
 /// looks like one that was deleted under a holder that still writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,21 +126,22 @@ impl std::fmt::Display for LeaseWaitView {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterView {
     pub name: ClusterName,
     pub roles: Vec<Role>,
     /// By kind; `never` also for kinds that are not watched in this cluster.
     pub watches: BTreeMap<Kind, WatchState>,
     /// Since when each live watch has been live.
-    #[serde(default, rename = "liveSinceMs")]
+    #[serde(default)]
     pub live_since_ms: BTreeMap<Kind, UnixMillis>,
     /// Since when each watch that was live is not. A shell that knows when the watch last brought
     /// anything says that instead.
-    #[serde(default, rename = "unknownSinceMs", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unknown_since_ms: BTreeMap<Kind, UnixMillis>,
     /// When each watch last brought anything, bookmarks included. The machine does not know it; the
     /// shell adds it.
-    #[serde(default, rename = "receivedAtMs", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub received_at_ms: BTreeMap<Kind, UnixMillis>,
     /// The error of each lost watch. The machine does not know it; the shell adds it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -109,7 +150,7 @@ pub struct ClusterView {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreadable: BTreeMap<Kind, usize>,
     /// Touches of an edge that are due and wait, because it takes no more at a time.
-    #[serde(default, rename = "touchesWaiting", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub touches_waiting: Option<TouchesWaiting>,
     /// The causes of `errors`. A `/state` of an older version has none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -148,7 +189,7 @@ pub struct UpstreamView {
     /// A fingerprint of the tunnel node's id. Equal nodes have equal fingerprints in all tiers.
     pub node: Option<String>,
     /// The Ready condition's reason and message while it is not online.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     /// When its status last changed, as this instance saw it.
     pub changed_at_ms: Option<UnixMillis>,
@@ -162,7 +203,7 @@ pub struct StallView {
     pub cluster: ClusterName,
     pub since_ms: UnixMillis,
     /// Since when it counts as late.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub late_since_ms: Option<UnixMillis>,
     /// The cause, as far as this instance could see it when the stall began.
     pub reason: String,
@@ -175,21 +216,21 @@ pub struct HubView {
     /// Whether the status annotation says what upstream says.
     pub annotation: AnnotationState,
     /// Why upstream is not followed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldView>,
     /// Whether there is a status annotation.
     #[serde(default)]
     pub annotated: bool,
     /// What it says. Known only when upstream or an edge says the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub says: Option<LivenessView>,
     /// Since when it does not say what upstream says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wrong_since_ms: Option<UnixMillis>,
     /// Since when it says what upstream says.
     pub right_since_ms: Option<UnixMillis>,
     /// Since when it differs in what routes nothing, which is written later.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred_since_ms: Option<UnixMillis>,
     #[serde(flatten)]
     pub writes: WritesView,
@@ -219,22 +260,38 @@ impl LivenessView {
     /// Reads a Connector's status, which is JSON text.
     pub fn of(status: Option<&str>) -> Self {
         let liveness = liveness::read(status, None);
-        let stamp = hash_stamp(Some(&stamp_of(&liveness.node_id)));
-        Self { online: liveness.online, node: node(liveness.online, stamp) }
+        Self::new(liveness.online, Stamp::of(&Stamp::text(&liveness.node_id)))
+    }
+
+    /// The node's id itself is a public key and identifies a customer's device.
+    fn new(online: bool, stamp: Stamp) -> Self {
+        let is_named = online && stamp != Stamp::of(&Stamp::text(""));
+        Self { online, node: is_named.then(|| format!("{:08x}", stamp.hash() >> 32)) }
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WritesView {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<ActionId>,
     /// No attempt before this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<UnixMillis>,
     /// Why the last attempt failed, as `error` and `cause`.
     #[serde(flatten)]
     pub error: Option<RequestFailure>,
+}
+
+impl WritesView {
+    fn of(write: Option<&WriteState>, now: UnixMillis) -> Self {
+        let Some(write) = write else { return Self::default() };
+        Self {
+            in_flight: write.action(),
+            not_before_ms: write.not_before().filter(|at| *at > now),
+            error: write.failure().map(|failure| failure.error.clone()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,7 +306,6 @@ pub struct EdgeView {
     /// Since when it does not say what the hub says; `None` when it does, or without a hub.
     pub behind_since_ms: Option<UnixMillis>,
     /// Whether it says what the hub says; `None` when no hub has it.
-    #[serde(default)]
     pub as_hub: Option<bool>,
     /// The Gateways, in its namespace, whose HTTPProxies reference it. Sorted by name.
     pub gateways: Vec<GatewayView>,
@@ -264,16 +320,16 @@ pub struct GatewayView {
     /// The trigger, `<digest>-<writes>-<confirmations>`; `None` when throughline never wrote one.
     pub trigger: Option<String>,
     /// The Gateway that carries the trigger for the whole class, when it is another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub announced_on: Option<ObjectKey>,
     /// A person has paused this Gateway, or the one that carries the trigger for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// When the latest announcement was made; `None` once it is confirmed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub announced_at_ms: Option<UnixMillis>,
     /// When the next touch is due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<UnixMillis>,
     #[serde(flatten)]
     pub writes: WritesView,
@@ -310,10 +366,10 @@ impl View {
         errors: impl IntoIterator<Item = (ClusterName, Kind, RequestFailure)>,
     ) {
         for (name, kind, error) in errors {
-            let cluster = self.clusters.iter_mut().find(|c| c.name == name);
-            if let Some(cluster) =
-                cluster.filter(|c| c.watches.get(&kind) != Some(&WatchState::Live))
-            {
+            let mut clusters = self.clusters.iter_mut().filter(|cluster| cluster.name == name);
+            let is_live =
+                |cluster: &ClusterView| cluster.watches.get(&kind) == Some(&WatchState::Live);
+            if let Some(cluster) = clusters.find(|cluster| !is_live(cluster)) {
                 cluster.causes.insert(kind, error.cause);
                 cluster.errors.insert(kind, error.text.into());
             }
@@ -321,8 +377,5 @@ impl View {
     }
 }
 
-/// A fingerprint of a node's id. The id itself is a public key and identifies a customer's device.
-fn node(online: bool, stamp: u64) -> Option<String> {
-    let named = online && stamp != hash_stamp(Some(&stamp_of("")));
-    named.then(|| format!("{:08x}", stamp >> 32))
-}
+#[cfg(test)]
+mod tests;

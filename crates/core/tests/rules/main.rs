@@ -29,9 +29,6 @@ mod stage;
 mod tenants;
 mod touch_pace;
 mod touching;
-mod two_cores;
 mod vectors;
 mod view;
 mod waiting;
-
-use two_cores::Twin as Machine;

@@ -190,7 +190,7 @@ fn the_gateway_watch_must_show_signs_of_life_and_a_bookmark_is_one() {
     stage.pass_without_bookmarks_to(200_000);
     stage.bookmark("up", "Namespace").bookmark("hub", "HTTPRoute").bookmark("edge", "Gateway");
     stage.pass_without_bookmarks_to(300_000).assert_no_action();
-    assert_eq!(kept(&stage, KeepReason::Stale), 1);
+    assert_eq!(kept(&stage, KeepReason::Stale), 2);
     stage.bookmark("up", "Gateway");
     assert_eq!(kept(&stage, KeepReason::Settling), 1);
     stage.pass_without_bookmarks_to(400_000).bookmark("up", "Gateway");

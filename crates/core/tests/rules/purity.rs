@@ -1,4 +1,5 @@
-//! The same events give the same actions, so nothing in the core may read the time, do I/O or use chance.
+//! The same events give the same actions, so nothing in the core may read the time, do I/O or use chance; and
+//! its modules stand in layers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -60,6 +61,33 @@ fn the_core_is_pure() {
             let line = line.split("//").next().unwrap();
             for word in FORBIDDEN {
                 assert!(!line.contains(word), "{}:{}: {word}", path.display(), number + 1);
+            }
+        }
+    }
+}
+
+/// Modules are listed from the bottom up in `lib.rs`.
+#[test]
+fn a_module_imports_only_those_below_it() {
+    let root = package().join("src");
+    let listed = fs::read_to_string(root.join("lib.rs")).unwrap();
+    let name = |line: &str| Some(line.split_once("mod ")?.1.strip_suffix(';')?.to_owned());
+    let layers: Vec<String> = listed.lines().filter_map(name).collect();
+    assert!(layers.len() > 12, "{layers:?}");
+    let layer = |module: &str| layers.iter().position(|name| name == module);
+
+    for path in source_files() {
+        let inside = path.strip_prefix(&root).unwrap().components().next().unwrap();
+        let Some(own) = layer(inside.as_os_str().to_str().unwrap().trim_end_matches(".rs")) else {
+            continue;
+        };
+        let text = fs::read_to_string(&path).unwrap();
+        for line in text.split("#[cfg(test)]").next().unwrap().lines() {
+            let code = line.split("//").next().unwrap();
+            for import in code.split("crate::").skip(1) {
+                let module = import.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+                let imported = module.and_then(layer);
+                assert!(imported.is_none_or(|it| it <= own), "{}: {line}", path.display());
             }
         }
     }

@@ -30,10 +30,9 @@ pub(crate) use throughline_core::data::objects::{
     PAUSED, PLATFORM_KEY as STAMP, UPSTREAM_STATUS as STATUS,
 };
 pub(crate) use throughline_core::data::time::UnixMillis;
+use throughline_core::machine::Machine;
 pub(crate) use throughline_core::status::trigger::Trigger;
 pub(crate) use throughline_core::view::phase::Phase;
-
-use crate::Machine;
 
 pub(crate) const START: u64 = 1_795_252_772_000;
 pub(crate) const SECOND: u64 = 1_000;

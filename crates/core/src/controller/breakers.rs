@@ -1,0 +1,280 @@
+//! The circuit breakers, and what they count.
+//!
+//! An upstream in which many Connectors vanish at once has more likely lost its objects than its
+//! tenants. So what would be removed is counted from the moment it goes missing; the grace period
+//! of each lets the others be counted first. Two breakers must let a removal go: that of its
+//! upstream, and that of the fleet, because a mistake that takes every connector of sixty small
+//! projects is within the limits of each. They count what can be harmed: hub Connectors that have
+//! an annotation, or lost it within the window. What a person allowed does not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::circuit_breaker::{
+    BreakerChange, BreakerKey, BreakerLimit, BreakerState, CircuitBreaker,
+};
+use crate::contract::settings::{MirrorSettings, OrphanSettings, Settings};
+use crate::data::ids::{ClusterName, Kind};
+use crate::data::object_ref::ObjectRef;
+use crate::data::time::UnixMillis;
+use crate::roster::Roster;
+use crate::rules::mirror::{Ground, Verdict};
+use crate::world::World;
+
+/// What was removed within this time counts with what would be.
+const REMOVAL_WINDOW_MS: u64 = 600_000;
+
+#[derive(Default)]
+pub(crate) struct Breakers {
+    breakers: BTreeMap<BreakerKey, CircuitBreaker<ObjectRef>>,
+    /// Removals that a person allowed, by upstream.
+    allowed: BTreeMap<ClusterName, BTreeSet<ObjectRef>>,
+    /// Whose count or population changed in this moment.
+    changed: BTreeSet<BreakerKey>,
+}
+
+/// A breaker after its update.
+#[derive(Debug)]
+pub(crate) struct Updated {
+    pub(crate) key: BreakerKey,
+    pub(crate) change: Option<BreakerChange>,
+    /// Objects that are planned again, because it tripped or was reset.
+    pub(crate) affected: Vec<ObjectRef>,
+    pub(crate) count: u64,
+    pub(crate) population: u64,
+    pub(crate) next_expiry: Option<UnixMillis>,
+}
+
+impl Breakers {
+    pub(crate) fn state(&self, key: &BreakerKey) -> BreakerState {
+        self.breakers.get(key).map(CircuitBreaker::state).unwrap_or_default()
+    }
+
+    /// Removals of an upstream must pass its own breaker and that of the fleet.
+    pub(crate) fn removals_of(&self, upstream: &ClusterName) -> BreakerState {
+        let of_upstream = self.state(&BreakerKey::Removals(upstream.clone()));
+        of_upstream.and(self.state(&BreakerKey::FleetRemovals))
+    }
+
+    /// `None`: routes of deleted projects.
+    pub(crate) fn orphans_of(&self, upstream: Option<&ClusterName>) -> BreakerState {
+        self.state(&upstream.cloned().map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans))
+    }
+
+    /// Those of an upstream that would go, or that a person allowed to.
+    pub(crate) fn would_go(&self, upstream: &ClusterName) -> Vec<ObjectRef> {
+        let key = BreakerKey::Removals(upstream.clone());
+        let wanted = self.breakers.get(&key).into_iter().flat_map(CircuitBreaker::wanted);
+        let allowed = self.allowed.get(upstream).into_iter().flatten();
+        wanted.chain(allowed).cloned().collect()
+    }
+
+    /// Counts a removal from the moment at which the upstream status goes missing, not from the end
+    /// of the grace period.
+    pub(crate) fn on_verdict(
+        &mut self,
+        at: &ObjectRef,
+        upstream: &ClusterName,
+        verdict: Verdict,
+        now: UnixMillis,
+    ) {
+        match verdict {
+            // All stays as it was.
+            Verdict::Disabled | Verdict::HubNotLive => return,
+            Verdict::UpstreamNotLive | Verdict::UpstreamNotConfigured => {
+                let of_fleet = BreakerKey::FleetRemovals;
+                return self.edit(of_fleet, |breaker| breaker.expire(at, now));
+            }
+            _ => {}
+        }
+
+        let ground = verdict.ground();
+        self.set_allowed(at, upstream, ground == Some(Ground::Allowed));
+        for key in removal_keys(upstream) {
+            match ground {
+                Some(Ground::Seen) => self.want(key, at, true),
+                Some(Ground::Listed) => self.want(key, at, false),
+                None if verdict == Verdict::BothAbsent => {
+                    self.edit(key, |breaker| breaker.expire(at, now));
+                }
+                Some(Ground::Allowed) | None => self.edit(key, |breaker| breaker.unwant(at)),
+            }
+        }
+    }
+
+    /// Counts a route none of whose parents exists, or no longer.
+    pub(crate) fn on_orphan(&mut self, at: &ObjectRef, key: BreakerKey, is_orphan: bool) {
+        if is_orphan {
+            self.want(key, at, true);
+        } else {
+            self.edit(key, |breaker| breaker.unwant(at));
+        }
+    }
+
+    /// The object is gone, or names another upstream: the platform may have cleaned up after what a
+    /// breaker holds.
+    pub(crate) fn forget(&mut self, at: &ObjectRef, upstream: &ClusterName) {
+        self.set_allowed(at, upstream, false);
+        let orphans = [BreakerKey::Orphans(upstream.clone()), BreakerKey::DeletedProjects];
+        for key in removal_keys(upstream).into_iter().chain(orphans) {
+            self.edit(key, |breaker| breaker.forget(at));
+        }
+        self.on_population_changed(upstream);
+    }
+
+    /// The upstream left. Another one may take its name.
+    pub(crate) fn forget_upstream(&mut self, upstream: &ClusterName) {
+        self.breakers.remove(&BreakerKey::Removals(upstream.clone()));
+        if self.allowed.remove(upstream).is_some() {
+            self.changed.insert(BreakerKey::FleetRemovals);
+        }
+        self.changed.insert(BreakerKey::Orphans(upstream.clone()));
+    }
+
+    /// Annotations or routes of the upstream came or went.
+    pub(crate) fn on_population_changed(&mut self, upstream: &ClusterName) {
+        self.changed.extend(removal_keys(upstream));
+        self.changed.insert(BreakerKey::Orphans(upstream.clone()));
+        self.changed.insert(BreakerKey::DeletedProjects);
+    }
+
+    /// A breaker that waited for evidence may be reset.
+    pub(crate) fn on_cluster_answers(&mut self, name: &ClusterName) {
+        self.changed.insert(BreakerKey::Removals(name.clone()));
+        self.changed.insert(BreakerKey::Orphans(name.clone()));
+    }
+
+    pub(crate) fn on_expiry(&mut self, key: BreakerKey) {
+        self.changed.insert(key);
+    }
+
+    /// Trips and resets the breakers whose count changed. Called once all of one moment is counted.
+    pub(crate) fn update(
+        &mut self,
+        world: &World,
+        roster: &Roster,
+        settings: &Settings,
+        now: UnixMillis,
+    ) -> Vec<Updated> {
+        let changed = std::mem::take(&mut self.changed);
+        let update = |key| {
+            let is_in_sight = is_evidence_in_sight(&key, world, roster, settings, now);
+            self.update_one(key, is_in_sight, world, settings, now)
+        };
+        changed.into_iter().filter_map(update).collect()
+    }
+
+    fn update_one(
+        &mut self,
+        key: BreakerKey,
+        may_reset: bool,
+        world: &World,
+        settings: &Settings,
+        now: UnixMillis,
+    ) -> Option<Updated> {
+        let population = self.population(&key, world)?;
+        let limit = match &key {
+            BreakerKey::Removals(_) | BreakerKey::FleetRemovals => removal_limit(&settings.mirror),
+            BreakerKey::Orphans(_) | BreakerKey::DeletedProjects => orphan_limit(&settings.orphans),
+        };
+
+        let breaker = self.breakers.get_mut(&key)?;
+        let change = breaker.update(population, limit, may_reset, now);
+        let affected = change.map(|_| breaker.wanted().cloned().collect()).unwrap_or_default();
+        let count = breaker.entries().count() as u64;
+        let next_expiry = breaker.next_expiry(limit);
+        if breaker.is_idle() && breaker.state().reset_at.is_none() {
+            self.breakers.remove(&key);
+        }
+        Some(Updated { key, change, affected, count, population, next_expiry })
+    }
+
+    /// How many could go. One that never had an annotation is not among them; one that lost it is.
+    fn population(&self, key: &BreakerKey, world: &World) -> Option<u64> {
+        let breaker = self.breakers.get(key)?;
+        let lost = || breaker.entries().filter(|at| has_lost_annotation(world, at)).count() as u64;
+        let allowed = |of: &BTreeSet<ObjectRef>| of.len() as u64;
+        Some(match key {
+            BreakerKey::Removals(upstream) => {
+                let allowed = self.allowed.get(upstream).map_or(0, allowed);
+                (world.links.counts_of(upstream).annotated + lost()).saturating_sub(allowed)
+            }
+            BreakerKey::FleetRemovals => {
+                let annotated: u64 = world.links.counts.values().map(|of| of.annotated).sum();
+                let allowed: u64 = self.allowed.values().map(allowed).sum();
+                (annotated + lost()).saturating_sub(allowed)
+            }
+            BreakerKey::Orphans(upstream) => world.links.counts_of(upstream).routes,
+            BreakerKey::DeletedProjects => world.routes(),
+        })
+    }
+
+    fn set_allowed(&mut self, at: &ObjectRef, upstream: &ClusterName, is_allowed: bool) {
+        let is_changed = if is_allowed {
+            self.allowed.entry(upstream.clone()).or_default().insert(at.clone())
+        } else {
+            self.allowed.get_mut(upstream).is_some_and(|of_upstream| of_upstream.remove(at))
+        };
+        if is_changed {
+            self.allowed.retain(|_, of_upstream| !of_upstream.is_empty());
+            self.changed.extend(removal_keys(upstream));
+        }
+    }
+
+    fn want(&mut self, key: BreakerKey, at: &ObjectRef, is_seen: bool) {
+        let breaker = self.breakers.entry(key.clone()).or_default();
+        if breaker.want(at.clone(), is_seen) || breaker.state().is_tripped {
+            self.changed.insert(key);
+        }
+    }
+
+    fn edit(&mut self, key: BreakerKey, edit: impl FnOnce(&mut CircuitBreaker<ObjectRef>) -> bool) {
+        if let Some(breaker) = self.breakers.get_mut(&key)
+            && (edit(breaker) || breaker.state().is_tripped)
+        {
+            self.changed.insert(key);
+        }
+    }
+}
+
+fn removal_limit(settings: &MirrorSettings) -> BreakerLimit {
+    let share = BreakerLimit::of_share(settings.max_share, settings.share_from.into());
+    BreakerLimit { window_ms: REMOVAL_WINDOW_MS, guards_all: true, ..share }
+}
+
+/// The share applies to populations of more than `share_from`.
+fn orphan_limit(settings: &OrphanSettings) -> BreakerLimit {
+    BreakerLimit::of_share(settings.max_share, u64::from(settings.share_from) + 1)
+}
+
+fn removal_keys(upstream: &ClusterName) -> [BreakerKey; 2] {
+    [BreakerKey::Removals(upstream.clone()), BreakerKey::FleetRemovals]
+}
+
+fn has_lost_annotation(world: &World, at: &ObjectRef) -> bool {
+    let hub = world.clusters.get(&at.cluster);
+    let row = hub.and_then(|hub| hub.hub_connectors.get(&at.name));
+    row.is_some_and(|row| row.seen.annotation.is_none())
+}
+
+/// What is out of sight is no all-clear. The fleet does not wait for an upstream that is not live.
+fn is_evidence_in_sight(
+    key: &BreakerKey,
+    world: &World,
+    roster: &Roster,
+    settings: &Settings,
+    now: UnixMillis,
+) -> bool {
+    match key {
+        BreakerKey::Removals(name) => world.upstream_named(name).is_none_or(|upstream| {
+            upstream.is_live(Kind::Connector) && upstream.is_live(Kind::Namespace)
+        }),
+        BreakerKey::Orphans(name) => world.upstream_named(name).is_none_or(|upstream| {
+            upstream.shows_absence(Kind::Gateway)
+                && upstream.shows_absence(Kind::Namespace)
+                && !upstream.is_silent(Kind::Gateway, settings.orphans.fresh_ms, now)
+                && world.hubs().all(|hub| hub.is_live(Kind::HttpRoute))
+        }),
+        BreakerKey::DeletedProjects => roster.are_sources_live(),
+        BreakerKey::FleetRemovals => true,
+    }
+}

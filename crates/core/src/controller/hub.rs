@@ -1,0 +1,257 @@
+//! Plans a hub Connector by three rules in turn. The mirror says what is true of the annotation,
+//! the nudge whether an edge lacks it, and the hop what is late. Whatever changed since the plan
+//! before is reported here: the rules know nothing of it.
+
+use super::hub_memory::HubMemory;
+use super::leadership::Leadership;
+use super::limits::repeats_per_second;
+use super::notes::Notes;
+use super::state::{Controller, Dirty};
+use crate::circuit_breaker::BreakerState;
+use crate::contract::hold_reason::HoldReason;
+use crate::contract::note::{AnomalyKind, Hop, NoteKind, StallCause};
+use crate::contract::settings::Settings;
+use crate::data::ids::ClusterName;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::time::UnixMillis;
+use crate::plan::{Agenda, Next};
+use crate::rules::hop::{self, Passed};
+use crate::rules::mirror::{self, Before, MirrorMemory, Oversize, Place, Plan, Verdict};
+use crate::rules::nudge::{self, Carrier};
+use crate::scheduler::Timer;
+use crate::subject::Subject;
+use crate::world::World;
+use crate::write_queue::QueueKey;
+
+/// How long the holds of one cause are counted before they are reported.
+const COUNT_HOLDS_MS: u64 = 1_000;
+
+/// What the rules read of one hub Connector, looked up once.
+struct Facts<'w> {
+    place: Place<'w>,
+    world: &'w World,
+    settings: &'w Settings,
+    leadership: Leadership,
+    /// The queue that it waits in.
+    queue: Option<QueueKey>,
+    /// The queue that has room for it in this moment.
+    admitted_by: Option<QueueKey>,
+    now: UnixMillis,
+}
+
+/// `None` where there is no such hub Connector.
+pub(super) fn plan(
+    c: &mut Controller,
+    at: &ObjectRef,
+    admitted_by: Option<QueueKey>,
+) -> Option<Agenda> {
+    let subject = Subject::HubConnector(at.clone());
+    let mut memory = c.memory.hub.remove(at).unwrap_or_default();
+    let facts = Facts {
+        place: Place::find(&c.world, at)?,
+        world: &c.world,
+        settings: &c.settings,
+        leadership: c.leadership,
+        queue: c.scheduler.queue_of(&subject),
+        admitted_by,
+        now: c.now,
+    };
+    let upstream = facts.place.named();
+
+    let breaker = upstream.map(|upstream| c.breakers.removals_of(upstream)).unwrap_or_default();
+    let plan = facts.plan_mirror(&mut memory.mirror, breaker);
+    if let Some(upstream) = upstream {
+        c.breakers.on_verdict(at, upstream, plan.verdict, c.now);
+    }
+    if facts.awaits_turn(&subject, plan.verdict, &c.awaiting_turn) {
+        c.awaiting_turn.insert(subject);
+        c.memory.hub.insert(at.clone(), memory);
+        return Some(Agenda::of([plan.next]));
+    }
+
+    let before = memory.mirror.before();
+    memory.mirror.on_verdict(plan.verdict, c.now);
+    facts.report_deferral(&mut memory, before, &mut c.notes);
+    facts.report_oversize(&mut memory, &plan, &mut c.notes);
+    let has_arrived = facts.pass_hops(&mut memory, &plan, before, &mut c.notes);
+    let nudge = facts.plan_nudge(&memory, plan.verdict);
+    let late_at = facts.update_stall(&mut memory, plan.verdict, &mut c.notes);
+
+    if let Some(upstream) = upstream.cloned() {
+        move_hold(c, &upstream, before.held, memory.mirror.held);
+    }
+    if has_arrived {
+        on_arrived(c, at.cluster);
+    }
+    memory.forget_what_is_over(plan.verdict, &c.settings.mirror, c.now);
+    if !memory.is_at_rest(plan.verdict, &c.settings.mirror, c.now) {
+        c.memory.hub.insert(at.clone(), memory);
+    }
+    Some(Agenda::of([plan.next, nudge]).requeue_at(late_at))
+}
+
+impl Facts<'_> {
+    fn view<'v>(&'v self, memory: &'v MirrorMemory) -> mirror::View<'v> {
+        let Self { place, settings, leadership, admitted_by, now, .. } = *self;
+        let view = mirror::View::new(place, memory, settings, leadership.is_leader, now);
+        mirror::View { admitted_by, ..view }
+    }
+
+    fn plan_mirror(&self, memory: &mut MirrorMemory, breaker: BreakerState) -> Plan {
+        if let Some(QueueKey::Repeats(_)) = self.admitted_by.or(self.queue) {
+            memory.on_waits_in_repeats(self.now);
+        }
+        let view = mirror::View { breaker, ..self.view(memory) };
+        mirror::plan(&view)
+    }
+
+    /// Whether it is not known yet whether the limit of removals holds this one: all of this moment
+    /// come to wait for it before the first is admitted.
+    fn awaits_turn(&self, subject: &Subject, verdict: Verdict, awaiting_turn: &Dirty) -> bool {
+        let is_queued = self.queue == Some(QueueKey::Removals);
+        matches!(verdict, Verdict::RemovalHeld(HoldReason::Budget, _))
+            && (!is_queued || awaiting_turn.contains(subject))
+    }
+
+    fn report_deferral(&self, memory: &mut HubMemory, before: Before, notes: &mut Notes) {
+        let deferred = memory.mirror.deferred_since.is_some();
+        if deferred == before.is_deferred {
+            return;
+        }
+
+        let Place { at, hub, .. } = self.place;
+        let cluster = hub.name.clone();
+        let connector = at.name.key();
+        notes.push(NoteKind::Deferred { cluster, connector, deferred });
+        let ended = match deferred {
+            // What was late was another difference.
+            true => memory.hop.end(|stall| stall.hop == Hop::Mirrored),
+            false => memory.hop.end(|stall| matches!(stall.cause, StallCause::Deferred { .. })),
+        };
+        notes.extend(ended.map(NoteKind::StallEnded));
+    }
+
+    /// Reports once that a status does not fit.
+    fn report_oversize(&self, memory: &mut HubMemory, plan: &Plan, notes: &mut Notes) {
+        let Plan { verdict, oversize, .. } = plan;
+        let is_fitted = verdict.is_right() || matches!(verdict, Verdict::OutOfSync { .. });
+        if !is_fitted {
+            return;
+        }
+        let was_reported = std::mem::replace(&mut memory.is_oversize_reported, oversize.is_some());
+
+        if let Some(oversize) = oversize.filter(|_| !was_reported) {
+            let detail = oversize_detail(oversize, self.settings.mirror.annotation_limit_bytes);
+            let Place { at, hub, .. } = self.place;
+            notes.anomaly(AnomalyKind::OversizedStatus, &hub.name, Some(&at.name), detail);
+        }
+    }
+
+    /// Notes the hops that the status has passed. Returns whether it has arrived at an edge.
+    fn pass_hops(
+        &self,
+        memory: &mut HubMemory,
+        plan: &Plan,
+        before: Before,
+        notes: &mut Notes,
+    ) -> bool {
+        let HubMemory { mirror, nudge, hop, .. } = memory;
+        let Some(change) = plan.change else { return false };
+        let Place { at, hub, .. } = self.place;
+
+        let view = self.view(mirror);
+        let passed = hop.on_planned(&view, self.world, plan.verdict, change, before);
+        if before.is_mirrored(plan.verdict) {
+            nudge.on_mirrored();
+        }
+
+        let has_arrived = passed.iter().any(|passed| passed.cluster != hub.name);
+        for Passed { hop, cluster, after_ms } in passed {
+            notes.hop_passed(&cluster, &at.name, hop, change.is_online, after_ms);
+        }
+        has_arrived
+    }
+
+    fn plan_nudge(&self, memory: &HubMemory, verdict: Verdict) -> Next {
+        let HubMemory { mirror, nudge, hop, .. } = memory;
+        let right_since = mirror.sync.right_since().unwrap_or_default();
+        let behind_since = hop.seen_behind_since(self.world).filter(|_| verdict.is_right());
+        behind_since.map_or(Next::AwaitChange, |since| {
+            let since = since.max(right_since);
+            nudge::plan(&self.view(mirror), nudge, since)
+        })
+    }
+
+    /// Reports what is late, and what is no longer. Returns when it becomes late.
+    fn update_stall(
+        &self,
+        memory: &mut HubMemory,
+        verdict: Verdict,
+        notes: &mut Notes,
+    ) -> Option<UnixMillis> {
+        let HubMemory { mirror, nudge, hop, .. } = memory;
+        let Self { world, settings, now, .. } = *self;
+        let view = hop::View {
+            mirror: self.view(mirror),
+            verdict,
+            world,
+            nudges: nudge.nudges(&settings.mirror, now),
+            repeats_per_second: match self.queue {
+                Some(QueueKey::Repeats(upstream)) => Some(repeats_per_second(upstream, world)),
+                _ => None,
+            },
+            lease_wait_until: self.leadership.wait.until,
+        };
+
+        let update = hop::plan(&view, hop);
+        let late_at = update.late_at();
+        notes.extend(hop.on_update(update));
+        late_at
+    }
+}
+
+fn oversize_detail(oversize: Oversize, limit: usize) -> String {
+    let Oversize { bytes, room, is_reduced } = oversize;
+    let done = match is_reduced {
+        true => "only its Ready condition and connectionDetails are mirrored",
+        false => "no part of it fits, so the annotation is removed",
+    };
+    format!(
+        "the status takes {bytes} bytes, but {room} bytes are left of the annotation limit of \
+         {limit} bytes; {done}"
+    )
+}
+
+/// Counts what is held. A reason that begins or ends is reported once those of one cause are
+/// counted.
+pub(super) fn move_hold(
+    c: &mut Controller,
+    upstream: &ClusterName,
+    before: Option<HoldReason>,
+    held: Option<HoldReason>,
+) {
+    if before == held {
+        return;
+    }
+    let holds = c.memory.holds.entry(upstream.clone()).or_default();
+    holds.count(before, held);
+
+    let timer = Timer::Holds(upstream.clone());
+    if holds.has_news() && c.scheduler.timers.at(&timer).is_none() {
+        c.scheduler.timers.set(timer, Some(c.now.plus(COUNT_HOLDS_MS)));
+    }
+}
+
+/// A value arrived at an edge, so the carrier answers.
+fn on_arrived(c: &mut Controller, hub: ClusterId) {
+    if c.memory.carriers.get_mut(&hub).is_some_and(Carrier::on_arrived) {
+        restart_nudges(c, hub, c.now);
+    }
+}
+
+/// The carrier fell silent, or answers again: what was nudged before does not count.
+pub(super) fn restart_nudges(c: &mut Controller, hub: ClusterId, at: UnixMillis) {
+    let queue = QueueKey::Nudges(hub);
+    let limit = c.limit_of(queue);
+    c.scheduler.restart_queue(queue, limit, at);
+}

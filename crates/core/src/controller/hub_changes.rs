@@ -1,0 +1,210 @@
+//! What happens to hub Connectors: the watch shows them, and writes to them are decided and end.
+
+use super::hub::{move_hold, restart_nudges};
+use super::state::Controller;
+use crate::contract::action::Verb;
+use crate::contract::event::Outcome;
+use crate::contract::note::NoteKind;
+use crate::data::ids::{ActionId, ClusterName, ResourceVersion};
+use crate::data::object_ref::ObjectRef;
+use crate::data::objects::UPSTREAM_STATUS;
+use crate::plan::{Job, MirrorJob, PlannedWrite};
+use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
+use crate::rules::nudge::SILENT_EVERY_MS;
+use crate::subject::Subject;
+use crate::world::Change;
+use crate::world::change::{HubChange, HubConnectorSeen};
+use crate::write_state::{Completion, written_version};
+
+pub(super) fn on_change(c: &mut Controller, change: &Change) {
+    match change {
+        Change::Hub(HubChange::Seen(seen)) => on_seen(c, seen),
+        Change::Hub(HubChange::UpstreamChanged { at }) => {
+            if let Some(memory) = c.memory.hub.get_mut(at) {
+                memory.mirror.write.on_desired_changed();
+            }
+        }
+        Change::Hub(HubChange::UpstreamLeft { at }) => {
+            if let Some(memory) = c.memory.hub.get_mut(at) {
+                memory.mirror.sync = SyncState::NotSeen;
+                memory.hop.on_upstream_left();
+            }
+        }
+        Change::Gone { subject: Subject::HubConnector(at), named } => {
+            on_gone(c, at, named.as_ref());
+        }
+        Change::Relinked { subject: Subject::HubConnector(at), from } => {
+            let memory = c.memory.hub.get_mut(at);
+            let held = memory.and_then(|memory| memory.mirror.held.take());
+            move_hold(c, from, held, None);
+        }
+        Change::EvidenceLost { upstream } => {
+            let would_go = c.breakers.would_go(upstream).into_iter();
+            c.dirty.extend(would_go.map(Subject::HubConnector));
+        }
+        _ => {}
+    }
+}
+
+/// The watch showed the object, in a version that is not older.
+fn on_seen(c: &mut Controller, seen: &HubConnectorSeen) {
+    let at = &seen.at;
+    if let Some(memory) = c.memory.hub.get_mut(at) {
+        memory.mirror.on_seen(seen.annotation());
+    }
+
+    if is_overwritten(c, seen) {
+        on_overwritten(c, at, seen.manager());
+    }
+    if seen.is_resumed {
+        c.memory.hub.entry(at.clone()).or_default().mirror.on_resumed(c.now);
+    }
+    if seen.before.is_some() != seen.annotation().is_some() {
+        on_population_changed(c, at);
+    }
+}
+
+/// An annotation came or went.
+fn on_population_changed(c: &mut Controller, at: &ObjectRef) {
+    if let Some(upstream) = Place::find(&c.world, at).and_then(Place::named) {
+        c.breakers.on_population_changed(upstream);
+    }
+}
+
+fn is_overwritten(c: &Controller, seen: &HubConnectorSeen) -> bool {
+    let Some(place) = Place::find(&c.world, &seen.at) else { return false };
+    if !seen.is_same_object || seen.is_resumed || place.row.seen.is_paused {
+        return false;
+    }
+
+    let at_rest = MirrorMemory::default();
+    let memory = c.memory.hub.get(&seen.at).map_or(&at_rest, |memory| &memory.mirror);
+    let is_leader = c.leadership.is_leader;
+    let view = mirror::View::new(place, memory, &c.settings, is_leader, c.now);
+    mirror::is_overwritten(&view, seen.before)
+}
+
+/// Another writer changed an annotation that was right.
+fn on_overwritten(c: &mut Controller, at: &ObjectRef, manager: Option<&str>) {
+    let settings = &c.settings.mirror;
+    let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
+    let pause_ms = memory.on_overwritten(manager, settings, c.now);
+
+    if let Some((pause_ms, contention)) = pause_ms.zip(memory.write.contention()) {
+        let hub = c.world.name_of(at.cluster);
+        c.notes.contention(&hub, &at.name, UPSTREAM_STATUS, contention, pause_ms, settings);
+    }
+}
+
+/// The object is gone, or another one has its name: what was said of it is over.
+fn on_gone(c: &mut Controller, at: &ObjectRef, named: Option<&ClusterName>) {
+    // Nothing was said of one that was at rest.
+    let Some(mut memory) = c.memory.hub.remove(at) else { return };
+    if memory.mirror.deferred_since.is_some() {
+        let cluster = c.world.name_of(at.cluster);
+        let connector = at.name.key();
+        c.notes.push(NoteKind::Deferred { cluster, connector, deferred: false });
+    }
+    c.notes.extend(memory.hop.end(|_| true).map(NoteKind::StallEnded));
+
+    let named = named.or_else(|| Place::find(&c.world, at)?.named()).cloned();
+    if let Some(named) = named {
+        move_hold(c, &named, memory.mirror.held, None);
+    }
+}
+
+/// A write is decided. It gets its number when the moment ends.
+pub(super) fn on_decided(c: &mut Controller, planned: &PlannedWrite) {
+    match &planned.write.job {
+        Job::Mirror(at, _) => {
+            let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
+            memory.on_decided(planned, c.now);
+        }
+        Job::Nudge(at, _) => {
+            if c.memory.carriers.entry(at.cluster).or_default().on_nudged() {
+                restart_nudges(c, at.cluster, c.now.plus(SILENT_EVERY_MS));
+            }
+        }
+        Job::Touch(..) | Job::Delete(_) => {}
+    }
+}
+
+/// An action ended. An outcome of one that was given up changes nothing.
+pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
+    let Some(memory) = c.memory.hub.get_mut(at) else { return };
+    let finished = memory.mirror.on_finished(id, outcome, &c.settings, c.now);
+    let Some((completion, mirror)) = finished else { return };
+    let manager = memory.mirror.write.contention().and_then(|last| last.manager.clone());
+
+    match (completion, mirror) {
+        (Completion::Written { object_changed }, Some(job)) => {
+            on_mirrored(c, at, job, outcome, object_changed);
+        }
+        (Completion::Written { object_changed }, None) => {
+            memory.nudge.on_written(&c.settings.mirror, c.now);
+            c.world.on_nudged(at, written_version(outcome), object_changed);
+        }
+        (Completion::Refused { is_news: true }, mirror) => {
+            let verb = if mirror.is_some() { Verb::Mirror } else { Verb::Nudge };
+            report_refused(c, at, verb, outcome);
+        }
+        (Completion::Refused { is_news: false } | Completion::NotWritten, _) => {}
+    }
+
+    // The annotation itself is not what the watch showed: that is more than a busy object. Without
+    // this, two writers would go at each other's speed.
+    let compares_annotation = mirror.is_some_and(|job| job.compares_annotation);
+    let is_conflict = matches!(outcome, Outcome::Conflict { .. });
+    let is_paused = || Place::find(&c.world, at).is_some_and(|place| place.row.seen.is_paused);
+    if compares_annotation && is_conflict && !is_paused() {
+        on_overwritten(c, at, manager.as_deref());
+    }
+}
+
+/// A mirror succeeded. The watch may have shown it, and even a later one, before its outcome.
+fn on_mirrored(
+    c: &mut Controller,
+    at: &ObjectRef,
+    job: MirrorJob,
+    outcome: &Outcome,
+    object_changed: bool,
+) {
+    let version = written_version(outcome);
+    let is_known = version != ResourceVersion::Absent;
+    if c.world.on_mirrored(at, version, object_changed, job.digest) {
+        return on_population_changed(c, at);
+    }
+
+    let shown = Place::find(&c.world, at).and_then(Place::digest);
+    let is_shown = shown == job.digest.map(|digest| digest.all);
+    if !is_known
+        && !is_shown
+        && let Some(memory) = c.memory.hub.get_mut(at)
+    {
+        // Which of the two came first is not known: let the watch catch up.
+        memory.mirror.write.pause(c.now.plus(c.settings.retry.first_ms));
+    }
+}
+
+fn report_refused(c: &mut Controller, at: &ObjectRef, verb: Verb, outcome: &Outcome) {
+    let error = outcome.error().cloned().unwrap_or_default();
+    let seconds = c.settings.retry.max_ms.div_ceil(1_000);
+    let next = format!("next attempt in {seconds} s, or when upstream changes");
+    let hub = c.world.name_of(at.cluster);
+    c.notes.refused(&hub, &at.name, verb, &error, &next);
+}
+
+/// Reports the reasons for which an upstream's annotations are held, each when it begins and when
+/// it ends.
+pub(super) fn report_holds(c: &mut Controller, upstream: &ClusterName) {
+    let named = c.world.links.counts_of(upstream).connectors;
+    let Some(holds) = c.memory.holds.get_mut(upstream) else { return };
+
+    for (reason, held) in holds.take_news() {
+        let cluster = upstream.clone();
+        c.notes.push(NoteKind::Held { cluster, reason, held, named });
+    }
+    if holds.is_empty() {
+        c.memory.holds.remove(upstream);
+    }
+}

@@ -1,0 +1,71 @@
+//! What is remembered of a hub Connector. Each rule has its own.
+
+use crate::contract::settings::MirrorSettings;
+use crate::data::time::UnixMillis;
+use crate::rules::hop::HopMemory;
+use crate::rules::mirror::{MirrorMemory, SyncState, Verdict};
+use crate::rules::nudge::NudgeMemory;
+
+#[derive(Debug, Default)]
+pub(crate) struct HubMemory {
+    pub(crate) mirror: MirrorMemory,
+    pub(crate) nudge: NudgeMemory,
+    pub(crate) hop: HopMemory,
+    /// That the status does not fit was reported.
+    pub(super) is_oversize_reported: bool,
+}
+
+impl HubMemory {
+    /// It is known to be behind, here or at an edge. Who is not, but failed before, waits for more
+    /// than an API server that answers.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.mirror.sync == SyncState::Behind
+            || self.mirror.deferred_since.is_some()
+            || self.hop.is_any_edge_behind()
+    }
+
+    pub(super) fn forget_what_is_over(
+        &mut self,
+        verdict: Verdict,
+        settings: &MirrorSettings,
+        now: UnixMillis,
+    ) {
+        let is_nudged = self.nudge.nudges(settings, now) > 0;
+        match verdict {
+            Verdict::Paused | Verdict::Disabled => {
+                self.hop.forget_edges();
+                self.nudge.on_mirrored();
+            }
+            Verdict::InSync | Verdict::BothAbsent
+                if !self.hop.is_any_edge_behind() && !is_nudged =>
+            {
+                self.mirror.on_settled(settings, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Without this memory the same would be planned and reported.
+    pub(super) fn is_at_rest(
+        &self,
+        verdict: Verdict,
+        settings: &MirrorSettings,
+        now: UnixMillis,
+    ) -> bool {
+        self.mirror.is_at_rest(now)
+            && self.nudge.nudges(settings, now) == 0
+            && self.hop.is_at_rest()
+            && !self.is_oversize_reported
+            && !matches!(verdict, Verdict::AbsenceGrace(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_stays_small() {
+        assert!(size_of::<HubMemory>() <= 320, "{}", size_of::<HubMemory>());
+    }
+}

@@ -1,0 +1,144 @@
+//! What throughline did and waits for.
+//!
+//! Nothing here is needed to know what is desired. After a restart it is empty, and at rest an
+//! empty memory plans no write: that is the promise "a restart writes nothing". What is at rest is
+//! forgotten.
+
+use std::collections::BTreeMap;
+
+use super::holds::Holds;
+use super::hub_memory::HubMemory;
+use crate::data::ids::{ActionId, ClusterName, Kind};
+use crate::data::map::Map;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::time::UnixMillis;
+use crate::plan::Job;
+use crate::rules::naming::NamingMemory;
+use crate::rules::nudge::Carrier;
+use crate::rules::orphan::OrphanMemory;
+use crate::rules::touch::TouchMemory;
+use crate::rules::touch::edge_memory::EdgeMemory;
+use crate::subject::{Subject, Target};
+use crate::write_state::{FailureClass, WriteState};
+
+/// The shortest time between two releases of the failed writes of one kind in one cluster.
+const RELEASE_MS: u64 = 7_500;
+
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) hub: Map<ObjectRef, Box<HubMemory>>,
+    /// Whether the carrier of a hub answers nudges.
+    pub(crate) carriers: BTreeMap<ClusterId, Carrier>,
+    /// How many annotations of an upstream are held, and what was reported of that.
+    pub(crate) holds: BTreeMap<ClusterName, Holds>,
+    pub(crate) targets: Map<Target, Box<TouchMemory>>,
+    pub(crate) edges: BTreeMap<ClusterId, EdgeMemory>,
+    pub(crate) routes: BTreeMap<ObjectRef, OrphanMemory>,
+    /// Upstreams whose names do not fit those in hub labels.
+    pub(crate) naming: NamingMemory,
+    /// When the failed writes of one kind in one cluster were last released.
+    released: BTreeMap<(ClusterId, Kind), UnixMillis>,
+}
+
+impl Memory {
+    pub(crate) fn on_started(&mut self, job: &Job, id: ActionId, now: UnixMillis) {
+        match job {
+            Job::Mirror(at, _) | Job::Nudge(at, _) => {
+                self.hub.entry(at.clone()).or_default().mirror.write.on_started(id);
+            }
+            Job::Touch(target, write) => {
+                self.targets.entry(target.clone()).or_default().on_started(write, id, now);
+            }
+            Job::Delete(at) => self.routes.entry(at.clone()).or_default().write.on_started(id),
+        }
+    }
+
+    pub(crate) fn forget(&mut self, subject: &Subject) {
+        match subject {
+            Subject::HubConnector(at) => drop(self.hub.remove(at)),
+            Subject::EdgeConnector(_) => {}
+            Subject::Route(at) => drop(self.routes.remove(at)),
+            Subject::Target(target) => drop(self.targets.remove(target)),
+        }
+    }
+
+    /// The cluster left.
+    pub(crate) fn forget_cluster(&mut self, cluster: ClusterId) {
+        self.hub.retain(|at, _| at.cluster != cluster);
+        self.routes.retain(|at, _| at.cluster != cluster);
+        self.targets.retain(|target, _| target.cluster() != cluster);
+        self.edges.remove(&cluster);
+        self.carriers.remove(&cluster);
+        self.released.retain(|(of, _), _| *of != cluster);
+    }
+
+    pub(crate) fn write_state(&mut self, subject: &Subject) -> Option<&mut WriteState> {
+        match subject {
+            Subject::HubConnector(at) => Some(&mut self.hub.get_mut(at)?.mirror.write),
+            Subject::Route(at) => Some(&mut self.routes.get_mut(at)?.write),
+            Subject::Target(target) => Some(&mut self.targets.get_mut(target)?.write),
+            Subject::EdgeConnector(_) => None,
+        }
+    }
+
+    /// How much is remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.hub.len() + self.routes.len() + self.targets.len() + self.edges.len()
+    }
+
+    /// Hub objects that are not at rest, of all hubs.
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = Subject> {
+        let connectors = self.hub.keys().cloned().map(Subject::HubConnector);
+        connectors.chain(self.routes.keys().cloned().map(Subject::Route))
+    }
+
+    /// The API server carries out writes of the kind again. Returns those that failed for this
+    /// reason, or for a lesser one: they need not wait any longer.
+    pub(crate) fn release(
+        &mut self,
+        cluster: ClusterId,
+        kind: Kind,
+        up_to: FailureClass,
+        now: UnixMillis,
+    ) -> Vec<Subject> {
+        let last = self.released.get(&(cluster, kind));
+        if last.is_some_and(|at| now < at.plus(RELEASE_MS)) {
+            return Vec::new();
+        }
+
+        let mut released = self.failed(cluster, kind);
+        released.retain(|subject| {
+            let write = self.write_state(subject);
+            write.is_some_and(|write| write.on_api_answers(up_to, now))
+        });
+        if !released.is_empty() {
+            self.released.insert((cluster, kind), now);
+        }
+        released
+    }
+
+    /// Those whose last write failed, of one kind in one cluster.
+    fn failed(&self, cluster: ClusterId, kind: Kind) -> Vec<Subject> {
+        let has_failed =
+            |of: ClusterId, write: &WriteState| of == cluster && write.failure().is_some();
+        match kind {
+            Kind::Connector => {
+                let hub = self.hub.iter().filter(|(at, memory)| {
+                    memory.is_unsettled() && has_failed(at.cluster, &memory.mirror.write)
+                });
+                hub.map(|(at, _)| Subject::HubConnector(at.clone())).collect()
+            }
+            Kind::Gateway => {
+                let targets = self.targets.iter();
+                let failed = targets.filter(|(of, memory)| has_failed(of.cluster(), &memory.write));
+                failed.map(|(target, _)| Subject::Target(target.clone())).collect()
+            }
+            Kind::HttpRoute => {
+                let routes = self.routes.iter();
+                let failed = routes.filter(|(at, memory)| has_failed(at.cluster, &memory.write));
+                failed.map(|(at, _)| Subject::Route(at.clone())).collect()
+            }
+            Kind::HttpProxy | Kind::Namespace => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The only place with effects: it carries plans out.
+//!
+//! The [`Controller`] has three kinds of methods:
+//!
+//! - A. `on_*` for what happened: an event, an outcome, a Lease that is won or lost. They say which
+//!   subjects are dirty.
+//! - B. [`Controller::end_moment`] plans these and what is due.
+//! - C. [`InFlight::poll_action`] and [`Notes::poll`] for what the executor has to do, and what is
+//!   reported; [`Scheduler::next_deadline`] for when B must be called although nothing happens.
+//!
+//! [`InFlight::poll_action`]: in_flight::InFlight::poll_action
+//! [`Notes::poll`]: notes::Notes::poll
+//! [`Scheduler::next_deadline`]: crate::scheduler::Scheduler::next_deadline
+
+mod breakers;
+mod holds;
+mod hub;
+mod hub_changes;
+mod hub_memory;
+mod in_flight;
+mod late;
+mod leadership;
+mod limits;
+mod memory;
+mod naming;
+mod notes;
+mod orphan;
+mod state;
+mod touch;
+
+pub(crate) use breakers::Breakers;
+pub(crate) use hub_memory::HubMemory;
+pub(crate) use memory::Memory;
+pub(crate) use state::Controller;
+
+use self::in_flight::Submitted;
+use self::state::Dirty;
+use crate::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::contract::event::{EventKind, Outcome};
+use crate::contract::note::AnomalyKind;
+use crate::contract::settings::OrphanMode;
+use crate::data::ids::{ActionId, ClusterName, Kind};
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::plan::{Agenda, Turn};
+use crate::roster::{Facts, Roster};
+use crate::scheduler::Timer;
+use crate::subject::Subject;
+use crate::world::Change;
+use crate::write_queue::QueueKey;
+use crate::write_state::FailureClass;
+
+/// A moment that takes more steps would never end: a write is admitted and not started.
+const STEPS_MAX: u32 = 10_000_000;
+
+/// Kinds of objects that throughline writes.
+const WRITTEN_KINDS: [Kind; 3] = [Kind::Connector, Kind::Gateway, Kind::HttpRoute];
+
+/// What happened.
+impl Controller {
+    /// A cluster joined or left, or one of its watches showed something.
+    pub(crate) fn on_watch_event(&mut self, event: &EventKind) {
+        for change in self.world.observe(event, self.now) {
+            self.on_change(&change);
+        }
+    }
+
+    /// An event about what a discovery shows.
+    pub(crate) fn on_discovery(&mut self, event: &EventKind) {
+        naming::on_discovery_started(self);
+        self.with_roster(|roster, facts| roster.on_event(event, facts));
+    }
+
+    /// The shell, or the header of a log, added a cluster.
+    pub(crate) fn on_member_added(&mut self, name: &ClusterName) {
+        self.with_roster(|roster, facts| roster.on_cluster_added(name, facts));
+    }
+
+    /// The shell removed a cluster, or could not let it join.
+    pub(crate) fn on_member_removed(&mut self, name: &ClusterName) {
+        self.with_roster(|roster, facts| roster.on_cluster_removed(name, facts));
+    }
+
+    /// An action ended. Its subject is planned again, and what failed for the same reason.
+    pub(crate) fn on_outcome(&mut self, id: ActionId, outcome: &Outcome) {
+        let Some(Submitted { subject, queue, at }) = self.in_flight.finish(id) else {
+            return self.on_unknown_outcome(id);
+        };
+        let is_unspent = queue.is_scarce() && outcome.changed_nothing();
+        self.scheduler.on_finished(queue, at, is_unspent, self.now);
+        self.schedule_timeout();
+
+        let ended = self.ended_failure(&subject, outcome);
+        match &subject {
+            Subject::HubConnector(at) => hub_changes::on_finished(self, at, id, outcome),
+            Subject::Target(target) => touch::on_finished(self, target, id, outcome),
+            Subject::Route(at) => orphan::on_finished(self, at, id, outcome),
+            Subject::EdgeConnector(_) => {}
+        }
+        if let Some(class) = ended {
+            self.release(subject.cluster(), subject.kind(), class);
+        }
+        self.dirty.insert(subject);
+    }
+
+    /// A late answer to an action that was given up: the watch shows what it changed.
+    fn on_unknown_outcome(&mut self, id: ActionId) {
+        if !self.in_flight.has_decided(id) {
+            let detail = format!("an outcome came for action {}, which was never decided", id.0);
+            self.notes.anomaly(AnomalyKind::UnknownAction, &"".into(), None, detail);
+        }
+    }
+
+    /// What a success of this write says about others: the failure that it ends.
+    fn ended_failure(&mut self, subject: &Subject, outcome: &Outcome) -> Option<FailureClass> {
+        match outcome {
+            Outcome::Applied { .. } | Outcome::Unchanged => {
+                Some(self.memory.write_state(subject)?.failure()?.class)
+            }
+            _ => None,
+        }
+    }
+
+    /// Those that failed for this reason, or for a lesser one, are due.
+    fn release(&mut self, cluster: ClusterId, kind: Kind, up_to: FailureClass) {
+        self.dirty.extend(self.memory.release(cluster, kind, up_to, self.now));
+    }
+
+    /// This instance leads, or does no longer: everything that waited is due, or waits for nothing.
+    pub(crate) fn on_leadership(&mut self, is_leader: bool) {
+        self.leadership.on_decided(is_leader, self.now);
+        self.dirty.extend(self.memory.unsettled());
+    }
+
+    fn on_change(&mut self, change: &Change) {
+        match change {
+            Change::Changed(subject) => _ = self.dirty.insert(subject.clone()),
+            Change::Gone { subject, named } => {
+                self.leave_breakers(subject, named.as_ref());
+                self.dirty.insert(subject.clone());
+            }
+            // Its write state stays: a write may be in flight.
+            Change::Relinked { subject, from } => {
+                self.leave_breakers(subject, Some(from));
+                self.dirty.insert(subject.clone());
+            }
+            Change::ClusterAnswers { id, name, .. } => {
+                for kind in WRITTEN_KINDS {
+                    self.release(*id, kind, FailureClass::Unreachable);
+                }
+                self.breakers.on_cluster_answers(name);
+            }
+            Change::ClusterLeft { id, name } => self.forget_cluster(*id, name),
+            Change::ReferenceChanged { upstream } => {
+                self.with_roster(|roster, facts| roster.on_references_changed(upstream, facts));
+            }
+            Change::Report(report) => {
+                self.notes.report(report, &self.settings.mirror);
+            }
+            _ => {}
+        }
+        hub_changes::on_change(self, change);
+        touch::on_change(self, change);
+        orphan::on_change(self, change);
+        naming::on_change(self, change);
+        if let Change::Gone { subject, .. } = change {
+            self.forget(subject);
+        }
+    }
+
+    fn leave_breakers(&mut self, subject: &Subject, upstream: Option<&ClusterName>) {
+        if let (Subject::HubConnector(at) | Subject::Route(at), Some(upstream)) =
+            (subject, upstream)
+        {
+            self.breakers.forget(at, upstream);
+        }
+    }
+
+    fn with_roster(&mut self, f: impl FnOnce(&mut Roster, &Facts<'_>)) {
+        let has_routes = self.settings.orphans.mode != OrphanMode::Off;
+        let facts = Facts { world: &self.world, has_routes, now: self.now };
+        f(&mut self.roster, &facts);
+        self.scheduler.timers.set(Timer::Roster, self.roster.next_at());
+
+        for note in self.roster.take_notes() {
+            self.notes.push_summary(note);
+        }
+        for name in self.roster.take_affected() {
+            self.dirty.extend(self.world.links.routes_naming(&name).cloned().map(Subject::Route));
+        }
+    }
+}
+
+/// What follows.
+impl Controller {
+    /// Everything is planned that changed or is due. What that decides gets its numbers, and goes
+    /// to the executor.
+    pub(crate) fn end_moment(&mut self) {
+        self.with_roster(Roster::run);
+        self.run();
+        self.number_decided();
+        touch::report_waiting(self);
+        orphan::report_verdicts(self);
+        self.notes.end_moment(self.now);
+    }
+
+    /// All that changed is planned, then counted, then what may go is written. In this order
+    /// nothing goes before all that the moment brings is counted.
+    fn run(&mut self) {
+        // Nothing is written for edge Connectors, and whether one is late depends on what is.
+        let mut at_last = Dirty::new();
+        for _ in 0..STEPS_MAX {
+            self.fire_timers();
+            while let Some(subject) = self.dirty.pop_first() {
+                match subject {
+                    Subject::EdgeConnector(_) => _ = at_last.insert(subject),
+                    _ => self.reconcile(&subject, None),
+                }
+            }
+            self.update_breakers();
+            if !self.dirty.is_empty() {
+                continue;
+            }
+
+            if let Some(admitted) = self.scheduler.admit(self.now) {
+                self.on_admitted(&admitted.subject, admitted.queue);
+                self.reconcile(&admitted.subject, Some(admitted.queue));
+                continue;
+            }
+            // Those that are left say that a limit holds them.
+            self.dirty = std::mem::take(&mut self.awaiting_turn);
+            if self.dirty.is_empty() {
+                return at_last.iter().for_each(|subject| self.reconcile(subject, None));
+            }
+        }
+        debug_assert!(false, "a moment does not end");
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some(timer) = self.scheduler.timers.pop(self.now) {
+            match timer {
+                Timer::Subject(subject) => _ = self.dirty.insert(subject),
+                Timer::Breaker(key) => self.breakers.on_expiry(key),
+                Timer::Outcome => self.on_timed_out(),
+                Timer::Outage(edge) => touch::on_outage_over(self, edge),
+                Timer::Holds(upstream) => hub_changes::report_holds(self, &upstream),
+                Timer::Naming => naming::report(self),
+                // It was run before.
+                Timer::Roster => {}
+                Timer::Queue(key) => self.scheduler.on_queue_due(key),
+            }
+        }
+    }
+
+    /// The oldest action has had no outcome for too long.
+    fn on_timed_out(&mut self) {
+        if let Some((id, _)) = self.in_flight.oldest() {
+            let ms = self.settings.retry.outcome_timeout_ms;
+            let text = format!("no outcome within {ms} ms");
+            let error = RequestFailure::new(ErrorCause::TimedOut, text);
+            self.on_outcome(id, &Outcome::Failed { error, retry_after_ms: None });
+        }
+    }
+
+    fn schedule_timeout(&mut self) {
+        let timeout_ms = self.settings.retry.outcome_timeout_ms;
+        let late_at = self.in_flight.oldest().map(|(_, at)| at.plus(timeout_ms));
+        self.scheduler.timers.set(Timer::Outcome, late_at);
+    }
+
+    fn update_breakers(&mut self) {
+        for updated in self.breakers.update(&self.world, &self.roster, &self.settings, self.now) {
+            let timer = Timer::Breaker(updated.key.clone());
+            self.scheduler.timers.set(timer, updated.next_expiry);
+            orphan::on_breaker_updated(self, &updated);
+            let subject = |at: ObjectRef| match at.kind {
+                Kind::HttpRoute => Subject::Route(at),
+                _ => Subject::HubConnector(at),
+            };
+            self.dirty.extend(updated.affected.into_iter().map(subject));
+        }
+    }
+
+    /// A queue has room. Retries had their turn with that, whatever they wait for next.
+    fn on_admitted(&mut self, subject: &Subject, queue: QueueKey) {
+        if let QueueKey::Retries(_) = queue
+            && let Some(write) = self.memory.write_state(subject)
+        {
+            write.on_turn();
+            self.scheduler.on_turn(queue, self.now);
+        }
+    }
+
+    /// Plans one subject and carries the plan out. `admitted_by`: the queue that has room for it.
+    fn reconcile(&mut self, subject: &Subject, admitted_by: Option<QueueKey>) {
+        // What this moment decided about it counts as in flight.
+        if self.in_flight.is_decided(subject) {
+            return;
+        }
+        let agenda = match subject {
+            Subject::HubConnector(at) => hub::plan(self, at, admitted_by),
+            Subject::EdgeConnector(at) => late::plan(self, at),
+            Subject::Target(target) => touch::plan(self, target, admitted_by),
+            Subject::Route(at) => orphan::plan(self, at, admitted_by),
+        };
+        match agenda {
+            Some(agenda) => self.carry_out(subject, agenda),
+            // The object no longer exists.
+            None => self.forget(subject),
+        }
+    }
+
+    /// A subject has one timer, one place in a queue and one write in flight.
+    fn carry_out(&mut self, subject: &Subject, agenda: Agenda) {
+        self.scheduler.timers.set(Timer::Subject(subject.clone()), agenda.requeue_at);
+
+        match agenda.write {
+            None => self.scheduler.withdraw(subject),
+            Some(Turn::Goes(planned)) => {
+                self.scheduler.withdraw(subject);
+                let limit = self.limit_of(planned.queue);
+                self.scheduler.on_started(planned.queue, limit, self.now);
+                hub_changes::on_decided(self, &planned);
+                self.in_flight.decide(subject.clone(), planned);
+            }
+            Some(Turn::Waits { queue, due }) => {
+                let limit = self.limit_of(queue);
+                self.scheduler.enqueue(subject, queue, due, limit, self.now);
+            }
+        }
+    }
+
+    fn number_decided(&mut self) {
+        let Self { world, in_flight, memory, now, .. } = self;
+        for (subject, planned) in in_flight.take_decided(|id| world.name_of(id)) {
+            let cluster = world.name_of(planned.write.job.object().cluster);
+            let id = in_flight.next_id();
+            memory.on_started(&planned.write.job, id, *now);
+            in_flight.submit(id, subject, cluster, *planned, *now);
+        }
+        self.schedule_timeout();
+    }
+
+    fn forget(&mut self, subject: &Subject) {
+        self.scheduler.timers.set(Timer::Subject(subject.clone()), None);
+        self.scheduler.withdraw(subject);
+        self.memory.forget(subject);
+    }
+
+    /// Nothing is kept of a cluster that left. Another one may take its name.
+    fn forget_cluster(&mut self, id: ClusterId, name: &ClusterName) {
+        for Submitted { queue, at, .. } in self.in_flight.forget(id) {
+            self.scheduler.on_finished(queue, at, false, self.now);
+        }
+        self.schedule_timeout();
+        touch::on_edge_left(self, id);
+        self.memory.forget_cluster(id);
+        self.scheduler.forget(id);
+        self.breakers.forget_upstream(name);
+    }
+}

@@ -1,0 +1,46 @@
+//! Names: when those of upstreams and of hub labels are compared, and what is reported.
+
+use super::state::Controller;
+use crate::data::ids::Kind;
+use crate::rules::naming;
+use crate::scheduler::Timer;
+use crate::world::Change;
+
+pub(super) fn on_change(c: &mut Controller, change: &Change) {
+    match change {
+        Change::NamingChanged { upstream } => {
+            let is_deleted = c.roster.deleted_project(upstream).is_some();
+            let verdict = naming::judge(&c.world, upstream, is_deleted);
+            c.memory.naming.on_changed(upstream, verdict, c.roster.has_sources(), c.now);
+            schedule(c);
+        }
+        // Names that could not be judged before.
+        Change::ClusterAnswers { kind: Kind::Connector | Kind::Namespace, .. } => schedule(c),
+        _ => {}
+    }
+}
+
+/// The first source begins to list its clusters.
+pub(super) fn on_discovery_started(c: &mut Controller) {
+    if !c.roster.has_sources() {
+        c.memory.naming.on_discovery_started(c.now);
+        schedule(c);
+    }
+}
+
+pub(super) fn report(c: &mut Controller) {
+    if !naming::is_judged(&c.world) {
+        // The next list of the hub has them judged.
+        return;
+    }
+
+    let is_deleted = |name: &_| c.roster.deleted_project(name).is_some();
+    for note in c.memory.naming.on_deadline(&c.world, is_deleted, c.now) {
+        c.notes.push_summary(note);
+    }
+    schedule(c);
+}
+
+fn schedule(c: &mut Controller) {
+    c.scheduler.timers.set(Timer::Naming, c.memory.naming.next_at());
+}

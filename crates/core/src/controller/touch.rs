@@ -1,0 +1,409 @@
+//! What the controller does around touches: which targets a change at an edge concerns, what an
+//! outcome means for the Gateways of a class, and what is reported.
+//!
+//! A connector is announced at an edge once every target that references it has announced its
+//! latest change. Until then it waits, and is late when that takes too long.
+
+use super::state::Controller;
+use crate::contract::action::Verb;
+use crate::contract::event::Outcome;
+use crate::contract::note::{Hop, NoteKind};
+use crate::contract::settings::RetrySettings;
+use crate::data::ids::{ActionId, Kind};
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::time::UnixMillis;
+use crate::plan::{Agenda, Next, TouchReason};
+use crate::rules::touch::{self, Effect, Event, Finished, ProofTarget, Stamp};
+use crate::scheduler::Timer;
+use crate::subject::{Subject, Target};
+use crate::world::change::{Change, EdgeChange};
+use crate::world::cluster::Cluster;
+use crate::write_queue::QueueKey;
+use crate::write_state::{Completion, written_version};
+
+/// `None` where the Gateway no longer exists. What a class announced is still known when a Gateway
+/// is its member again.
+pub(super) fn plan(
+    c: &mut Controller,
+    target: &Target,
+    admitted_by: Option<QueueKey>,
+) -> Option<Agenda> {
+    let Controller { world, memory, settings, now, .. } = c;
+    let Some(view) = touch::view(world, target, settings, *now) else {
+        if let Some(edge) = memory.edges.get_mut(&target.cluster()) {
+            edge.report.on_planned(false);
+        }
+        return matches!(target, Target::Class(..)).then(Agenda::default);
+    };
+    let edge = memory.edges.entry(target.cluster()).or_default();
+    let memory = memory.targets.entry(target.clone()).or_default();
+    touch::on(memory, Event::Look, &view);
+    let next = touch::plan(&view, memory, admitted_by);
+
+    let due_at = match &next {
+        Next::Write(turn) => Some(turn.due().at),
+        Next::AwaitChange | Next::RequeueAt(_) => None,
+    };
+    edge.report.on_planned(due_at.is_some_and(|at| at <= *now));
+    let is_ready = view.cluster.edge.ready_since.is_some();
+    // After an outage, what was announced around it is confirmed once more: when that was must
+    // still be known.
+    let may_rest = due_at.is_none() && is_ready && edge.outages.is_empty();
+    memory.on_planned(may_rest && view.class.is_none(), *now);
+    Some(Agenda::of([next]))
+}
+
+pub(super) fn on_change(c: &mut Controller, change: &Change) {
+    match change {
+        Change::Changed(Subject::Target(target)) => update_pause(c, target),
+        Change::Gone { subject: Subject::Target(target), .. } => announced_all(c, target),
+        Change::Gone { subject: Subject::EdgeConnector(at), .. } => on_connector_gone(c, at),
+        Change::Edge(change) => on_edge_change(c, change),
+        _ => {}
+    }
+}
+
+fn on_edge_change(c: &mut Controller, change: &EdgeChange) {
+    match change {
+        EdgeChange::Liveness { connector, is_unseen, is_ordered } => {
+            on_liveness(c, connector, *is_unseen, *is_ordered);
+        }
+        EdgeChange::Arrived { connector, is_online } => {
+            let cluster = c.world.name_of(connector.cluster);
+            c.notes.hop_passed(&cluster, &connector.name, Hop::Arrived, *is_online, None);
+        }
+        EdgeChange::References { gateway } => {
+            if has_connectors(c, gateway) {
+                apply_to(c, gateway, changed(TouchReason::ReferencesChanged, true));
+            }
+        }
+        EdgeChange::GatewayAppeared { gateway, is_later } => on_appeared(c, gateway, *is_later),
+        EdgeChange::TriggerChanged { gateway } => {
+            apply_to(c, gateway, Event::TriggerSeen { gateway: &gateway.name });
+        }
+        EdgeChange::Stamped { gateway, connector, is_present, is_first } => {
+            let stamp = Stamp { connector, is_present: *is_present, is_own: true };
+            on_stamped(c, gateway, stamp, *is_first);
+        }
+        EdgeChange::CarrierLost { class } => {
+            apply(c, class, changed(TouchReason::NotAnnounced, false));
+        }
+        EdgeChange::Unreferenced { target } => on_unreferenced(c, target, None),
+        EdgeChange::OutageOver { edge, since } => on_outage(c, *edge, *since),
+    }
+}
+
+/// Every target that references the connector has to announce its change.
+fn on_liveness(c: &mut Controller, connector: &ObjectRef, is_unseen: bool, is_ordered: bool) {
+    let reason = match is_unseen {
+        true => TouchReason::WrittenWhileWatchLost,
+        false => TouchReason::LivenessChanged,
+    };
+    for target in targets_of(c, connector) {
+        let proof = ProofTarget::Connector(connector.name.clone());
+        apply(c, &target, Event::Changed { reason, proof, is_ordered });
+        wait_for(c, &target, connector);
+    }
+}
+
+fn wait_for(c: &mut Controller, target: &Target, connector: &ObjectRef) {
+    let name = &connector.name;
+    let touch = c.memory.targets.get_mut(target);
+    let is_new = touch.is_some_and(|touch| touch.add_waiting(name));
+
+    // A deleted connector counts as offline; nobody waits for its announcement.
+    let cluster = c.world.clusters.get(&connector.cluster);
+    let exists = cluster.is_some_and(|cluster| cluster.edge.connectors.get(name).is_some());
+    if is_new && exists {
+        c.memory.edges.entry(connector.cluster).or_default().on_waits(name, c.now);
+        c.dirty.insert(Subject::EdgeConnector(connector.clone()));
+    }
+}
+
+fn on_appeared(c: &mut Controller, gateway: &ObjectRef, is_later: bool) {
+    let Some(target) = target_of(c, gateway) else { return };
+
+    // Another one may have had its name, which is gone: nobody waits for that one any more, and
+    // its class was left to the others.
+    on_unreferenced(c, &target, Some(gateway));
+    update_pause_without(c, &target, gateway);
+
+    let has_connectors = has_connectors(c, gateway);
+    apply(c, &target, Event::Appeared { is_later, has_connectors });
+}
+
+/// The first proof concerns every Gateway that references the connector; the stamps on the others
+/// follow and show nothing new.
+fn on_stamped(c: &mut Controller, gateway: &ObjectRef, stamp: Stamp<'_>, is_first: bool) {
+    // What is found at the first look is compared before the stamp counts.
+    apply_to(c, gateway, Event::Look);
+    apply_to(c, gateway, Event::Stamped(stamp));
+    if !stamp.is_present || !is_first {
+        return;
+    }
+
+    let stamp = Stamp { is_own: false, ..stamp };
+    let name = stamp.connector.clone();
+    let connector = ObjectRef { cluster: gateway.cluster, kind: Kind::Connector, name };
+    let others = gateways_of(c, &connector).filter(|other| other != gateway);
+    for other in others.collect::<Vec<_>>() {
+        apply_to(c, &other, Event::Stamped(stamp));
+    }
+}
+
+/// A target has nothing to announce for connectors that none of its Gateways references any longer,
+/// `except` for one that is new.
+fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRef>) {
+    let edge = target.cluster();
+    let waiting = take_waiting(c, target);
+    let is_referenced = |name: &NamespacedName| {
+        let at = ObjectRef { cluster: edge, kind: Kind::Connector, name: name.clone() };
+        gateways_of(c, &at).any(|gateway| {
+            Some(&gateway) != except && target_of(c, &gateway).as_ref() == Some(target)
+        })
+    };
+    let (referenced, unreferenced): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_referenced);
+
+    if let Some(memory) = c.memory.targets.get_mut(target) {
+        memory.waiting = referenced;
+    }
+    announced(c, edge, unreferenced);
+}
+
+fn on_connector_gone(c: &mut Controller, at: &ObjectRef) {
+    let edge = c.memory.edges.get_mut(&at.cluster);
+    let waiting = edge.and_then(|edge| edge.waiting.remove(&at.name));
+    c.notes.stall_ended(waiting.and_then(|waiting| waiting.stall));
+}
+
+/// Something happened to a target. Does nothing where no Gateway of a class has a connector.
+fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
+    update_pause(c, target);
+    c.dirty.insert(Subject::Target(target.clone()));
+
+    let Controller { world, memory, settings, notes, now, .. } = c;
+    let Some(view) = touch::view(world, target, settings, *now) else { return };
+    let memory = memory.targets.entry(target.clone()).or_default();
+    match touch::on(memory, event, &view) {
+        Effect::None => {}
+        Effect::Announced => announced_all(c, target),
+        Effect::Overwritten { pause_ms } => {
+            if let Some(contention) = memory.write.contention() {
+                let cluster = &view.cluster.name;
+                let key = &settings.touch.key;
+                let limits = &settings.mirror;
+                notes.contention(cluster, view.gateway, key, contention, pause_ms, limits);
+            }
+        }
+    }
+}
+
+fn apply_to(c: &mut Controller, gateway: &ObjectRef, event: Event<'_>) {
+    if let Some(target) = target_of(c, gateway) {
+        apply(c, &target, event);
+    }
+}
+
+fn changed(reason: TouchReason, is_ordered: bool) -> Event<'static> {
+    Event::Changed { reason, proof: ProofTarget::Target, is_ordered }
+}
+
+/// Takes over whether a person has paused the target. What waits for it is not late meanwhile, and
+/// late by itself from the end of the pause.
+fn update_pause(c: &mut Controller, target: &Target) {
+    let Controller { world, memory, settings, dirty, now, .. } = c;
+    let Some(view) = touch::view(world, target, settings, *now) else { return };
+    let Some(touch) = memory.targets.get_mut(target) else { return };
+    if !touch.on_paused(view.is_paused()) {
+        return;
+    }
+
+    let edge = memory.edges.entry(target.cluster()).or_default();
+    for name in &touch.waiting {
+        dirty.insert(Subject::EdgeConnector(view.cluster.object(Kind::Connector, name)));
+        if !view.is_paused()
+            && let Some(waiting) = edge.waiting.get_mut(name)
+        {
+            waiting.has_paused = true;
+            waiting.since = *now;
+        }
+    }
+}
+
+/// Takes over whether a person has paused all Gateways of a class but this one.
+fn update_pause_without(c: &mut Controller, target: &Target, gateway: &ObjectRef) -> Option<()> {
+    let Target::Class(edge, class) = target else { return None };
+    let edge = &c.world.clusters.get(edge)?.edge;
+    let mut others = edge.classes.get(class)?.gateways().filter(|name| **name != gateway.name);
+    let is_paused = edge.gateways.get(others.next()?)?.seen.is_paused;
+    c.memory.targets.get_mut(target)?.on_paused(is_paused);
+    Some(())
+}
+
+fn take_waiting(c: &mut Controller, target: &Target) -> Vec<NamespacedName> {
+    let memory = c.memory.targets.get_mut(target);
+    memory.map(|memory| std::mem::take(&mut memory.waiting)).unwrap_or_default()
+}
+
+/// A target has announced everything, or is gone.
+fn announced_all(c: &mut Controller, target: &Target) {
+    let waiting = take_waiting(c, target);
+    announced(c, target.cluster(), waiting);
+}
+
+/// A target has announced the latest change of these connectors, or has nothing to announce for
+/// them any longer.
+fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName>) {
+    let Controller { world, memory, notes, dirty, now, .. } = c;
+    let Some(cluster) = world.clusters.get(&edge) else { return };
+    let memory = memory.edges.entry(edge).or_default();
+    let listed_since = cluster.listed_since(Kind::Connector);
+
+    for name in connectors {
+        dirty.insert(Subject::EdgeConnector(cluster.object(Kind::Connector, &name)));
+        let Some(waiting) = memory.on_announced(&name) else { continue };
+        let Some(row) = cluster.edge.connectors.get(&name) else { continue };
+        notes.stall_ended(waiting.stall);
+
+        // What a list showed changed at an unknown time.
+        let is_timed = row.seen.changed_at > listed_since && !waiting.has_paused;
+        let changed_at = row.seen.changed_at.filter(|_| is_timed);
+        let after_ms = changed_at.map(|at| now.since(at));
+        notes.hop_passed(&cluster.name, &name, Hop::Touched, row.seen.is_online, after_ms);
+    }
+}
+
+pub(super) fn on_finished(c: &mut Controller, target: &Target, id: ActionId, outcome: &Outcome) {
+    // The Gateway may be gone, or another one may have its name.
+    let Some(finished) = take_over(c, target, id, outcome) else { return };
+
+    match finished.completion {
+        Completion::Written { .. } if finished.is_latest => announced_all(c, target),
+        Completion::Written { .. } => {}
+        Completion::NotWritten | Completion::Refused { .. } => {
+            on_not_written(c, target, &finished, outcome);
+        }
+    }
+    update_pause(c, target);
+}
+
+fn take_over(
+    c: &mut Controller,
+    target: &Target,
+    id: ActionId,
+    outcome: &Outcome,
+) -> Option<Finished> {
+    let edge = &mut c.world.clusters.get_mut(&target.cluster())?.edge;
+    let memory = c.memory.targets.get_mut(target)?;
+    let finished = memory.on_finished(id, outcome, edge, &c.settings, c.now)?;
+
+    if let Completion::Written { .. } = finished.completion {
+        let Finished { gateway, trigger, is_trigger_seen, .. } = &finished;
+        edge.on_touched(gateway, written_version(outcome), *is_trigger_seen, *trigger);
+    }
+    Some(finished)
+}
+
+/// Where one Gateway of a class cannot be written, another one carries the trigger.
+fn on_not_written(c: &mut Controller, target: &Target, finished: &Finished, outcome: &Outcome) {
+    let Controller { world, memory, settings, notes, .. } = c;
+    let Some(cluster) = world.clusters.get_mut(&target.cluster()) else { return };
+    let Some(memory) = memory.targets.get_mut(target) else { return };
+
+    let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
+    let mut is_replaced = false;
+    if is_about_object && let Target::Class(_, class) = target {
+        let has_another = cluster.edge.on_refused(class, &finished.gateway);
+        is_replaced = memory.on_member_refused(has_another);
+    }
+
+    if let Completion::Refused { is_news: true } = finished.completion
+        && let Some(error) = outcome.error()
+    {
+        let next = next_attempt(is_replaced, &settings.retry);
+        notes.refused(&cluster.name, &finished.gateway, Verb::Touch, error, &next);
+    }
+}
+
+/// What follows a refusal, in words.
+fn next_attempt(is_replaced: bool, retry: &RetrySettings) -> String {
+    if is_replaced {
+        return "another Gateway of its class is written instead".to_owned();
+    }
+    let seconds = retry.max_ms.div_ceil(1_000);
+    format!("next attempt in {seconds} s, or when a connector changes")
+}
+
+/// The time of a confirmation after an outage has come.
+pub(super) fn on_outage_over(c: &mut Controller, edge: ClusterId) {
+    let Some(memory) = c.memory.edges.get_mut(&edge) else { return };
+    let mut outages = std::mem::take(&mut memory.outages).into_iter();
+    let since = outages.next();
+
+    let targets = c.memory.targets.iter_mut().filter(|(target, _)| target.cluster() == edge);
+    for (target, memory) in targets {
+        if since.is_some_and(|since| memory.on_outage_over(since, &c.settings.touch)) {
+            c.dirty.insert(Subject::Target(target.clone()));
+        }
+    }
+    if let Some(since) = outages.next() {
+        on_outage(c, edge, since);
+    }
+}
+
+/// What was announced around the outage is confirmed once more, later: the extension server's cache
+/// may be back later than everybody else's.
+fn on_outage(c: &mut Controller, edge: ClusterId, since: UnixMillis) {
+    if c.memory.edges.entry(edge).or_default().on_outage(since) {
+        let at = c.now.plus(c.settings.touch.confirm_after_outage_ms);
+        c.scheduler.timers.set(Timer::Outage(edge), Some(at));
+    }
+}
+
+/// The edge leaves: nothing waits for its connectors any more.
+pub(super) fn on_edge_left(c: &mut Controller, edge: ClusterId) {
+    let waiting = c.memory.edges.remove(&edge).map(|edge| edge.waiting).unwrap_or_default();
+    waiting.into_values().for_each(|waiting| c.notes.stall_ended(waiting.stall));
+}
+
+/// Reports the touches that wait because an edge takes no more. Comes at the end of a moment.
+pub(super) fn report_waiting(c: &mut Controller) {
+    let Controller { world, memory, scheduler, settings, notes, now, .. } = c;
+    for (id, edge) in &mut memory.edges {
+        let queue = scheduler.queue(QueueKey::Touches(*id));
+        if let Some(waiting) = edge.report.news(queue, settings.touch.max_per_second, *now) {
+            notes.push(NoteKind::TouchesWaiting { cluster: world.name_of(*id), waiting });
+        }
+    }
+}
+
+/// What announces the connectors of a Gateway; `None` where the Gateway does not exist.
+fn target_of(c: &Controller, gateway: &ObjectRef) -> Option<Target> {
+    c.world.clusters.get(&gateway.cluster)?.edge.target_of(gateway)
+}
+
+/// What announces a connector, in order.
+pub(super) fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
+    let gateways = gateways_of(c, connector);
+    let mut targets: Vec<_> = gateways.filter_map(|gateway| target_of(c, &gateway)).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// The Gateways that reference a connector, whether or not they exist.
+pub(super) fn gateways_of<'c>(
+    c: &'c Controller,
+    connector: &'c ObjectRef,
+) -> impl Iterator<Item = ObjectRef> + 'c {
+    let cluster = c.world.clusters.get(&connector.cluster);
+    let names = |cluster: &'c Cluster| cluster.edge.gateways_of(&connector.name);
+    let at = |name| ObjectRef { cluster: connector.cluster, kind: Kind::Gateway, name };
+    cluster.into_iter().flat_map(names).cloned().map(at)
+}
+
+fn has_connectors(c: &Controller, gateway: &ObjectRef) -> bool {
+    let edge = c.world.clusters.get(&gateway.cluster).map(|cluster| &cluster.edge);
+    edge.is_some_and(|edge| !edge.connectors_of(&gateway.name).is_empty())
+}

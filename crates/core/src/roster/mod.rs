@@ -1,0 +1,508 @@
+//! The roster: which of the clusters that discovery offers join the run, and which leave it.
+//!
+//! A source (a Milo root, Secrets, a directory) lists clusters; its events say what it shows. The
+//! rules:
+//!
+//! - A ready cluster joins; under `join: needed` only while a hub Connector or a hub HTTPRoute names
+//!   it. Ten minutes after the last reference is gone it leaves, and never while a watch of a hub is
+//!   not live.
+//! - Leaving needs proof: the source says that the cluster is gone, its complete list does not
+//!   contain it, or the name has another uid. Another uid is another cluster: it leaves, joins, and
+//!   starts from nothing. Not ready, being deleted, or a broken kubeconfig prove nothing.
+//! - A cluster that the configuration file adds is the file's. An offer of that name is not joined.
+//!
+//! The shell carries out what [`Roster::pop_membership`] asks for, and says so with `cluster_added`
+//! and `cluster_removed`, which are what changes the world. Leaving never reads as absence: hub
+//! objects of an upstream that left stay as they are.
+//!
+//! What one wrong input can do:
+//!
+//! | input | effect | bound |
+//! |---|---|---|
+//! | the list is empty, or lacks more than a third (wrong kubeconfig, wrong selector, a restored etcd) | none: who is followed stays | the breakers of [`source`]; a smaller loss makes those few leave, which writes nothing |
+//! | withdrawals in series | at most a third of the clusters leaves within a minute | the same breakers |
+//! | withdrawals of Projects, and 404 about the name of each | all of them leave, which writes nothing | their routes have a breaker and a live 404 before each delete |
+//! | every uid differs (another Milo with the same names) | each cluster is followed again from nothing | hub objects carry namespace uids, so nothing of the other Milo is mirrored to them |
+//! | one cluster comes and goes | it is listed again and again | three joins a minute for each name |
+//! | the hub shows no Connector (wrong hub kubeconfig) | after ten minutes what is not named leaves | nothing is written because of it; the first reference joins again |
+//! | the discovery is lost | none: what was known stays, and can be joined | |
+//! | a name is taken | the offer waits | told once |
+
+mod deleted;
+mod members;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::contract::event::EventKind;
+use crate::contract::membership::{
+    LeaveReason, MemberState, Membership, MembershipCount, SourceName,
+};
+use crate::contract::note::NoteKind;
+use crate::data::ids::{ClusterName, Kind};
+use crate::data::time::UnixMillis;
+use crate::rules::orphan::DeletedProject;
+use crate::timers::Timers;
+use crate::world::World;
+use deleted::Departed;
+use members::Members;
+use source::{MISSING_SHARE, Offer, Source};
+
+/// How long a cluster that nothing names is still followed.
+const UNNEEDED_MS: u64 = 600_000;
+
+/// When to look again whether the watches of the hubs are live.
+const HUB_RETRY_MS: u64 = 60_000;
+
+/// The shell dropped a cluster by itself: another one of that name may be about to join.
+const REJOIN_MS: u64 = 1_000;
+
+/// What the sources say, and who has joined because of it.
+#[derive(Default)]
+pub(crate) struct Roster {
+    sources: BTreeMap<SourceName, Source>,
+    members: Members,
+    departed: Departed,
+    /// When to decide about a cluster although nothing happens.
+    requeued: Timers<ClusterName>,
+    notes: Vec<NoteKind>,
+}
+
+/// What the roster reads besides its own state.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'w> {
+    pub(crate) world: &'w World,
+    /// The hub's HTTPRoutes are watched, so they may name a cluster, too.
+    pub(crate) has_routes: bool,
+    pub(crate) now: UnixMillis,
+}
+
+/// What happened.
+impl Roster {
+    /// An event about what a source shows.
+    pub(crate) fn on_event(&mut self, event: &EventKind, facts: &Facts<'_>) {
+        let now = facts.now;
+        match event {
+            EventKind::ClusterOffered { source, cluster, uid, roles, state } => {
+                let offer = Offer::new(uid, roles, state);
+                return self.on_offered(*source, cluster, offer, facts);
+            }
+            EventKind::ClusterWithdrawn { source, cluster, uid } => {
+                return self.source(*source).on_withdrawn(cluster, uid, now);
+            }
+            EventKind::ClusterGone { source, cluster } => {
+                return self.on_gone(*source, cluster, facts);
+            }
+            EventKind::DiscoveryStarted { source, join } => {
+                self.source(*source).on_list_started(*join, now);
+            }
+            EventKind::DiscoveryFinished { source } => {
+                self.source(*source).on_list_finished(now);
+                self.settle_missing(*source, facts);
+                self.find_unneeded(*source, facts);
+            }
+            EventKind::DiscoveryLost { source, error } => self.source(*source).on_lost(error, now),
+            EventKind::DiscoveryResumed { source } => {
+                self.source(*source).on_resumed(now);
+                self.settle_held(*source, facts);
+            }
+            _ => return debug_assert!(false, "{event:?} is not about a discovery"),
+        }
+        // Whether a source can be trusted decides about the routes of deleted projects.
+        self.departed.on_evidence_changed();
+    }
+
+    /// The shell, or the header of a log, added a cluster. What the roster did not ask for is the
+    /// file's.
+    pub(crate) fn on_cluster_added(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
+        self.on_shown_again(cluster);
+        if !self.members.on_added(cluster) {
+            self.on_name_changed_hands(cluster, facts.now);
+        }
+    }
+
+    /// The shell removed a cluster, or could not let it join. Where the roster did not ask for that,
+    /// it decides again.
+    pub(crate) fn on_cluster_removed(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
+        if !self.members.on_removed(cluster) && self.has_sources() {
+            self.requeue(cluster, facts.now.plus(REJOIN_MS));
+        }
+    }
+
+    /// Hub objects may name the cluster now, or none does any more.
+    pub(crate) fn on_references_changed(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
+        if !facts.is_referenced(cluster) {
+            self.on_shown_again(cluster);
+            self.start_unneeded(cluster, facts.now);
+            return;
+        }
+
+        if let Some(member) = self.members.get_mut(cluster) {
+            member.unneeded_since = None;
+        }
+        self.join_if_wanted(cluster, facts);
+    }
+
+    /// Does what is due.
+    pub(crate) fn run(&mut self, facts: &Facts<'_>) {
+        for source in SourceName::ALL {
+            if self.sources.get_mut(&source).is_some_and(|s| s.take_settle(facts.now)) {
+                self.settle_missing(source, facts);
+            }
+        }
+        while let Some(cluster) = self.requeued.pop(facts.now) {
+            self.leave_if_unneeded(&cluster, facts);
+            self.on_name_changed_hands(&cluster, facts.now);
+            self.join_if_wanted(&cluster, facts);
+        }
+        for source in SourceName::ALL {
+            if self.sources.get_mut(&source).is_some_and(|s| s.take_report(facts.now)) {
+                self.report(source, facts);
+            }
+        }
+    }
+}
+
+/// What is asked of it.
+impl Roster {
+    /// When [`Roster::run`] must be called.
+    pub(crate) fn next_at(&self) -> Option<UnixMillis> {
+        let requeued_at = self.requeued.first().map(|(at, _)| *at);
+        self.sources.values().filter_map(Source::next_at).chain(requeued_at).min()
+    }
+
+    /// The next cluster to join or to leave, oldest first.
+    pub(crate) fn pop_membership(&mut self) -> Option<Membership> {
+        self.members.pop()
+    }
+
+    pub(crate) fn take_notes(&mut self) -> Vec<NoteKind> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Deleted projects whose routes are to be planned again.
+    pub(crate) fn take_affected(&mut self) -> BTreeSet<ClusterName> {
+        self.departed.take_affected()
+    }
+
+    /// Whether any source was ever listed: who is named may be about to join.
+    pub(crate) fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// Whether every source shows all its clusters.
+    pub(crate) fn are_sources_live(&self) -> bool {
+        self.sources.values().all(Source::is_live)
+    }
+
+    /// Whether the removal of a cluster says that the shell could not let it join: its source offers
+    /// no connection any more.
+    pub(crate) fn could_not_join(&self, cluster: &ClusterName, world: &World) -> bool {
+        self.members.could_not_join(cluster, world)
+    }
+
+    /// How many of the clusters that are offered are in which state.
+    pub(crate) fn counts(&self, world: &World) -> Vec<MembershipCount> {
+        let mut counts = BTreeMap::<_, usize>::new();
+        for (&source, offers) in &self.sources {
+            for (cluster, offer) in &offers.offers {
+                let state = self.state_of(source, cluster, offer, world);
+                *counts.entry((source, state)).or_default() += 1;
+            }
+        }
+
+        // Only a Milo root can say that a project is gone.
+        let deleted = self.deleted_projects().count();
+        if deleted > 0 {
+            counts.insert((SourceName::Milo, MemberState::Gone), deleted);
+        }
+        let count = |((source, state), clusters)| MembershipCount { source, state, clusters };
+        counts.into_iter().map(count).collect()
+    }
+}
+
+impl Roster {
+    fn source(&mut self, name: SourceName) -> &mut Source {
+        self.sources.entry(name).or_default()
+    }
+
+    fn is_live(&self, source: SourceName) -> bool {
+        self.sources.get(&source).is_some_and(Source::is_live)
+    }
+
+    fn is_held(&self, source: SourceName) -> bool {
+        self.sources.get(&source).is_some_and(Source::is_held)
+    }
+
+    fn is_offered(&self, cluster: &ClusterName) -> bool {
+        self.sources.values().any(|source| source.offers.contains_key(cluster))
+    }
+
+    fn state_of(
+        &self,
+        source: SourceName,
+        cluster: &ClusterName,
+        offer: &Offer,
+        world: &World,
+    ) -> MemberState {
+        match self.members.of(source, cluster) {
+            Some(_) if self.is_held(source) && offer.missing.is_some() => MemberState::Held,
+            Some(_) => MemberState::Joined,
+            None if offer.is_ready() && self.members.is_taken(cluster, world) => {
+                MemberState::NameTaken
+            }
+            None => offer.state(),
+        }
+    }
+
+    /// A source shows a cluster: it may join, or be another one than before.
+    fn on_offered(
+        &mut self,
+        source: SourceName,
+        cluster: &ClusterName,
+        offer: Offer,
+        facts: &Facts<'_>,
+    ) {
+        if let Some(reason) = self.members.of(source, cluster).and_then(|m| m.differs_from(&offer))
+        {
+            self.leave(cluster, reason, facts.now);
+        }
+
+        self.source(source).on_offered(cluster, offer, facts.now);
+        self.on_shown_again(cluster);
+        self.join_if_wanted(cluster, facts);
+    }
+
+    /// A cluster joins if a source offers it, something needs it, and its name is free.
+    fn join_if_wanted(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
+        if self.members.is_taken(cluster, facts.world) {
+            return;
+        }
+        let is_referenced = facts.is_referenced(cluster);
+        let wanted = self
+            .sources
+            .iter()
+            .find_map(|(name, source)| Some((*name, source.wanted(cluster, is_referenced)?)));
+        let Some((source, offer)) = wanted else { return };
+
+        match self.members.join(source, cluster, offer, facts.now) {
+            Ok(()) => self.on_name_changed_hands(cluster, facts.now),
+            Err(next_at) => self.requeue(cluster, next_at),
+        }
+    }
+
+    fn leave(&mut self, cluster: &ClusterName, reason: LeaveReason, now: UnixMillis) {
+        self.on_name_changed_hands(cluster, now);
+        self.members.leave(cluster, reason);
+    }
+
+    /// Other sources' offers of that name find it taken, or free.
+    fn on_name_changed_hands(&mut self, cluster: &ClusterName, now: UnixMillis) {
+        let holder = self.members.get(cluster).map(|member| member.source);
+        for (name, source) in &mut self.sources {
+            if Some(*name) != holder && source.offers.contains_key(cluster) {
+                source.report_soon(now);
+            }
+        }
+    }
+
+    /// Missing clusters of a source leave, unless they are too many: then those that are not proved
+    /// to be gone stay, until the source shows them again, or so many others that they are few.
+    fn settle_missing(&mut self, source: SourceName, facts: &Facts<'_>) {
+        for (cluster, offer) in self.source(source).take_proven(facts.now) {
+            self.leave_source(source, &cluster, &offer, facts);
+        }
+
+        let members = self.members.names_of(source);
+        for (cluster, offer) in self.source(source).take_missing(&members, facts.now) {
+            self.leave_source(source, &cluster, &offer, facts);
+        }
+    }
+
+    /// The missing clusters of a source may be few by now, or proved to be gone.
+    fn settle_held(&mut self, source: SourceName, facts: &Facts<'_>) {
+        if self.is_held(source) {
+            self.settle_missing(source, facts);
+        }
+    }
+
+    /// A cluster leaves because its source does not show it any more.
+    fn leave_source(
+        &mut self,
+        source: SourceName,
+        cluster: &ClusterName,
+        offer: &Offer,
+        facts: &Facts<'_>,
+    ) {
+        let is_member = self.members.of(source, cluster).is_some();
+        if let Some(reason) = offer.missing.filter(|_| is_member) {
+            self.leave(cluster, reason, facts.now);
+        }
+
+        // Hub objects may still name it.
+        if facts.is_referenced(cluster) {
+            let is_deletion_seen = offer.missing == Some(LeaveReason::Withdrawn);
+            self.departed.on_left(source, cluster, is_deletion_seen);
+            if offer.is_gone {
+                self.record_gone(source, cluster, facts);
+            }
+        }
+        // Another source may offer one of that name.
+        self.join_if_wanted(cluster, facts);
+    }
+
+    /// The list of a source is complete: its rule may be another one than before.
+    fn find_unneeded(&mut self, source: SourceName, facts: &Facts<'_>) {
+        for cluster in self.members.names_of(source) {
+            if !facts.is_referenced(&cluster) {
+                self.start_unneeded(&cluster, facts.now);
+            }
+        }
+    }
+
+    /// Nothing names the cluster: if it had to be needed, it leaves in a while.
+    fn start_unneeded(&mut self, cluster: &ClusterName, now: UnixMillis) {
+        let Some(member) = self.members.get_mut(cluster) else { return };
+        let source = self.sources.get(&member.source);
+
+        if source.is_some_and(|source| source.joins_only_needed(&member.roles))
+            && member.unneeded_since.is_none()
+        {
+            member.unneeded_since = Some(now);
+            self.requeue(cluster, now.plus(UNNEEDED_MS));
+        }
+    }
+
+    /// A cluster leaves that nothing has named for long enough, in sight of the hubs.
+    fn leave_if_unneeded(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
+        let member = self.members.get(cluster);
+        let Some(since) = member.and_then(|member| member.unneeded_since) else { return };
+
+        let leaves_at = match facts.hubs_live_since() {
+            None => facts.now.plus(HUB_RETRY_MS),
+            Some(live_since) => since.max(live_since).plus(UNNEEDED_MS),
+        };
+        if leaves_at <= facts.now {
+            self.leave(cluster, LeaveReason::NotNeeded, facts.now);
+        } else {
+            self.requeue(cluster, leaves_at);
+        }
+    }
+
+    /// The cluster is decided about again at that time, or earlier if it was to be.
+    fn requeue(&mut self, cluster: &ClusterName, at: UnixMillis) {
+        let at = self.requeued.at(cluster).map_or(at, |before| before.min(at));
+        self.requeued.set(cluster.clone(), Some(at));
+    }
+
+    fn report(&mut self, name: SourceName, facts: &Facts<'_>) {
+        let offers = self.sources.get(&name).into_iter().flat_map(|source| &source.offers);
+        let is_taken = |(cluster, offer): &(&ClusterName, &Offer)| {
+            self.state_of(name, cluster, offer, facts.world) == MemberState::NameTaken
+        };
+        let taken = offers.filter(is_taken).map(|(cluster, _)| cluster);
+        let taken: Vec<_> = taken.cloned().collect();
+
+        let news = self.source(name).news(name, &taken, facts.now);
+        self.notes.extend(news);
+    }
+}
+
+/// Deleted projects.
+impl Roster {
+    /// What the orphan rule reads of an upstream; `None` if that is no deleted project.
+    pub(crate) fn deleted_project(&self, upstream: &ClusterName) -> Option<DeletedProject> {
+        let departure = self.departed.get(upstream)?;
+        Some(DeletedProject {
+            source: departure.source,
+            at: departure.gone_at?,
+            is_deletion_seen: departure.is_deletion_seen,
+            is_source_live: self.is_live(departure.source),
+        })
+    }
+
+    /// The deleted projects that hub objects name, and since when they are known to be gone.
+    pub(crate) fn deleted_projects(&self) -> impl Iterator<Item = (&ClusterName, UnixMillis)> {
+        self.departed.gone()
+    }
+
+    /// Upstreams that hub objects name, that no source offers and that are not in the configuration
+    /// file: they may be projects that were deleted while nobody looked. A live GET has to tell
+    /// ([`EventKind::ClusterGone`]); only reports follow from it, because nobody saw the deletion.
+    /// Sorted.
+    ///
+    /// None, unless every source shows all its clusters and one of them is a Milo root, and where they
+    /// are more than one and more than a third of the upstreams that hub objects name: rather another
+    /// root than so many deletions.
+    pub(crate) fn unknown_upstreams(&self, world: &World) -> Vec<ClusterName> {
+        if !self.sources.contains_key(&SourceName::Milo) || !self.are_sources_live() {
+            return Vec::new();
+        }
+
+        let named = world.links.counts.iter().filter(|(_, counts)| counts.is_referenced());
+        let named: Vec<_> = named.map(|(name, _)| name).collect();
+        let mut unknown = named.clone();
+        unknown.retain(|name| !world.ids.contains_key(*name) && !self.is_offered(name));
+        let is_unseen = |name: &&&ClusterName| {
+            self.departed.get(name).is_none_or(|departure| !departure.is_deletion_seen)
+        };
+        let unseen = unknown.iter().filter(is_unseen).count() as u64;
+        if unseen > 1 && MISSING_SHARE.is_exceeded(unseen, named.len() as u64) {
+            return Vec::new();
+        }
+        unknown.retain(|name| self.deleted_project(name).is_none());
+        unknown.into_iter().cloned().collect()
+    }
+
+    /// A live GET of a name answered 404. That counts for a name that no source shows.
+    fn on_gone(&mut self, source: SourceName, cluster: &ClusterName, facts: &Facts<'_>) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.on_gone(cluster);
+        }
+        self.settle_held(source, facts);
+        self.record_gone(source, cluster, facts);
+    }
+
+    /// The name answers 404. Where a source shows it, or this run follows it, that says nothing.
+    fn record_gone(&mut self, source: SourceName, cluster: &ClusterName, facts: &Facts<'_>) {
+        let is_there = self.is_offered(cluster) || self.members.is_taken(cluster, facts.world);
+        let counts = facts.world.links.counts_of(cluster);
+        if !self.is_live(source) || is_there || !counts.is_referenced() {
+            return;
+        }
+
+        if self.departed.on_gone(source, cluster, facts.now) {
+            self.notes.push(NoteKind::ClusterGone {
+                cluster: cluster.clone(),
+                connectors: counts.connectors,
+                routes: counts.routes,
+            });
+        }
+    }
+
+    /// The cluster is shown or followed again, or no hub object names it any more.
+    fn on_shown_again(&mut self, cluster: &ClusterName) {
+        if self.departed.forget(cluster) {
+            let cluster = cluster.clone();
+            self.notes.push(NoteKind::ClusterGone { cluster, connectors: 0, routes: 0 });
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// Whether a hub object names it.
+    fn is_referenced(&self, cluster: &ClusterName) -> bool {
+        self.world.links.counts_of(cluster).is_referenced()
+    }
+
+    /// Since when every hub has shown all that may name a cluster; `None` while one does not.
+    fn hubs_live_since(&self) -> Option<UnixMillis> {
+        let kinds: &[Kind] = match self.has_routes {
+            true => &[Kind::Connector, Kind::HttpRoute],
+            false => &[Kind::Connector],
+        };
+        let since: Option<Vec<_>> =
+            self.world.hubs().map(|hub| hub.all_live_since(kinds)).collect();
+        since?.into_iter().max()
+    }
+}

@@ -1,0 +1,458 @@
+//! Hop: how far a change has come on its way upstream → mirrored → carried → announced, and what is
+//! late. This file has the first two hops and the words for why one is late; `touch` has the last.
+//!
+//! A hop is open from the moment in which it could have started. When it takes longer than its limit
+//! it is *late*: a stall begins, which ends when the hop is passed, or when nothing is expected any
+//! more. What is held, paused or deferred is never late, and nothing is while no instance may lead.
+
+use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
+use crate::data::ids::{ClusterName, Kind};
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::time::UnixMillis;
+use crate::rules::mirror::{self, Before, LastChange, REPEAT_MS, SyncState, Verdict};
+use crate::status::digest::Digest;
+use crate::world::World;
+use crate::world::cluster::Cluster;
+
+/// What the rule reads of a hub Connector.
+pub(crate) struct View<'v> {
+    pub(crate) mirror: mirror::View<'v>,
+    /// That of the mirror.
+    pub(crate) verdict: Verdict,
+    pub(crate) world: &'v World,
+    pub(crate) nudges: u32,
+    /// The limit of its queue, where it waits because the Connector changes again and again.
+    pub(crate) repeats_per_second: Option<u32>,
+    /// Until then this instance waited for its first Lease.
+    pub(crate) lease_wait_until: UnixMillis,
+}
+
+/// What throughline remembers of the way of a hub Connector's status.
+#[derive(Debug, Default)]
+pub(crate) struct HopMemory {
+    /// The annotation is out of sync because upstream was seen to change, not because of another
+    /// writer. Only then is it known how long the hop took.
+    is_change_seen: bool,
+    /// Edges that do not say what the hub says, in the order of their ids, and since when.
+    behind: Vec<(ClusterId, UnixMillis)>,
+    pub(crate) stall: Option<Box<Stall>>,
+}
+
+/// What becomes of the stall.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Update {
+    Stays,
+    Ends,
+    /// The hop becomes late then. A stall of another hop ends.
+    LateAt(UnixMillis, Hop),
+    /// In place of the one before, if there is one.
+    Begins(Box<Stall>),
+}
+
+/// A hop that the status has passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) hop: Hop,
+    /// Where it ends.
+    pub(crate) cluster: ClusterName,
+    /// `None` where nobody saw it begin, or another writer made the value wrong.
+    pub(crate) after_ms: Option<u64>,
+}
+
+/// A stall begins when the expected hop is late, and ends when another one is expected.
+pub(crate) fn plan(view: &View<'_>, memory: &HopMemory) -> Update {
+    let open = match expected(view, memory) {
+        Ok(open) => open,
+        Err(update) => return update,
+    };
+
+    let since = open.since.max(view.lease_wait_until);
+    let late_at = since.plus(open.limit_ms);
+    if view.mirror.now < late_at {
+        return Update::LateAt(late_at, open.hop);
+    }
+    if memory.stall.as_ref().is_some_and(|stall| stall.hop == open.hop) {
+        return Update::Stays;
+    }
+
+    let (cause, reason) = cause_of(&open, view);
+    let cluster = open.cluster.name.clone();
+    let connector = view.mirror.place.at.name.key();
+    Update::Begins(Box::new(Stall { cluster, connector, hop: open.hop, since, cause, reason }))
+}
+
+/// The hop that is expected next.
+struct Open<'w> {
+    hop: Hop,
+    /// When it could have started.
+    since: UnixMillis,
+    /// Where it ends.
+    cluster: &'w Cluster,
+    limit_ms: u64,
+}
+
+/// `Err`: no hop is expected, or that is not known, and what was late may be as late as before.
+fn expected<'v>(view: &View<'v>, memory: &HopMemory) -> Result<Open<'v>, Update> {
+    let mirror = &view.mirror;
+    let settings = &mirror.settings.stall;
+    let mirrored =
+        |since, limit_ms| Open { hop: Hop::Mirrored, since, cluster: mirror.place.hub, limit_ms };
+    let carried = memory.behind.first().and_then(|(edge, behind_since)| {
+        let cluster = view.world.clusters.get(edge)?;
+        let since = mirror.memory.sync.right_since().max(Some(*behind_since))?;
+        Some(Open { hop: Hop::Arrived, since, cluster, limit_ms: settings.arrived_ms })
+    });
+
+    match view.verdict {
+        Verdict::HubNotLive | Verdict::AbsenceGrace(_) => Err(Update::Stays),
+        Verdict::UpstreamNotLive if !is_upstream_live(mirror) => Err(Update::Stays),
+        Verdict::UpstreamNotLive
+        | Verdict::Disabled
+        | Verdict::Paused
+        | Verdict::UpstreamNotConfigured
+        | Verdict::Held(_)
+        | Verdict::RemovalHeld(..) => Err(Update::Ends),
+        Verdict::OutOfSync { since } | Verdict::RemovalDue { since, .. } => {
+            Ok(mirrored(since, settings.mirrored_ms))
+        }
+        Verdict::InSync | Verdict::BothAbsent => carried.ok_or(Update::Ends),
+        Verdict::Deferred { since } => {
+            let deferred = || mirrored(mirror.unblocked_from(since), settings.deferred_ms);
+            Ok(carried.unwrap_or_else(deferred))
+        }
+    }
+}
+
+fn is_upstream_live(view: &mirror::View<'_>) -> bool {
+    let kinds = [Kind::Connector, Kind::Namespace];
+    view.place.upstream.is_some_and(|upstream| upstream.cluster.all_live_since(&kinds).is_some())
+}
+
+/// The cause of a stall, as far as this instance can see it, and the same in words.
+fn cause_of(open: &Open<'_>, view: &View<'_>) -> (StallCause, String) {
+    let edge = open.cluster.name.clone();
+    if !open.cluster.is_live(Kind::Connector) {
+        let reason = format!("the watch of {edge} is lost");
+        return (StallCause::WatchLost { cluster: edge }, reason);
+    }
+    if let Some(failure) = view.mirror.memory.write.failure() {
+        let cluster = view.mirror.place.hub.name.clone();
+        let reason = format!("writes to the hub fail: {}", failure.error);
+        return (StallCause::WritesFail { cluster, error: failure.error.cause }, reason);
+    }
+    if !view.mirror.is_leader {
+        let reason = "this instance is not the leader; the leader should write it";
+        return (StallCause::NotLeading, reason.to_owned());
+    }
+    if open.hop == Hop::Mirrored {
+        return not_mirrored(view);
+    }
+
+    let nudges = view.nudges;
+    let times = if nudges == 1 { "time" } else { "times" };
+    let reason =
+        format!("the Connector at {edge} does not say what the hub says; nudged {nudges} {times}");
+    (StallCause::NotCarried { cluster: edge }, reason)
+}
+
+fn not_mirrored(view: &View<'_>) -> (StallCause, String) {
+    let memory = view.mirror.memory;
+    let cluster = view.mirror.place.hub.name.clone();
+    if let Some(per_second) = view.repeats_per_second {
+        let reason = format!(
+            "it changed again within {} s of its last mirror, and waits for the other Connectors of its \
+             upstream that did: {per_second} of them are mirrored a second",
+            REPEAT_MS / 1_000
+        );
+        return (StallCause::NotMirrored { cluster }, reason);
+    }
+
+    let (cause, reason) = if memory.write.is_in_flight() {
+        let reason = "a write to the hub has not been answered yet";
+        (StallCause::WriteInFlight { cluster }, reason)
+    } else if let Some(contention) = memory.write.contention() {
+        let reason = "another writer keeps changing the hub's annotation";
+        (StallCause::Overwritten { cluster, manager: contention.manager.clone() }, reason)
+    } else if memory.deferred_since.is_some() {
+        let reason = "what routes is mirrored; the rest of the status waits for its turn by \
+                      mirror.deferrablePerSecond";
+        (StallCause::Deferred { cluster }, reason)
+    } else {
+        let reason = "the hub's annotation does not say what upstream says";
+        (StallCause::NotMirrored { cluster }, reason)
+    };
+    (cause, reason.to_owned())
+}
+
+impl Update {
+    pub(crate) fn late_at(&self) -> Option<UnixMillis> {
+        match self {
+            Self::LateAt(at, _) => Some(*at),
+            Self::Stays | Self::Ends | Self::Begins(_) => None,
+        }
+    }
+}
+
+impl HopMemory {
+    /// Takes over what the plan of the mirror says. Returns the hops that have been passed.
+    pub(crate) fn on_planned(
+        &mut self,
+        view: &mirror::View<'_>,
+        world: &World,
+        verdict: Verdict,
+        change: LastChange,
+        before: Before,
+    ) -> Vec<Passed> {
+        if !matches!(verdict, Verdict::InSync | Verdict::BothAbsent) {
+            self.on_difference(change, before.sync, view.now);
+        }
+        if !verdict.is_right() {
+            return Vec::new();
+        }
+
+        let mut passed = Vec::new();
+        if before.is_mirrored(verdict) {
+            passed.extend(self.mirrored(view, change, before.was_deferred(verdict)));
+        }
+        passed.extend(self.on_edges(view, world));
+        passed
+    }
+
+    /// The annotation differs from what upstream says: because upstream changed, or another writer
+    /// did it?
+    fn on_difference(&mut self, change: LastChange, before: SyncState, now: UnixMillis) {
+        let changes_now = change.at == now;
+        let is_since_mirrored = match before {
+            SyncState::Right { since } => {
+                changes_now || since.is_some_and(|since| change.at > since)
+            }
+            SyncState::NotSeen | SyncState::Behind if changes_now => true,
+            SyncState::NotSeen | SyncState::Behind => return,
+        };
+        self.is_change_seen = change.is_observed && is_since_mirrored;
+    }
+
+    /// The annotation came to say what upstream says. Where the hub is the edge itself, that is
+    /// carried, too.
+    fn mirrored(
+        &self,
+        view: &mirror::View<'_>,
+        change: LastChange,
+        was_deferred: bool,
+    ) -> impl Iterator<Item = Passed> {
+        let now = view.now;
+        let hub = view.place.hub;
+        // A change that came with a list happened at an unknown time before.
+        let is_observed = hub.live_since(Kind::Connector).is_some_and(|since| now > since);
+        // What was deferred was late by intention.
+        let is_timed = self.is_change_seen && is_observed && !was_deferred;
+
+        let is_at_edge = hub.edge.connectors.get(&view.place.at.name).is_some();
+        let mirrored = (Hop::Mirrored, now.since(change.at));
+        let arrived = is_at_edge.then_some((Hop::Arrived, 0));
+        [Some(mirrored), arrived].into_iter().flatten().map(move |(hop, after_ms)| Passed {
+            hop,
+            cluster: hub.name.clone(),
+            after_ms: is_timed.then_some(after_ms),
+        })
+    }
+
+    /// Finds the edges that are behind, and returns those that have caught up.
+    fn on_edges(&mut self, view: &mirror::View<'_>, world: &World) -> Vec<Passed> {
+        let live_since = view.place.hub.live_since(Kind::Connector);
+        let right_since = view.memory.sync.right_since();
+        let mirrored_at = right_since.filter(|since| Some(*since) > live_since);
+
+        let mut arrivals = Vec::new();
+        let mut behind = Vec::new();
+        for (edge, says) in edges(world, view.place.at) {
+            let since = self.behind_since(edge.id);
+            if says != view.place.digest() {
+                if edge.listed_since(Kind::Connector).is_some() {
+                    behind.push((edge.id, since.unwrap_or(view.now)));
+                }
+            } else if let Some(since) = since {
+                // An edge Connector that went wrong later was somebody else's doing.
+                let is_carried = |at: &UnixMillis| *at >= since && edge.is_live(Kind::Connector);
+                let after_ms = mirrored_at.filter(is_carried).map(|at| view.now.since(at));
+                let cluster = edge.name.clone();
+                arrivals.push(Passed { hop: Hop::Arrived, cluster, after_ms });
+            }
+        }
+        self.behind = behind;
+        arrivals
+    }
+
+    /// Nothing is expected of the edges.
+    pub(crate) fn forget_edges(&mut self) {
+        self.behind.clear();
+    }
+
+    /// The cluster left that said what is desired. Edges are behind again once it is back.
+    pub(crate) fn on_upstream_left(&mut self) {
+        self.is_change_seen = false;
+        self.behind.clear();
+    }
+
+    pub(crate) fn is_any_edge_behind(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
+    pub(crate) fn behind_since(&self, edge: ClusterId) -> Option<UnixMillis> {
+        self.behind.iter().find(|(id, _)| *id == edge).map(|(_, since)| *since)
+    }
+
+    /// Since when an edge whose watch is live is seen to be behind.
+    pub(crate) fn seen_behind_since(&self, world: &World) -> Option<UnixMillis> {
+        let seen_since = |(id, since): &(ClusterId, UnixMillis)| {
+            let live_since = world.clusters.get(id)?.live_since(Kind::Connector)?;
+            Some(live_since.max(*since))
+        };
+        self.behind.iter().filter_map(seen_since).min()
+    }
+
+    /// Returns what is to be reported.
+    pub(crate) fn on_update(&mut self, update: Update) -> Vec<NoteKind> {
+        let ended = match update {
+            Update::Stays => None,
+            Update::Ends | Update::Begins(_) => self.end(|_| true),
+            Update::LateAt(_, hop) => self.end(|stall| stall.hop != hop),
+        };
+        let mut notes: Vec<_> = ended.into_iter().map(NoteKind::StallEnded).collect();
+        if let Update::Begins(stall) = update {
+            self.stall = Some(stall.clone());
+            notes.push(NoteKind::Stalled(*stall));
+        }
+        notes
+    }
+
+    /// Ends the stall if it is such a one.
+    pub(crate) fn end(&mut self, is_over: impl FnOnce(&Stall) -> bool) -> Option<Stall> {
+        self.stall.take_if(|stall| is_over(stall)).map(|stall| *stall)
+    }
+
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.behind.is_empty() && self.stall.is_none()
+    }
+}
+
+/// The edges that have the Connector, and what it says there. Where the hub is the edge itself, both
+/// are one object.
+fn edges<'w>(
+    world: &'w World,
+    at: &ObjectRef,
+) -> impl Iterator<Item = (&'w Cluster, Option<Digest>)> {
+    let others = world.edges().filter(|cluster| cluster.id != at.cluster);
+    others.filter_map(|cluster| {
+        let row = cluster.edge.connectors.get(&at.name)?;
+        Some((cluster, row.seen.annotation))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::settings::Settings;
+    use crate::data::ids::Role;
+    use crate::data::name::NamespacedName;
+    use crate::data::objects::UPSTREAM_STATUS;
+    use crate::world::fixture::{self, connector};
+
+    /// A hub Connector, and its copy at one edge.
+    struct Stage {
+        stage: fixture::Stage,
+        at: ObjectRef,
+        mirror: mirror::MirrorMemory,
+        memory: HopMemory,
+        settings: Settings,
+    }
+
+    impl Stage {
+        /// The edge does not say what the hub says.
+        fn behind() -> Self {
+            let mut stage = fixture::Stage::new(&Settings::default());
+            let hub = stage.add("hub", &[Role::Hub]);
+            stage.add("edge", &[Role::Edge]);
+            let name = NamespacedName::new("ns", "lab");
+            let at = ObjectRef { cluster: hub, kind: Kind::Connector, name };
+            let (mirror, memory, settings) = Default::default();
+            let mut stage = Self { stage, at, mirror, memory, settings };
+            stage.mirror.sync = SyncState::Right { since: None };
+            stage.shows("hub", "{}", 1);
+            stage.shows("edge", "[]", 1);
+            assert_eq!(stage.arrivals(stage.stage.now), []);
+            stage
+        }
+
+        fn shows(&mut self, cluster: &str, annotation: &str, version: u64) {
+            let copy = connector("ns", "lab", version).annotation(UPSTREAM_STATUS, annotation);
+            self.stage.shows(cluster, copy);
+        }
+
+        fn view(&self, verdict: Verdict, now: UnixMillis) -> View<'_> {
+            let place = mirror::Place::find(&self.stage.world, &self.at).unwrap();
+            View {
+                mirror: mirror::View::new(place, &self.mirror, &self.settings, true, now),
+                verdict,
+                world: &self.stage.world,
+                nudges: 1,
+                repeats_per_second: None,
+                lease_wait_until: UnixMillis(0),
+            }
+        }
+
+        /// How long the hop to each edge took.
+        fn arrivals(&mut self, now: UnixMillis) -> Vec<Option<u64>> {
+            let mut memory = std::mem::take(&mut self.memory);
+            let view = self.view(Verdict::InSync, now).mirror;
+            let passed = memory.on_edges(&view, &self.stage.world);
+            self.memory = memory;
+            passed.into_iter().map(|passed| passed.after_ms).collect()
+        }
+
+        fn plan(&self, verdict: Verdict, now: UnixMillis) -> Update {
+            plan(&self.view(verdict, now), &self.memory)
+        }
+    }
+
+    #[test]
+    fn an_edge_that_went_wrong_later_was_somebody_elses_doing() {
+        for (mirrored_ms, after_ms) in [(0, Some(70)), (-1, None)] {
+            let mut stage = Stage::behind();
+            let behind_since = stage.stage.now;
+            let since = UnixMillis(behind_since.0.saturating_add_signed(mirrored_ms));
+            stage.mirror.sync = SyncState::Right { since: Some(since) };
+
+            stage.shows("edge", "{}", 2);
+            assert_eq!(stage.arrivals(behind_since.plus(70)), [after_ms]);
+        }
+    }
+
+    #[test]
+    fn a_hop_is_late_after_its_limit_and_says_why() {
+        let mut stage = Stage::behind();
+        let since = stage.stage.now;
+        let late = Verdict::OutOfSync { since };
+        let late_at = since.plus(5_000);
+        assert_eq!(stage.plan(late, since), Update::LateAt(late_at, Hop::Mirrored));
+
+        let Update::Begins(stall) = stage.plan(late, late_at) else { panic!("it is late") };
+        assert_eq!(stall.cause, StallCause::NotMirrored { cluster: "hub".into() });
+        stage.memory.on_update(Update::Begins(stall));
+        for (verdict, update) in [
+            (late, Update::Stays),
+            (Verdict::HubNotLive, Update::Stays),
+            (Verdict::UpstreamNotLive, Update::Stays),
+            (Verdict::Paused, Update::Ends),
+            (Verdict::InSync, Update::LateAt(since.plus(10_000), Hop::Arrived)),
+        ] {
+            assert_eq!(stage.plan(verdict, late_at), update, "{verdict:?}");
+        }
+
+        let Update::Begins(stall) = stage.plan(Verdict::InSync, since.plus(10_000)) else {
+            panic!("it is late")
+        };
+        let reason = "the Connector at edge does not say what the hub says; nudged 1 time";
+        assert_eq!((stall.hop, stall.reason.as_str()), (Hop::Arrived, reason));
+    }
+}

@@ -1,0 +1,1273 @@
+//! Mirror: the `upstream-status` annotation of a hub Connector says what the `.status` of its
+//! upstream Connector says (DOMAIN 5).
+//!
+//! [`plan`] is the whole rule. It finds out what is desired, compares that with what the hub shows,
+//! and decides when the difference is written:
+//!
+//! | upstream's status | what becomes of the annotation |
+//! |---|---|
+//! | differs in what edges route by | written at once |
+//! | differs in anything else | *deferred*: written 5 s later, so that it never delays one that routes |
+//! | is gone, or its Connector is | removed after 5 s: a stale "online" keeps users on a dead tunnel |
+//! | is not known | stays, and the [`Verdict`] says why |
+//!
+//! Absence needs an [`AbsenceProof`]: silence, an empty list and a restored server prove nothing.
+//! While too many would go at once, a breaker is tripped and holds all of them.
+//!
+//! What a write waits for:
+//!
+//! | what happened | when the next write goes |
+//! |---|---|
+//! | nothing | at once, but 20 in 4 s for each Connector |
+//! | it was mirrored less than 10 s before | in turn with others of its upstream (`Repeats`) |
+//! | 403, 404, 5xx, no answer | in turn with others that failed (`Retries`), within 30 s |
+//! | 409 | when the watch shows the change; after three in a row the annotation alone is compared |
+//! | another writer changed it back, three times or more | after a pause that doubles (`Rewrites`) |
+//! | the server was restored from a backup | statuses after 5 min or the next change; no removals |
+//! | the Lease was lost, or a person paused the object | never; it is planned again afterwards |
+
+use crate::circuit_breaker::BreakerState;
+use crate::contract::action::{AnnotationBefore, Precondition, Urgency};
+use crate::contract::event::Outcome;
+use crate::contract::hold_reason::HoldReason;
+use crate::contract::settings::{DEFER_MS_MIN, MirrorSettings, Settings};
+use crate::data::ids::{ActionId, ClusterName, Kind};
+use crate::data::object_ref::ObjectRef;
+use crate::data::objects::UPSTREAM_STATUS;
+use crate::data::time::UnixMillis;
+use crate::plan::{Intent, Job, MirrorJob, Next, PlannedWrite, Turn, Write};
+use crate::rate_limit::{Rate, RateLimiter};
+use crate::status::digest::Digest;
+use crate::status::go_json;
+use crate::status::liveness::StatusDigest;
+use crate::world::World;
+use crate::world::absence::{AbsenceProof, Absent, Claim, NoProof, prove_absence, prove_namespace};
+use crate::world::cluster::Cluster;
+use crate::world::hub::{HubConnector, UpstreamRef};
+use crate::world::links::Link;
+use crate::world::table::Row;
+use crate::world::upstream::{Status, UpstreamConnector};
+use crate::write_queue::{Due, QueueKey, Rank};
+use crate::write_state::{Completion, Contention, ContentionLimits, Retry, WriteState};
+
+/// One Connector that flaps must not keep the hub busy for all others.
+const CONNECTOR_RATE: Rate = Rate::every_ms(DEFER_MS_MIN, 20);
+
+/// A Connector that was mirrored so recently waits in the queue of its upstream, and so does one
+/// that waited there so recently: else one that flaps on and on would pass the queue every 10 s.
+pub(crate) const REPEAT_MS: u64 = 10_000;
+
+/// A hub Connector in the world, looked up once for all rules.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'w> {
+    pub(crate) at: &'w ObjectRef,
+    pub(crate) hub: &'w Cluster,
+    pub(crate) row: &'w Row<HubConnector>,
+    /// `None` while the cluster that its labels name is not in the run.
+    pub(crate) upstream: Option<Upstream<'w>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Upstream<'w> {
+    pub(crate) cluster: &'w Cluster,
+    pub(crate) connector: Option<&'w UpstreamConnector>,
+    world: &'w World,
+    named: &'w UpstreamRef,
+}
+
+/// A hub Connector and all that the rule reads.
+pub(crate) struct View<'w> {
+    pub(crate) place: Place<'w>,
+    pub(crate) memory: &'w MirrorMemory,
+    pub(crate) settings: &'w Settings,
+    pub(crate) now: UnixMillis,
+    /// Whether removals of that upstream, or of the whole fleet, are too many.
+    pub(crate) breaker: BreakerState,
+    pub(crate) is_leader: bool,
+    /// The queue that has room for it in this moment.
+    pub(crate) admitted_by: Option<QueueKey>,
+}
+
+/// What throughline remembers of a hub Connector for this rule.
+#[derive(Debug, Default)]
+pub(crate) struct MirrorMemory {
+    /// Shared with the nudge: one write to one object at a time.
+    pub(crate) write: WriteState,
+    /// The mirror in flight.
+    writing: Option<MirrorJob>,
+    observed_text: ObservedText,
+    /// Limits mirrors that route. Deferred ones wait for it, too, but do not count.
+    limiter: RateLimiter,
+    /// Until then a mirror that routes waits in the queue of its upstream.
+    repeats_until: UnixMillis,
+    pub(crate) sync: SyncState,
+    pub(crate) deferred_since: Option<UnixMillis>,
+    pub(crate) held: Option<HoldReason>,
+    /// When a hold or a person's pause ended. Nothing was late before.
+    unblocked_at: UnixMillis,
+}
+
+/// Whether the annotation routes as upstream says, as far as this instance has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SyncState {
+    #[default]
+    NotSeen,
+    Behind,
+    /// `None`: it did so when this instance first saw it.
+    Right {
+        since: Option<UnixMillis>,
+    },
+}
+
+/// The annotation as the watch last showed it, to the byte. Tracked while writes meet conflicts.
+#[derive(Debug, Default)]
+enum ObservedText {
+    #[default]
+    NotTracked,
+    Absent,
+    Value(Box<str>),
+}
+
+/// What is true of the annotation. The hop rule, the view, the breakers and the notes read this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Disabled,
+    /// The hub's watch is not live, so not even the annotation is known. All stays as it was.
+    HubNotLive,
+    Paused,
+    /// What is desired is not known: a watch of the upstream is not live, or the namespace belongs
+    /// to another tier.
+    UpstreamNotLive,
+    UpstreamNotConfigured,
+    /// Upstream seems to say something else, and that is not acted on.
+    Held(HoldReason),
+    /// Upstream has no status, but not for long enough.
+    AbsenceGrace(Ground),
+    /// Upstream has no status, and too many removals are due, or this one waits for its turn.
+    RemovalHeld(HoldReason, Ground),
+    /// Upstream has no status, and the annotation still has one.
+    RemovalDue {
+        since: UnixMillis,
+        ground: Ground,
+    },
+    /// Neither side has a status.
+    BothAbsent,
+    InSync,
+    /// The difference does not affect routing.
+    Deferred {
+        since: UnixMillis,
+    },
+    OutOfSync {
+        since: UnixMillis,
+    },
+}
+
+/// Why it is believed that upstream has no status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// A person allowed the removal by an annotation of the hub namespace.
+    Allowed,
+    /// A watch showed that the status, its Connector or its namespace went.
+    Seen,
+    /// Lists lack it. Nobody saw it go.
+    Listed,
+}
+
+/// What was true before a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    pub(crate) sync: SyncState,
+    pub(crate) held: Option<HoldReason>,
+    pub(crate) is_deferred: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) verdict: Verdict,
+    /// `None` where it is not known, or not acted on, what upstream says.
+    pub(crate) change: Option<LastChange>,
+    pub(crate) oversize: Option<Oversize>,
+    pub(crate) next: Next,
+}
+
+/// When and how upstream came to say what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastChange {
+    pub(crate) at: UnixMillis,
+    /// The watch showed it. It did not come with a list.
+    pub(crate) is_observed: bool,
+    pub(crate) is_online: bool,
+}
+
+/// The status does not fit into the annotations of the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Oversize {
+    pub(crate) bytes: usize,
+    pub(crate) room: usize,
+    /// What routing needs fits.
+    pub(crate) is_reduced: bool,
+}
+
+impl<'w> Place<'w> {
+    /// `None` where there is no such hub Connector.
+    pub(crate) fn find(world: &'w World, at: &'w ObjectRef) -> Option<Self> {
+        let hub = world.clusters.get(&at.cluster)?;
+        let row = hub.hub_connectors.get(&at.name)?;
+
+        let upstream = row.seen.upstream.as_ref().and_then(|named| {
+            let cluster = world.upstream_named(&named.cluster)?;
+            let connector = cluster.upstream_connectors.get(&named.name).map(|row| &row.seen);
+            Some(Upstream { cluster, connector, world, named })
+        });
+        Some(Self { at, hub, row, upstream })
+    }
+
+    /// The upstream that its labels name, whether or not it is in the run.
+    pub(crate) fn named(self) -> Option<&'w ClusterName> {
+        self.row.seen.upstream.as_ref().map(|named| &named.cluster)
+    }
+
+    /// What the annotation says.
+    pub(crate) fn digest(self) -> Option<Digest> {
+        self.row.seen.annotation.map(|annotation| annotation.all)
+    }
+
+    /// Whether upstream's namespace is the one that the hub Connector was copied from: another one
+    /// may have the name by now.
+    fn is_copied_from(self, upstream: Upstream<'_>) -> bool {
+        let Upstream { cluster, named, .. } = upstream;
+        let hub_namespace = self.at.name.namespace();
+        prove_namespace(cluster, hub_namespace, named.name.namespace()).is_ok()
+    }
+
+    fn ground(self) -> Ground {
+        let is_loss_seen = self.upstream.is_some_and(|upstream| match upstream.connector {
+            Some(connector) => connector.is_loss_seen,
+            None => upstream.is_deletion_seen(),
+        });
+        if self.hub.allows_removals(self.at.name.namespace()) {
+            Ground::Allowed
+        } else if is_loss_seen || self.row.seen.namespace_deleted_at.is_some() {
+            Ground::Seen
+        } else {
+            Ground::Listed
+        }
+    }
+}
+
+impl Upstream<'_> {
+    /// When it came to say what it says, or to be absent.
+    pub(crate) fn changed_at(&self) -> UnixMillis {
+        self.connector.map_or_else(|| self.absent_since(), |connector| connector.changed_at)
+    }
+
+    fn absent_since(&self) -> UnixMillis {
+        self.link().map(|link| link.absent_since).unwrap_or_default()
+    }
+
+    fn is_deletion_seen(&self) -> bool {
+        self.link().is_some_and(|link| link.is_deletion_seen)
+    }
+
+    /// Looked up only where the Connector does not exist.
+    fn link(&self) -> Option<&Link> {
+        self.world.links.get(self.named)
+    }
+}
+
+pub(crate) fn plan(view: &View<'_>) -> Plan {
+    let desired = match desired(view) {
+        Ok(desired) => desired,
+        Err(plan) => return plan,
+    };
+
+    let change = Some(desired.change);
+    let oversize = desired.oversize;
+    let plan = match compare(view.place.row.seen.annotation, &desired) {
+        Difference::None if desired.status.is_some() => Verdict::InSync.into(),
+        Difference::None => Verdict::BothAbsent.into(),
+        Difference::Removed => plan_removal(view, desired),
+        Difference::Other if view.settings.mirror.defer_ms > 0 => {
+            plan_deferred_mirror(view, desired)
+        }
+        Difference::Routing | Difference::Other => plan_mirror(view, desired),
+    };
+    Plan { change, oversize, ..plan }
+}
+
+/// How the annotation differs from what is desired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    None,
+    /// Upstream has no status any more.
+    Removed,
+    /// In what edges route by.
+    Routing,
+    /// In anything else.
+    Other,
+}
+
+fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference {
+    match (observed, desired.digest) {
+        (None, None) => Difference::None,
+        (Some(observed), Some(desired)) if observed.all == desired.all => Difference::None,
+        (Some(_), None) if desired.status.is_none() => Difference::Removed,
+        // An annotation that does not decode may route, so it is never deferred.
+        (Some(observed), Some(desired))
+            if desired.routing.is_some() && observed.routing == desired.routing =>
+        {
+            Difference::Other
+        }
+        _ => Difference::Routing,
+    }
+}
+
+/// Requests may go wrong until it is written.
+fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
+    let verdict = Verdict::OutOfSync { since: view.late_from(desired.since) };
+    let next = match view.memory.write.retry() {
+        Some(retry) if view.is_leader => plan_retry(view, desired, retry),
+        _ => {
+            let limited_until = view.memory.limiter.ready_at(CONNECTOR_RATE);
+            let queue = queue_of(view, &desired);
+            let write = || view.write(Intent::Mirror, desired);
+            view.write_at(limited_until, queue, Due::at(view.now), write)
+        }
+    };
+    Plan { next, ..verdict.into() }
+}
+
+/// The last attempt failed. Its pause ends in a queue, so that of many that failed together each
+/// has its turn.
+fn plan_retry(view: &View<'_>, desired: Desired<'_>, retry: Retry) -> Next {
+    if let Some(until) = view.memory.write.paused_until()
+        && until > view.now
+    {
+        return Next::RequeueAt(until);
+    }
+
+    let queue = QueueKey::Retries(view.place.at.cluster);
+    let due = Due { rank: Rank::Urgent, at: retry.at, early_from: retry.early_from };
+    let write = || view.write(Intent::Mirror, desired);
+    Next::Write(Turn::in_queue(queue, due, view.admitted_by, view.now, write))
+}
+
+/// Which queue a mirror waits in.
+fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
+    let is_overwritten = view.overwritten_at(desired).is_some();
+    let overwrites = view.memory.write.contention().map_or(0, Contention::overwrites);
+
+    // A writer that contends for one value often contends for a whole fleet's.
+    if is_overwritten && overwrites >= view.settings.mirror.contention_count {
+        QueueKey::Rewrites(view.place.at.cluster)
+    } else if view.now < view.memory.repeats_until {
+        QueueKey::Repeats(desired.upstream.cluster.id)
+    } else {
+        QueueKey::Immediate
+    }
+}
+
+/// No edge routes by the difference, so it waits and never delays one that routes.
+fn plan_deferred_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
+    let since = view.memory.deferred_since.unwrap_or(view.now);
+    let due_at = since.plus(view.settings.mirror.defer_ms.max(DEFER_MS_MIN));
+    let at = due_at.max(view.memory.limiter.ready_at(CONNECTOR_RATE));
+
+    let queue = QueueKey::Deferrable(view.place.at.cluster);
+    let write = || view.write(Intent::Deferred, desired);
+    let next = view.write_at(at, queue, Due::at(due_at), write);
+    Plan { next, ..Verdict::Deferred { since }.into() }
+}
+
+/// A stale "online" keeps users on a dead tunnel.
+fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
+    let ground = view.place.ground();
+    let is_allowed = ground == Ground::Allowed;
+    if view.breaker.is_tripped && !is_allowed {
+        return Verdict::RemovalHeld(HoldReason::TooMany, ground).into();
+    }
+
+    // The platform usually deletes the hub Connector itself within the grace period, which starts
+    // again when removals were too many.
+    let reset_at = view.breaker.reset_at.filter(|_| !is_allowed).unwrap_or_default();
+    let due_at = desired.since.max(reset_at).plus(view.settings.mirror.absent_grace_ms);
+    if view.now < due_at {
+        return Plan::requeue(Verdict::AbsenceGrace(ground), due_at);
+    }
+
+    let queue = if is_allowed { QueueKey::AllowedRemovals } else { QueueKey::Removals };
+    let write = || view.write(Intent::Removal, desired);
+    let next = view.write_at(view.now, queue, Due::at(view.now), write);
+    let verdict = match next {
+        // Removals a minute are few, so who waits for them is held rather than late.
+        Next::Write(Turn::Waits { queue: QueueKey::Removals, .. }) => {
+            Verdict::RemovalHeld(HoldReason::Budget, ground)
+        }
+        _ => Verdict::RemovalDue { since: view.late_from(due_at), ground },
+    };
+    Plan { next, ..verdict.into() }
+}
+
+impl<'w> View<'w> {
+    pub(crate) fn new(
+        place: Place<'w>,
+        memory: &'w MirrorMemory,
+        settings: &'w Settings,
+        is_leader: bool,
+        now: UnixMillis,
+    ) -> Self {
+        let breaker = BreakerState::default();
+        Self { place, memory, settings, now, breaker, is_leader, admitted_by: None }
+    }
+
+    /// Only the leader writes.
+    fn write_at(
+        &self,
+        at: UnixMillis,
+        queue: QueueKey,
+        due: Due,
+        write: impl FnOnce() -> Write,
+    ) -> Next {
+        if !self.is_leader {
+            return Next::AwaitChange;
+        }
+        Next::write_at(at, self.memory.write.readiness(self.now), self.now, || {
+            Turn::in_queue(queue, due, self.admitted_by, self.now, write)
+        })
+    }
+
+    fn write(&self, intent: Intent, desired: Desired<'_>) -> Write {
+        let because = self.because(intent, &desired);
+        let text = desired.text();
+        let mut precondition = self.precondition();
+        let compares_annotation = precondition.annotation.is_some();
+        if let Some(absent) = desired.absent {
+            absent.put_into(&mut precondition);
+        }
+
+        let at = self.place.at;
+        let job = MirrorJob { intent, digest: desired.digest, compares_annotation };
+        Write {
+            job: Job::Mirror(at.clone(), job),
+            annotations: vec![(UPSTREAM_STATUS.to_owned(), text)],
+            precondition,
+            connectors: vec![at.name.key()],
+            urgency: match intent {
+                Intent::Mirror | Intent::Removal => Urgency::Routing,
+                Intent::Deferred => Urgency::Deferrable,
+            },
+            because,
+        }
+    }
+
+    fn because(&self, intent: Intent, desired: &Desired<'_>) -> String {
+        let is_overwritten = self.overwritten_at(desired).is_some();
+        let is_online = desired.status.is_some_and(|status| status.is_online);
+        let says = if is_online { "online" } else { "offline" };
+        match intent {
+            Intent::Removal if desired.absent.is_some() => {
+                "the Connector no longer exists upstream, so the hub may not claim a status".into()
+            }
+            Intent::Removal => "upstream has no status, so the hub may not claim one".into(),
+            Intent::Deferred => {
+                let changed = match is_overwritten {
+                    true => "another writer changed the hub's annotation",
+                    false => "upstream's status changed",
+                };
+                let since = self.memory.deferred_since.unwrap_or(self.now);
+                let waited_s = self.now.since(since) / 1_000;
+                format!("{changed}, but not what routes; waited {waited_s} s")
+            }
+            Intent::Mirror if desired.digest.is_none() => {
+                "no part of upstream's status fits, and a stale one may not stay".into()
+            }
+            Intent::Mirror if is_overwritten => {
+                format!("another writer changed the hub's annotation; upstream says {says}")
+            }
+            Intent::Mirror if self.place.digest().is_none() => {
+                format!("upstream says {says}, the hub has no annotation")
+            }
+            Intent::Mirror => {
+                format!("upstream says {says}, the hub's annotation says something else")
+            }
+        }
+    }
+
+    /// That the object has not changed, or, while others change it faster than a write takes, that
+    /// the annotation has not.
+    fn precondition(&self) -> Precondition {
+        let unchanged = self.place.row.unchanged();
+        let value = match &self.memory.observed_text {
+            _ if !self.memory.write.is_starving() => return unchanged,
+            ObservedText::NotTracked => return unchanged,
+            ObservedText::Absent => None,
+            ObservedText::Value(text) => Some(text.as_ref().to_owned()),
+        };
+
+        let key = UPSTREAM_STATUS.to_owned();
+        let before = AnnotationBefore { key, value, no_annotations: false };
+        Precondition { resource_version: None, annotation: Some(Box::new(before)), ..unchanged }
+    }
+
+    /// When another writer changed the annotation, if that was after upstream last changed.
+    fn overwritten_at(&self, desired: &Desired<'_>) -> Option<UnixMillis> {
+        let last_at = self.memory.write.contention().map(Contention::last_at)?;
+        (last_at > desired.since).then_some(last_at)
+    }
+
+    /// Since when it is late, if it was right until another writer made it wrong.
+    fn late_from(&self, since: UnixMillis) -> UnixMillis {
+        let overwritten_at = self.memory.write.contention().map(Contention::last_at);
+        self.unblocked_from(since).max(overwritten_at.unwrap_or_default())
+    }
+
+    /// Nothing was late while it could not be known, was held or was paused.
+    pub(crate) fn unblocked_from(&self, since: UnixMillis) -> UnixMillis {
+        let hub_live_since = self.place.hub.live_since(Kind::Connector);
+        let held_until = self.memory.held.map(|_| self.now);
+
+        let bounds = [Some(self.memory.unblocked_at), held_until, hub_live_since];
+        bounds.into_iter().flatten().fold(since, UnixMillis::max)
+    }
+}
+
+/// The annotation stays as it is.
+impl From<Verdict> for Plan {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, change: None, oversize: None, next: Next::AwaitChange }
+    }
+}
+
+impl Plan {
+    fn requeue(verdict: Verdict, at: UnixMillis) -> Self {
+        Self { next: Next::RequeueAt(at), ..Self::from(verdict) }
+    }
+}
+
+impl Verdict {
+    /// Why the annotation would go; `None` where it stays. That counts from the moment at which the
+    /// upstream status goes missing, not from the end of the grace period.
+    pub(crate) fn ground(self) -> Option<Ground> {
+        match self {
+            Self::AbsenceGrace(ground)
+            | Self::RemovalHeld(_, ground)
+            | Self::RemovalDue { ground, .. } => Some(ground),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn hold_reason(self) -> Option<HoldReason> {
+        match self {
+            Self::Held(reason) | Self::RemovalHeld(reason, _) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The annotation routes as upstream says.
+    pub(crate) fn is_right(self) -> bool {
+        matches!(self, Self::InSync | Self::BothAbsent | Self::Deferred { .. })
+    }
+}
+
+/// What the annotation should say.
+struct Desired<'w> {
+    upstream: Upstream<'w>,
+    /// `None`: upstream has no status.
+    status: Option<&'w Status>,
+    /// What is desired of the status fits into the annotation; `None`: nothing.
+    digest: Option<StatusDigest>,
+    oversize: Option<Oversize>,
+    /// Its Connector does not exist.
+    absent: Option<Absent>,
+    /// Since when it is desired: upstream said it, and its watch was live.
+    since: UnixMillis,
+    change: LastChange,
+}
+
+/// `Err`: what is desired is not known, or not acted on.
+fn desired<'w>(view: &View<'w>) -> Result<Desired<'w>, Plan> {
+    let place = view.place;
+    if !view.settings.mirror.enabled {
+        return Err(Verdict::Disabled.into());
+    }
+    if !place.hub.is_live(Kind::Connector) {
+        return Err(Verdict::HubNotLive.into());
+    }
+    if place.row.seen.is_paused {
+        return Err(Verdict::Paused.into());
+    }
+    let upstream = place.upstream.ok_or(Verdict::UpstreamNotConfigured)?;
+
+    let live_since =
+        upstream.cluster.live_since(Kind::Connector).ok_or(Verdict::UpstreamNotLive)?;
+    if !place.hub.is_hub_namespace(place.at.name.namespace()) {
+        return Err(Verdict::UpstreamNotLive.into());
+    }
+    let is_copied = place.is_copied_from(upstream);
+    if is_copied && !upstream.cluster.is_upstream_namespace(upstream.named.name.namespace()) {
+        return Err(Verdict::UpstreamNotLive.into());
+    }
+
+    match upstream.connector.filter(|_| is_copied) {
+        Some(connector) => desired_by(connector, upstream, live_since, view),
+        None => desired_by_absence(upstream, live_since, view),
+    }
+}
+
+fn desired_by<'w>(
+    connector: &'w UpstreamConnector,
+    upstream: Upstream<'w>,
+    live_since: UnixMillis,
+    view: &View<'w>,
+) -> Result<Desired<'w>, Plan> {
+    if connector.is_unreadable {
+        return Err(Verdict::Held(HoldReason::Unreadable).into());
+    }
+    let status = connector.said.as_ref();
+
+    // A restored API server shows old statuses until the platform reports again.
+    let differs = status.map(|status| status.digest.all) != view.place.digest();
+    if let Some(restored_at) = upstream.cluster.restored_at
+        && connector.is_before_restore
+        && differs
+    {
+        let settled_at = restored_at.plus(view.settings.mirror.restored_settle_ms);
+        if view.now < settled_at {
+            return Err(Plan::requeue(Verdict::Held(HoldReason::Restored), settled_at));
+        }
+    }
+
+    let at = connector.changed_at;
+    let since = at.max(live_since);
+    let (digest, oversize) = fit(status, &view.place.row.seen, &view.settings.mirror);
+    let is_online = digest.is_some() && connector.was_online();
+    let change = LastChange { at, is_observed: at > live_since, is_online };
+    Ok(Desired { upstream, status, digest, oversize, absent: None, since, change })
+}
+
+/// Upstream has no such Connector: then nothing is desired, if that can be proven.
+fn desired_by_absence<'w>(
+    upstream: Upstream<'w>,
+    live_since: UnixMillis,
+    view: &View<'w>,
+) -> Result<Desired<'w>, Plan> {
+    let place = view.place;
+    let name = &upstream.named.name;
+    let HubConnector { annotation: observed, namespace_deleted_at, .. } = place.row.seen;
+    let claim = Claim {
+        hub_namespace: place.at.name.namespace(),
+        namespace: name.namespace(),
+        namespace_deleted_at,
+        kind: Kind::Connector,
+        names: vec![name.name().to_owned()],
+        absent_since: Some(upstream.absent_since()),
+        exists: upstream.connector.is_some(),
+        is_deletion_seen: upstream.is_deletion_seen(),
+        max_age_ms: None,
+    };
+
+    let at = upstream.changed_at();
+    let is_in_place = || place.is_copied_from(upstream) || namespace_deleted_at.is_some();
+    let (since, absent) = match prove_absence(upstream.cluster, claim, view.now) {
+        Ok(AbsenceProof { since, absent }) => (since, Some(absent)),
+        // The hub says nothing, either: that needs no proof.
+        Err(_) if observed.is_none() && is_in_place() => (at, None),
+        Err(no_proof) => return Err(verdict_without(no_proof).into()),
+    };
+    let change = LastChange { at, is_observed: at > live_since, is_online: false };
+    Ok(Desired { upstream, status: None, digest: None, oversize: None, absent, since, change })
+}
+
+fn verdict_without(no_proof: NoProof) -> Verdict {
+    match no_proof {
+        NoProof::NamespaceMissing => Verdict::Held(HoldReason::NamespaceMissing),
+        NoProof::NamespaceDiffers => Verdict::Held(HoldReason::NamespaceDiffers),
+        NoProof::Unreadable => Verdict::Held(HoldReason::Unreadable),
+        NoProof::Restored => Verdict::Held(HoldReason::Restored),
+        NoProof::NotListed | NoProof::NotUpstream | NoProof::Exists | NoProof::Stale => {
+            Verdict::UpstreamNotLive
+        }
+    }
+}
+
+/// Fits a status under the annotation limit: whole, reduced to what routing needs, or not at all.
+/// No annotation is better than a stale one.
+fn fit(
+    status: Option<&Status>,
+    row: &HubConnector,
+    settings: &MirrorSettings,
+) -> (Option<StatusDigest>, Option<Oversize>) {
+    let Some(status) = status else { return (None, None) };
+
+    let other_bytes = row.other_annotation_bytes as usize + UPSTREAM_STATUS.len();
+    let room = settings.annotation_limit_bytes.saturating_sub(other_bytes);
+    let bytes = status.bytes as usize;
+    if bytes <= room {
+        return (Some(status.digest), None);
+    }
+
+    let reduced = go_json::reduce(&status.text.text()).filter(|reduced| reduced.len() <= room);
+    let oversize = Oversize { bytes, room, is_reduced: reduced.is_some() };
+    (reduced.map(|text| Status::from(text).digest), Some(oversize))
+}
+
+impl Desired<'_> {
+    /// Spelled only where it is written.
+    fn text(&self) -> Option<String> {
+        let text = self.status?.text.text();
+        match self.oversize {
+            None => Some(text),
+            Some(oversize) if oversize.is_reduced => go_json::reduce(&text),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Whether another writer changed an annotation that was right.
+pub(crate) fn is_overwritten(view: &View<'_>, before: Option<StatusDigest>) -> bool {
+    let Some(upstream) = view.place.upstream else { return false };
+    let said = upstream.connector.and_then(|connector| connector.said.as_ref());
+    let desired = said.map(|status| status.digest.all);
+    let before = before.map(|before| before.all);
+    let after = view.place.digest();
+
+    // While the rest is deferred, the annotation still routes as it should.
+    let is_deferred = view.memory.deferred_since.is_some() && !view.memory.is_writing(after);
+    let was_as_desired = before == desired || (is_deferred && after != desired);
+    before != after && was_as_desired && was_right(view, upstream)
+}
+
+/// Nothing is remembered of one that is at rest: once all was listed, it was right.
+fn was_right(view: &View<'_>, upstream: Upstream<'_>) -> bool {
+    match view.memory.sync {
+        SyncState::Right { .. } => true,
+        SyncState::Behind => false,
+        SyncState::NotSeen => {
+            let clusters = [view.place.hub, upstream.cluster];
+            let is_listed = |cluster: &Cluster| cluster.listed_since(Kind::Connector).is_some();
+            view.memory.held.is_none()
+                && clusters.into_iter().all(is_listed)
+                && view.place.is_copied_from(upstream)
+        }
+    }
+}
+
+impl SyncState {
+    /// When this instance saw it come to route as upstream says.
+    pub(crate) fn right_since(self) -> Option<UnixMillis> {
+        match self {
+            Self::Right { since } => since,
+            Self::NotSeen | Self::Behind => None,
+        }
+    }
+}
+
+impl Before {
+    /// The difference that waited is gone.
+    pub(crate) fn was_deferred(self, verdict: Verdict) -> bool {
+        self.is_deferred && !matches!(verdict, Verdict::Deferred { .. })
+    }
+
+    /// Whether the annotation comes to say what upstream says with this verdict, or to route alike.
+    pub(crate) fn is_mirrored(self, verdict: Verdict) -> bool {
+        verdict.is_right() && (self.sync == SyncState::Behind || self.was_deferred(verdict))
+    }
+}
+
+impl MirrorMemory {
+    /// The watch showed the object in a new version, with this annotation.
+    pub(crate) fn on_seen(&mut self, annotation: Option<&str>) {
+        self.write.on_object_changed();
+        self.observed_text = match annotation {
+            _ if !self.write.is_conflicting() => ObservedText::NotTracked,
+            None => ObservedText::Absent,
+            Some(text) => ObservedText::Value(text.into()),
+        };
+    }
+
+    /// A person's pause ended: what is out of sync counts as late from now on.
+    pub(crate) fn on_resumed(&mut self, now: UnixMillis) {
+        self.unblocked_at = now;
+    }
+
+    /// It waits among those of its upstream that change again and again.
+    pub(crate) fn on_waits_in_repeats(&mut self, now: UnixMillis) {
+        self.repeats_until = now.plus(REPEAT_MS);
+    }
+
+    pub(crate) fn before(&self) -> Before {
+        let is_deferred = self.deferred_since.is_some();
+        Before { sync: self.sync, held: self.held, is_deferred }
+    }
+
+    pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) {
+        if matches!(verdict, Verdict::HubNotLive | Verdict::UpstreamNotLive) {
+            return;
+        }
+
+        let held = verdict.hold_reason();
+        if self.held.is_some() && held.is_none() {
+            self.unblocked_at = now;
+        }
+        self.held = held;
+        self.sync = self.sync_after(verdict, now);
+        self.deferred_since = match verdict {
+            Verdict::Deferred { since } => Some(since),
+            _ => None,
+        };
+        if verdict == Verdict::Paused {
+            // What went wrong before says nothing about the time after.
+            self.forget_writes();
+        }
+    }
+
+    fn sync_after(&self, verdict: Verdict, now: UnixMillis) -> SyncState {
+        match verdict {
+            Verdict::Disabled | Verdict::Paused | Verdict::UpstreamNotConfigured => {
+                SyncState::NotSeen
+            }
+            Verdict::OutOfSync { .. } | Verdict::RemovalDue { .. } => SyncState::Behind,
+            Verdict::InSync | Verdict::BothAbsent if self.deferred_since.is_some() => {
+                SyncState::Right { since: Some(now) }
+            }
+            Verdict::InSync | Verdict::BothAbsent | Verdict::Deferred { .. } => match self.sync {
+                SyncState::NotSeen => SyncState::Right { since: None },
+                SyncState::Behind => SyncState::Right { since: Some(now) },
+                SyncState::Right { .. } => self.sync,
+            },
+            _ => self.sync,
+        }
+    }
+
+    pub(crate) fn on_decided(&mut self, planned: &PlannedWrite, now: UnixMillis) {
+        let Job::Mirror(_, job) = planned.write.job else { return };
+        self.writing = Some(job);
+
+        if job.intent == Intent::Mirror {
+            self.limiter.take(CONNECTOR_RATE, now);
+        }
+        if let QueueKey::Rewrites(_) = planned.queue {
+            let overwritten_at = self.write.contention().map(Contention::last_at);
+            let due_at = overwritten_at.max(self.write.not_before()).unwrap_or(now);
+            self.write.on_rewrite_queued(now.since(due_at));
+        }
+    }
+
+    /// Returns what became of the write, and the mirror that it was; `None` in its place for a
+    /// nudge. `None`: the action was given up before.
+    pub(crate) fn on_finished(
+        &mut self,
+        id: ActionId,
+        outcome: &Outcome,
+        settings: &Settings,
+        now: UnixMillis,
+    ) -> Option<(Completion, Option<MirrorJob>)> {
+        let completion = self.write.on_finished(id, outcome, &settings.retry, now)?;
+        let writing = self.writing.take();
+
+        if let Some(job) = writing
+            && let Completion::Written { .. } = completion
+        {
+            self.on_written(job.intent, now);
+        }
+        Some((completion, writing))
+    }
+
+    fn on_written(&mut self, intent: Intent, now: UnixMillis) {
+        if intent == Intent::Mirror {
+            self.repeats_until = now.plus(REPEAT_MS);
+        }
+        if self.deferred_since.is_some() {
+            // What upstream says by now is another difference.
+            self.deferred_since = Some(now);
+            self.sync = SyncState::Right { since: Some(now) };
+        }
+    }
+
+    /// Another writer changed an annotation that was right. Returns how long the next write waits,
+    /// if it has to.
+    pub(crate) fn on_overwritten(
+        &mut self,
+        manager: Option<&str>,
+        settings: &MirrorSettings,
+        now: UnixMillis,
+    ) -> Option<u64> {
+        let limits = ContentionLimits {
+            pause_from: settings.contention_count,
+            first_ms: settings.contention_backoff_ms,
+            max_ms: settings.contention_backoff_max_ms,
+            quiet_ms: settings.contention_quiet_ms,
+        };
+        self.write.on_overwritten(manager, &limits, now)
+    }
+
+    /// Every edge says what the hub says. What went wrong before is over, unless another writer may
+    /// undo it again.
+    pub(crate) fn on_settled(&mut self, settings: &MirrorSettings, now: UnixMillis) {
+        let contention = self.write.contention();
+        if !contention.is_some_and(|last| last.is_recent(settings.contention_quiet_ms, now)) {
+            self.forget_writes();
+        }
+    }
+
+    fn forget_writes(&mut self) {
+        if !self.write.is_in_flight() {
+            self.write = WriteState::default();
+            self.observed_text = ObservedText::NotTracked;
+        }
+    }
+
+    fn is_writing(&self, annotation: Option<Digest>) -> bool {
+        let writes = |job: MirrorJob| job.digest.map(|digest| digest.all) == annotation;
+        self.writing.is_some_and(writes)
+    }
+
+    /// Without this memory the same would be planned.
+    pub(crate) fn is_at_rest(&self, now: UnixMillis) -> bool {
+        let is_limited = self.limiter.ready_at(Rate::every_ms(DEFER_MS_MIN, 1)) > now;
+        self.write.is_idle()
+            && self.writing.is_none()
+            && !is_limited
+            && self.repeats_until <= now
+            && self.sync != SyncState::Behind
+            && self.deferred_since.is_none()
+            && self.held.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::event::EventKind;
+    use crate::data::ids::{ObjectKey, Role};
+    use crate::data::name::NamespacedName;
+    use crate::data::objects::{ALLOW_REMOVALS, PAUSED};
+    use crate::world::fixture::{self, Builder, connector, namespace};
+    use crate::write_state::FailureClass;
+
+    const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
+    const HUB_NAMESPACE: &str = "ns-6bcb0b35-0000-4000-8000-000000000001";
+
+    /// One hub Connector and the upstream Connector that it names.
+    struct Stage {
+        stage: fixture::Stage,
+        at: ObjectRef,
+        memory: MirrorMemory,
+        breaker: BreakerState,
+        is_leader: bool,
+        settings: Settings,
+        version: u64,
+    }
+
+    /// Online on a node, at an address.
+    fn online(node: &str, address: u32) -> String {
+        format!(
+            r#"{{"conditions":[{{"status":"True","type":"Ready"}}],"connectionDetails":{{"publicKey":{{"homeRelay":"r{address}","id":"{node}"}},"type":"PublicKey"}}}}"#
+        )
+    }
+
+    impl Stage {
+        /// Upstream's Connector does not exist, and the hub has an annotation.
+        fn missing() -> Self {
+            let settings = Settings::default();
+            let mut stage = fixture::Stage::new(&settings);
+            stage.add("up", &[Role::Upstream]);
+            let hub = stage.add("hub", &[Role::Hub]);
+            stage.shows("up", namespace("default", UID, 100));
+
+            let name = NamespacedName::new(HUB_NAMESPACE, "lab");
+            let mut stage = Self {
+                stage,
+                at: ObjectRef { cluster: hub, kind: Kind::Connector, name },
+                memory: MirrorMemory::default(),
+                breaker: BreakerState::default(),
+                is_leader: true,
+                settings,
+                version: 100,
+            };
+            stage.hub_says(Some(&online("n1", 1)));
+            stage
+        }
+
+        /// Upstream says another node than the hub.
+        fn flipped() -> Self {
+            let mut stage = Self::missing();
+            stage.upstream_says(&online("n2", 1));
+            stage
+        }
+
+        fn upstream_says(&mut self, status: &str) {
+            self.version += 1;
+            let connector = connector("default", "lab", self.version).status(Some(status));
+            self.stage.shows("up", connector);
+        }
+
+        fn hub_connector(&mut self) -> Builder {
+            self.version += 1;
+            let connector = connector(HUB_NAMESPACE, "lab", self.version).uid("u-hub");
+            connector.of("up", "default", "lab")
+        }
+
+        fn hub_says(&mut self, annotation: Option<&str>) {
+            let connector = self.hub_connector();
+            let connector = match annotation {
+                Some(text) => connector.annotation(UPSTREAM_STATUS, text),
+                None => connector,
+            };
+            self.stage.shows("hub", connector);
+        }
+
+        fn lose(&mut self, cluster: &str, kind: Kind) {
+            let error = "lost".into();
+            self.stage.tell(EventKind::WatchLost { cluster: cluster.into(), kind, error });
+        }
+
+        fn restore(&mut self) {
+            let kind = Kind::Connector;
+            self.stage.tell(EventKind::ResourceVersionRegressed { cluster: "up".into(), kind });
+        }
+
+        fn now(&self) -> UnixMillis {
+            self.stage.now
+        }
+
+        /// What the rule reads after so long.
+        fn view(&self, ms: u64) -> View<'_> {
+            let place = Place::find(&self.stage.world, &self.at).unwrap();
+            let now = self.now().plus(ms);
+            let view = View::new(place, &self.memory, &self.settings, self.is_leader, now);
+            View { breaker: self.breaker, ..view }
+        }
+
+        fn plan(&self, ms: u64) -> Plan {
+            plan(&self.view(ms))
+        }
+
+        fn queue(&self, ms: u64) -> Option<QueueKey> {
+            match self.plan(ms).next {
+                Next::Write(Turn::Goes(planned)) => Some(planned.queue),
+                Next::Write(Turn::Waits { queue, .. }) => Some(queue),
+                Next::AwaitChange | Next::RequeueAt(_) => None,
+            }
+        }
+
+        /// The write that goes once its queue has room for it.
+        fn planned(&self, ms: u64) -> PlannedWrite {
+            match plan(&View { admitted_by: self.queue(ms), ..self.view(ms) }).next {
+                Next::Write(Turn::Goes(planned)) => *planned,
+                next => panic!("no write is planned: {next:?}"),
+            }
+        }
+
+        fn write(&mut self, outcome: &Outcome) {
+            let (planned, now) = (self.planned(0), self.now());
+            self.memory.on_decided(&planned, now);
+            self.memory.write.on_started(ActionId(1));
+            self.memory.on_finished(ActionId(1), outcome, &self.settings, now).unwrap();
+        }
+
+        fn overwrite(&mut self) -> Option<u64> {
+            let now = self.now();
+            self.memory.on_overwritten(None, &self.settings.mirror, now)
+        }
+    }
+
+    fn forbidden() -> Outcome {
+        Outcome::Refused { error: "403".into() }
+    }
+
+    #[test]
+    fn a_flip_is_written_at_once_by_the_leader() {
+        let mut stage = Stage::flipped();
+
+        let PlannedWrite { write, queue, .. } = stage.planned(0);
+        assert_eq!(queue, QueueKey::Immediate);
+        assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), Some(online("n2", 1)))]);
+        assert_eq!(write.urgency, Urgency::Routing);
+        assert_eq!(write.precondition.uid.as_deref(), Some("u-hub"));
+        assert!(write.precondition.resource_version.is_some());
+        assert_eq!(write.because, "upstream says online, the hub's annotation says something else");
+
+        stage.is_leader = false;
+        assert_eq!(stage.plan(0).next, Next::AwaitChange);
+    }
+
+    #[test]
+    fn only_a_difference_that_is_known_not_to_route_is_deferred() {
+        let spaced = online("n2", 1).replace(':', " : ");
+        let moved = online("n2", 7);
+        for (annotation, is_in_sync, queue) in [
+            (Some(spaced.as_str()), true, None),
+            (Some(&moved), false, None),
+            (Some("[]"), false, Some(QueueKey::Immediate)),
+            (None, false, Some(QueueKey::Immediate)),
+        ] {
+            let mut stage = Stage::flipped();
+            stage.hub_says(annotation);
+
+            assert_eq!(stage.plan(0).verdict == Verdict::InSync, is_in_sync, "{annotation:?}");
+            assert_eq!(stage.queue(0), queue, "{annotation:?}");
+        }
+    }
+
+    /// In the order of the guards. What is not known or not proven is left alone.
+    #[test]
+    fn an_annotation_is_left_as_it_is_at_the_first_step_that_fails() {
+        type Break = fn(&mut Stage);
+        let steps: [(Verdict, Break); 11] = [
+            (Verdict::Disabled, |s| s.settings.mirror.enabled = false),
+            (Verdict::HubNotLive, |s| s.lose("hub", Kind::Connector)),
+            (Verdict::Paused, |s| {
+                let paused = s.hub_connector().annotation(PAUSED, "true");
+                s.stage.shows("hub", paused);
+            }),
+            (Verdict::UpstreamNotConfigured, |s| {
+                let other = s.hub_connector().of("other", "default", "lab");
+                s.stage.shows("hub", other);
+            }),
+            (Verdict::UpstreamNotLive, |s| s.lose("up", Kind::Connector)),
+            (Verdict::UpstreamNotLive, |s| s.lose("up", Kind::Namespace)),
+            (Verdict::Held(HoldReason::Unreadable), |s| {
+                s.stage.tell(EventKind::Unreadable {
+                    cluster: "up".into(),
+                    kind: Kind::Connector,
+                    object: ObjectKey::new("default", "other"),
+                    error: "broken".into(),
+                });
+            }),
+            (Verdict::Held(HoldReason::Unreadable), |s| {
+                s.upstream_says(&format!("{}{}", "[".repeat(200), "]".repeat(200)));
+            }),
+            (Verdict::Held(HoldReason::Restored), Stage::restore),
+            (Verdict::Held(HoldReason::NamespaceMissing), |s| {
+                s.stage.list("up", Kind::Namespace, []);
+            }),
+            (Verdict::BothAbsent, |s| {
+                s.hub_says(None);
+                s.lose("up", Kind::Namespace);
+            }),
+        ];
+        for (verdict, break_it) in steps {
+            let mut stage = Stage::missing();
+            break_it(&mut stage);
+
+            let plan = stage.plan(60_000);
+            assert_eq!((plan.verdict, plan.next), (verdict, Next::AwaitChange));
+        }
+    }
+
+    #[test]
+    fn what_a_restored_server_says_waits_for_five_minutes_or_the_next_change() {
+        let mut stage = Stage::flipped();
+        stage.restore();
+
+        let settled_at = stage.now().plus(300_000);
+        let held = Verdict::Held(HoldReason::Restored);
+        assert_eq!(stage.plan(0).verdict, held);
+        assert_eq!(stage.plan(0).next, Next::RequeueAt(settled_at));
+        assert_eq!(stage.queue(300_000), Some(QueueKey::Immediate));
+
+        stage.upstream_says(&online("n3", 1));
+        assert_eq!(stage.queue(0), Some(QueueKey::Immediate));
+    }
+
+    #[test]
+    fn an_annotation_is_removed_with_a_proof_after_the_grace_period() {
+        let stage = Stage::missing();
+
+        let plan = stage.plan(0);
+        assert_eq!(plan.verdict, Verdict::AbsenceGrace(Ground::Listed));
+        assert!(matches!(plan.next, Next::RequeueAt(_)), "{plan:?}");
+
+        let PlannedWrite { write, queue, .. } = stage.planned(5_000);
+        assert_eq!(queue, QueueKey::Removals);
+        assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), None)]);
+        let absent = write.precondition.absent.unwrap();
+        assert_eq!(absent.namespace_uid.as_deref(), Some(UID));
+        assert_eq!((absent.kind, absent.names), (Kind::Connector, vec!["lab".to_owned()]));
+    }
+
+    #[test]
+    fn a_removal_waits_for_its_breaker_and_its_queue_unless_a_person_allowed_it() {
+        let held = |reason| Verdict::RemovalHeld(reason, Ground::Listed);
+        let mut stage = Stage::missing();
+        assert_eq!(stage.plan(5_000).verdict, held(HoldReason::Budget), "it is not late");
+        let admitted = View { admitted_by: Some(QueueKey::Removals), ..stage.view(5_000) };
+        let plan = plan(&admitted);
+        assert!(matches!(plan.verdict, Verdict::RemovalDue { .. }), "{plan:?}");
+
+        let reset_at = stage.now().plus(60_000);
+        stage.breaker.reset_at = Some(reset_at);
+        assert_eq!(stage.plan(60_000).next, Next::RequeueAt(reset_at.plus(5_000)), "once more");
+
+        stage.breaker.is_tripped = true;
+        assert_eq!(stage.plan(5_000).verdict, held(HoldReason::TooMany));
+        let allowing = namespace(HUB_NAMESPACE, "u-ns", 100).annotation(ALLOW_REMOVALS, "true");
+        stage.stage.shows("hub", allowing);
+        assert_eq!(stage.queue(5_000), Some(QueueKey::AllowedRemovals));
+    }
+
+    #[test]
+    fn a_mirror_waits_in_the_queue_that_its_past_asks_for() {
+        let conflict = Outcome::Conflict { error: "409".into() };
+        let mut stage = Stage::flipped();
+        let (up, hub) = (stage.stage.world.id_of(&"up".into()).unwrap(), stage.at.cluster);
+        stage.write(&conflict);
+        stage.memory.on_seen(None);
+        assert_eq!(stage.queue(0), Some(QueueKey::Immediate), "it was not mirrored");
+
+        stage.write(&Outcome::Unchanged);
+        assert_eq!(stage.queue(9_999), Some(QueueKey::Repeats(up)));
+        assert_eq!(stage.queue(10_000), Some(QueueKey::Immediate));
+
+        stage.stage.now = stage.now().plus(60_000);
+        let queues = [1, 2, 3].map(|_| {
+            stage.overwrite();
+            stage.queue(60_000).unwrap()
+        });
+        assert_eq!(queues, [QueueKey::Immediate, QueueKey::Immediate, QueueKey::Rewrites(hub)]);
+
+        let mut stage = Stage::flipped();
+        stage.write(&forbidden());
+        assert_eq!(stage.queue(0), Some(QueueKey::Retries(hub)));
+        stage.memory.write.on_api_answers(FailureClass::Refused, stage.stage.now);
+        assert_eq!(stage.queue(0), Some(QueueKey::Immediate), "a success elsewhere released it");
+    }
+
+    #[test]
+    fn a_foreign_value_in_place_of_a_right_one_is_an_overwrite() {
+        let mut stage = Stage::flipped();
+        let upstream = stage.view(0).place.upstream.unwrap();
+        let right = upstream.connector.unwrap().said.as_ref().map(|status| status.digest);
+        for (sync, before, expected) in [
+            (SyncState::NotSeen, right, true),
+            (SyncState::Behind, right, false),
+            (SyncState::Right { since: None }, right, true),
+            (SyncState::Right { since: None }, None, false),
+        ] {
+            stage.memory.sync = sync;
+            assert_eq!(is_overwritten(&stage.view(0), before), expected, "{sync:?} {before:?}");
+        }
+    }
+
+    #[test]
+    fn a_status_that_does_not_fit_is_reduced_or_removed() {
+        let mut stage = Stage::flipped();
+        let status = online("n3", 1).replacen('{', r#"{"capabilities":[{"type":"x"}],"#, 1);
+        stage.upstream_says(&status);
+        let reduced = online("n3", 1);
+
+        for (room, text) in [(reduced.len(), Some(reduced)), (3, None)] {
+            stage.settings.mirror.annotation_limit_bytes = UPSTREAM_STATUS.len() + room;
+            let oversize = stage.plan(0).oversize.unwrap();
+            assert_eq!((oversize.room, oversize.is_reduced), (room, text.is_some()));
+            let write = stage.planned(0).write;
+            assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), text)]);
+        }
+    }
+
+    #[test]
+    fn memory_stays_small() {
+        assert!(size_of::<MirrorMemory>() <= 240, "{}", size_of::<MirrorMemory>());
+    }
+}

@@ -1,0 +1,245 @@
+//! Names: whether hub Connectors and upstreams find each other. An upstream that is configured as
+//! `proj-a` and that hub labels call `project-a` is two upstreams: one that nobody follows, and one
+//! that nothing comes from. Neither fails, so it is reported.
+//!
+//! [`judge`] reads the world alone. When a name is judged, [`NamingMemory`] knows: some time after
+//! something changed about it, because objects come one by one.
+
+use std::collections::BTreeMap;
+
+use crate::contract::note::{NamedUpstream, NamingProblem, NoteKind};
+use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::time::UnixMillis;
+use crate::timers::Timers;
+use crate::world::World;
+
+/// How long hub Connectors name an upstream that is not configured before that is reported. Where
+/// clusters are discovered, theirs may be about to join.
+const UNCONFIGURED_MS: u64 = 5_000;
+const UNDISCOVERED_MS: u64 = 60_000;
+
+/// How long the hub may lack every Connector of an upstream: the replicator needs some time.
+const UNREPLICATED_MS: u64 = 60_000;
+
+/// What ends is gathered for so long.
+const OVER_MS: u64 = 1_000;
+
+/// More names than that help nobody to find the one that is meant.
+const UNNAMED_MAX: usize = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fits,
+    Wrong {
+        problem: NamingProblem,
+        /// How many Connectors that concerns.
+        connectors: u64,
+    },
+    /// The watches that would tell are not live.
+    Unknown,
+}
+
+/// `is_deleted`: it is a project that was deleted, which has a report of its own.
+pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verdict {
+    let naming = world.links.counts_of(name).connectors;
+    let Some(upstream) = world.upstream_named(name) else {
+        let naming = if is_deleted { 0 } else { naming };
+        return Verdict::of(NamingProblem::Unconfigured, naming);
+    };
+
+    if naming > 0 {
+        return Verdict::Fits;
+    }
+    if !upstream.is_live(Kind::Connector) || !upstream.is_live(Kind::Namespace) {
+        return Verdict::Unknown;
+    }
+    let names = upstream.upstream_connectors.keys();
+    let here = names.filter(|name| upstream.is_upstream_namespace(name.namespace()));
+    Verdict::of(NamingProblem::Unreplicated, here.count() as u64)
+}
+
+/// Whether every hub shows who is named.
+pub(crate) fn is_judged(world: &World) -> bool {
+    let mut hubs = world.hubs().peekable();
+    hubs.peek().is_some() && hubs.all(|hub| hub.is_live(Kind::Connector))
+}
+
+/// The names that are to be judged, and what was reported about them.
+#[derive(Debug, Default)]
+pub(crate) struct NamingMemory {
+    due: Timers<ClusterName>,
+    reported: BTreeMap<ClusterName, NamingProblem>,
+}
+
+impl NamingMemory {
+    /// When [`NamingMemory::on_deadline`] must be called.
+    pub(crate) fn next_at(&self) -> Option<UnixMillis> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Something changed that decides about a name. `is_discovering`: it may be about to join.
+    pub(crate) fn on_changed(
+        &mut self,
+        name: &ClusterName,
+        verdict: Verdict,
+        is_discovering: bool,
+        now: UnixMillis,
+    ) {
+        let wait_ms = match verdict {
+            _ if self.reported.contains_key(name) => OVER_MS,
+            // The lists that would tell have it judged once they are complete.
+            Verdict::Fits | Verdict::Unknown => return,
+            Verdict::Wrong { problem: NamingProblem::Unconfigured, .. } if is_discovering => {
+                UNDISCOVERED_MS
+            }
+            Verdict::Wrong { problem: NamingProblem::Unconfigured, .. } => UNCONFIGURED_MS,
+            Verdict::Wrong { problem: NamingProblem::Unreplicated, .. } => UNREPLICATED_MS,
+        };
+
+        let at = now.plus(wait_ms);
+        let at = self.due.at(name).map_or(at, |due| due.min(at));
+        self.due.set(name.clone(), Some(at));
+    }
+
+    /// The first source begins to list its clusters: those that hub Connectors name may be among
+    /// them.
+    pub(crate) fn on_discovery_started(&mut self, now: UnixMillis) {
+        let not_before = now.plus(UNDISCOVERED_MS);
+        for name in self.take_due(not_before) {
+            self.due.set(name, Some(not_before));
+        }
+    }
+
+    /// Judges the names that are due, and returns what began or ended, all of one kind together.
+    pub(crate) fn on_deadline(
+        &mut self,
+        world: &World,
+        is_deleted: impl Fn(&ClusterName) -> bool,
+        now: UnixMillis,
+    ) -> Vec<NoteKind> {
+        let mut ended = BTreeMap::<_, Vec<_>>::new();
+        let mut began = BTreeMap::<_, Vec<_>>::new();
+        for name in self.take_due(now) {
+            let found = match judge(world, &name, is_deleted(&name)) {
+                Verdict::Unknown => continue,
+                Verdict::Fits => None,
+                Verdict::Wrong { problem, connectors } => Some((problem, connectors)),
+            };
+            if found.map(|(problem, _)| problem) == self.reported.get(&name).copied() {
+                continue;
+            }
+
+            if let Some(problem) = self.reported.remove(&name) {
+                let upstream = NamedUpstream { cluster: name.clone(), connectors: 0 };
+                ended.entry(problem).or_default().push(upstream);
+            }
+            if let Some((problem, connectors)) = found {
+                self.reported.insert(name.clone(), problem);
+                let upstream = NamedUpstream { cluster: name, connectors };
+                began.entry(problem).or_default().push(upstream);
+            }
+        }
+        let ended = ended.into_iter().map(|(problem, upstreams)| NoteKind::Naming {
+            problem,
+            over: true,
+            upstreams,
+            unnamed: Vec::new(),
+        });
+        let began = began.into_iter().map(|(problem, upstreams)| {
+            let unnamed = match problem {
+                NamingProblem::Unconfigured => unnamed_upstreams(world),
+                NamingProblem::Unreplicated => Vec::new(),
+            };
+            NoteKind::Naming { problem, over: false, upstreams, unnamed }
+        });
+        ended.chain(began).collect()
+    }
+
+    /// In the order of the names.
+    fn take_due(&mut self, now: UnixMillis) -> Vec<ClusterName> {
+        let mut due: Vec<_> = std::iter::from_fn(|| self.due.pop(now)).collect();
+        due.sort_unstable();
+        due
+    }
+}
+
+/// The clusters of this run that could be meant: no hub Connector names them.
+fn unnamed_upstreams(world: &World) -> Vec<ClusterName> {
+    let upstreams = world.clusters.values().filter(|cluster| cluster.has(Role::Upstream));
+    let unnamed = upstreams.filter(|cluster| world.links.counts_of(&cluster.name).connectors == 0);
+
+    let mut names: Vec<_> = unnamed.map(|c| c.name.clone()).take(UNNAMED_MAX + 1).collect();
+    if names.len() > UNNAMED_MAX {
+        names.clear();
+    }
+    names.sort_unstable();
+    names
+}
+
+impl Verdict {
+    fn of(problem: NamingProblem, connectors: u64) -> Self {
+        if connectors == 0 { Self::Fits } else { Self::Wrong { problem, connectors } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::event::EventKind;
+    use crate::contract::settings::Settings;
+    use crate::world::fixture::{Stage, connector};
+
+    const NOW: UnixMillis = UnixMillis(1_000_000);
+
+    /// The upstream `up` has one Connector, and the hub has one of `project-a`.
+    fn stage() -> Stage {
+        let mut stage = Stage::new(&Settings::default());
+        stage.add("up", &[Role::Upstream]);
+        stage.add("hub", &[Role::Hub]);
+        stage.shows("up", connector("default", "lab", 1));
+        stage.shows("hub", connector("ns-1", "lab", 1).of("project-a", "default", "lab"));
+        stage
+    }
+
+    fn wrong(problem: NamingProblem) -> Verdict {
+        Verdict::Wrong { problem, connectors: 1 }
+    }
+
+    #[test]
+    fn a_name_is_wrong_where_only_one_side_has_it() {
+        let mut stage = stage();
+        let judge = |stage: &Stage, name: &str| judge(&stage.world, &name.into(), false);
+        assert_eq!(judge(&stage, "up"), wrong(NamingProblem::Unreplicated));
+        assert_eq!(judge(&stage, "project-a"), wrong(NamingProblem::Unconfigured));
+        assert_eq!(judge(&stage, "nobody"), Verdict::Fits);
+
+        let deleted = super::judge(&stage.world, &"project-a".into(), true);
+        assert_eq!(deleted, Verdict::Fits, "it has a report of its own");
+
+        stage.tell(EventKind::WatchLost {
+            cluster: "up".into(),
+            kind: Kind::Connector,
+            error: "cut".into(),
+        });
+        assert_eq!(judge(&stage, "up"), Verdict::Unknown);
+
+        stage.shows("hub", connector("ns-1", "other", 2).of("up", "default", "lab"));
+        assert_eq!(judge(&stage, "up"), Verdict::Fits);
+    }
+
+    #[test]
+    fn a_name_is_judged_later_where_objects_may_still_come() {
+        let unconfigured = wrong(NamingProblem::Unconfigured);
+        for (verdict, is_discovering, wait_ms) in [
+            (unconfigured, false, Some(5_000)),
+            (unconfigured, true, Some(60_000)),
+            (wrong(NamingProblem::Unreplicated), false, Some(60_000)),
+            (Verdict::Unknown, false, None),
+            (Verdict::Fits, false, None),
+        ] {
+            let mut memory = NamingMemory::default();
+            memory.on_changed(&"a".into(), verdict, is_discovering, NOW);
+            assert_eq!(memory.next_at(), wait_ms.map(|ms| NOW.plus(ms)), "{verdict:?}");
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! Orphans: a hub HTTPRoute is deleted when none of its parents exists upstream (DOMAIN 8).
+//!
+//! "Does not exist" is a strong claim. [`plan`] keeps a route at the first step that it cannot
+//! prove, and says why. How many orphans may be deleted is up to the breakers and the queue.
+
+use crate::circuit_breaker::BreakerState;
+use crate::contract::action::{AbsentProject, Urgency};
+use crate::contract::keep_reason::KeepReason;
+use crate::contract::membership::SourceName;
+use crate::contract::settings::{OrphanMode, OrphanSettings};
+use crate::data::ids::{ClusterName, Kind};
+use crate::data::object_ref::ObjectRef;
+use crate::data::time::UnixMillis;
+use crate::plan::{Job, Next, Turn, Write};
+use crate::world::World;
+use crate::world::absence::{AbsenceProof, Absent, Claim, NoProof, prove_absence};
+use crate::world::cluster::Cluster;
+use crate::world::hub::{Parents, Route};
+use crate::world::table::Row;
+use crate::write_queue::{Due, QueueKey};
+use crate::write_state::WriteState;
+
+pub(crate) struct View<'w> {
+    pub(crate) at: &'w ObjectRef,
+    pub(crate) hub: &'w Cluster,
+    pub(crate) row: &'w Row<Route>,
+    /// The upstream that the route names, if that cluster is in the run.
+    pub(crate) upstream: Option<&'w Cluster>,
+    /// The upstream was a project that was deleted.
+    pub(crate) deleted_project: Option<DeletedProject>,
+    pub(crate) memory: &'w OrphanMemory,
+    pub(crate) settings: &'w OrphanSettings,
+    pub(crate) now: UnixMillis,
+    /// Of the routes that name the upstream, or of those of all deleted projects.
+    pub(crate) breaker: BreakerState,
+    pub(crate) is_leader: bool,
+    /// The queue that has room for it in this moment.
+    pub(crate) admitted_by: Option<QueueKey>,
+}
+
+/// A project that was deleted although routes name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeletedProject {
+    pub(crate) source: SourceName,
+    /// When its source was first known to answer 404 about it.
+    pub(crate) at: UnixMillis,
+    pub(crate) is_deletion_seen: bool,
+    /// The source shows every project now.
+    pub(crate) is_source_live: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct OrphanMemory {
+    pub(crate) write: WriteState,
+    pub(crate) absence: Option<Absence>,
+}
+
+/// None of the parents of a route exists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Absence {
+    /// Since when, without interruption.
+    pub(crate) since: UnixMillis,
+    pub(crate) reported: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Kept(KeepReason),
+    /// None of its parents exists, but it is kept for now. The breaker counts it.
+    Absent(KeepReason),
+    Orphan,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) verdict: Verdict,
+    pub(crate) next: Next,
+}
+
+/// `None` where there is no such route. The controller adds what it counts and what the roster
+/// knows.
+pub(crate) fn view<'w>(
+    world: &'w World,
+    at: &'w ObjectRef,
+    memory: &'w OrphanMemory,
+    settings: &'w OrphanSettings,
+    now: UnixMillis,
+) -> Option<View<'w>> {
+    let hub = world.clusters.get(&at.cluster)?;
+    let row = hub.routes.get(&at.name)?;
+    let upstream = row.seen.upstream().and_then(|named| world.upstream_named(named));
+
+    Some(View {
+        at,
+        hub,
+        row,
+        upstream,
+        deleted_project: None,
+        memory,
+        settings,
+        now,
+        breaker: BreakerState::default(),
+        is_leader: false,
+        admitted_by: None,
+    })
+}
+
+pub(crate) fn plan(view: &View<'_>) -> Plan {
+    let View { settings, now, .. } = *view;
+    let proof = match prove_orphan(view) {
+        Ok(proof) => proof,
+        Err(reason) => return Plan::keep(Verdict::Kept(reason)),
+    };
+    let Some(created_at) = identified_creation(view.row) else {
+        return Plan::keep(Verdict::Kept(KeepReason::Anonymous));
+    };
+
+    let old_at = created_at.plus(settings.min_age_ms);
+    if now < old_at {
+        return Plan::wait(KeepReason::Young, old_at);
+    }
+    let due_at = view.orphan_since(proof.since).plus(settings.settle_ms);
+    if now < due_at {
+        return Plan::wait(KeepReason::Settling, due_at);
+    }
+    if view.breaker.is_tripped {
+        return Plan::keep(Verdict::Absent(KeepReason::ShareExceeded));
+    }
+    if settings.mode != OrphanMode::Delete || !view.is_leader {
+        return Plan::keep(Verdict::Orphan);
+    }
+
+    let next = Next::write_at(now, view.memory.write.readiness(now), now, || {
+        let (queue, due) = (QueueKey::Deletes, Due::at(now));
+        Turn::in_queue(queue, due, view.admitted_by, now, || delete(view, proof))
+    });
+    Plan { verdict: Verdict::Orphan, next }
+}
+
+impl Plan {
+    fn keep(verdict: Verdict) -> Self {
+        Self { verdict, next: Next::AwaitChange }
+    }
+
+    fn wait(reason: KeepReason, until: UnixMillis) -> Self {
+        Self { verdict: Verdict::Absent(reason), next: Next::RequeueAt(until) }
+    }
+}
+
+impl View<'_> {
+    /// The upstream that the route names. One that cannot be an orphan names none.
+    pub(crate) fn named(&self) -> Option<&ClusterName> {
+        self.row.seen.upstream()
+    }
+
+    /// Time without evidence does not count, and it starts again when orphans were too many.
+    pub(crate) fn orphan_since(&self, proven_since: UnixMillis) -> UnixMillis {
+        let since = self.memory.absence.map_or(self.now, |absence| absence.since);
+        since.max(proven_since).max(self.breaker.reset_at.unwrap_or_default())
+    }
+}
+
+impl Verdict {
+    /// Whether none of the route's parents exists by the lists.
+    pub(crate) fn is_absent(self) -> bool {
+        !matches!(self, Self::Kept(_))
+    }
+
+    pub(crate) fn keep_reason(self) -> Option<KeepReason> {
+        match self {
+            Self::Kept(reason) | Self::Absent(reason) => Some(reason),
+            Self::Orphan => None,
+        }
+    }
+}
+
+impl OrphanMemory {
+    /// Returns whether that is reported: the route is an orphan, was one, or would be one but for its
+    /// age and the like. To report every route would be noise.
+    pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) -> bool {
+        let before = self.absence;
+        let since = before.map_or(now, |absence| absence.since);
+        self.absence = verdict.is_absent().then_some(Absence { since, reported: verdict });
+
+        let reported = |absence: Absence| absence.reported;
+        self.absence.map(reported) != before.map(reported)
+    }
+
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.absence.is_none() && self.write.is_idle()
+    }
+}
+
+fn prove_orphan(view: &View<'_>) -> Result<AbsenceProof, KeepReason> {
+    let parents = view.row.seen.parents.as_ref().map_err(|reason| *reason)?;
+
+    match (view.upstream, view.deleted_project) {
+        (Some(upstream), _) => prove_parents_absent(view, upstream, parents),
+        (None, Some(project)) => prove_project_absent(view, project, parents),
+        (None, None) => Err(KeepReason::ClusterUnknown),
+    }
+}
+
+fn prove_parents_absent(
+    view: &View<'_>,
+    upstream: &Cluster,
+    parents: &Parents,
+) -> Result<AbsenceProof, KeepReason> {
+    if upstream.restored_at.is_some() {
+        return Err(KeepReason::ResourceVersionRegressed);
+    }
+    let is_listed = view.hub.is_live(Kind::HttpRoute)
+        && upstream.shows_absence(Kind::Gateway)
+        && upstream.shows_absence(Kind::Namespace);
+    if !is_listed {
+        return Err(KeepReason::ListsIncomplete);
+    }
+    let hub_namespace = view.at.name.namespace();
+    if !view.hub.is_hub_namespace(hub_namespace) {
+        return Err(KeepReason::NamespaceUnproved);
+    }
+
+    let claim = Claim {
+        hub_namespace,
+        namespace: &parents.namespace,
+        // A deleted namespace proves nothing here: the Gateways must be looked for in it.
+        namespace_deleted_at: None,
+        kind: Kind::Gateway,
+        names: parents.gateways.iter().map(|gateway| gateway.name().into()).collect(),
+        absent_since: None,
+        exists: parents.gateways.iter().any(|at| upstream.upstream_gateways.contains(at)),
+        is_deletion_seen: false,
+        max_age_ms: Some(view.settings.fresh_ms),
+    };
+    prove_absence(upstream, claim, view.now).map_err(keep_reason)
+}
+
+/// The control plane of a deleted project proves nothing any more: the root must say so.
+fn prove_project_absent(
+    view: &View<'_>,
+    project: DeletedProject,
+    parents: &Parents,
+) -> Result<AbsenceProof, KeepReason> {
+    if !view.settings.deleted_projects || !project.is_deletion_seen {
+        return Err(KeepReason::ClusterGone);
+    }
+    if !view.hub.is_live(Kind::HttpRoute) || !project.is_source_live {
+        return Err(KeepReason::ListsIncomplete);
+    }
+    if !view.hub.is_hub_namespace(view.at.name.namespace()) {
+        return Err(KeepReason::NamespaceUnproved);
+    }
+
+    let cluster = parents.cluster.clone();
+    let absent = Absent::Project(AbsentProject { source: project.source, cluster });
+    Ok(AbsenceProof { absent, since: project.at })
+}
+
+fn keep_reason(no_proof: NoProof) -> KeepReason {
+    match no_proof {
+        NoProof::Restored => KeepReason::ResourceVersionRegressed,
+        NoProof::NotListed | NoProof::Unreadable => KeepReason::ListsIncomplete,
+        NoProof::Stale => KeepReason::Stale,
+        NoProof::Exists => KeepReason::ParentExists,
+        NoProof::NamespaceMissing | NoProof::NamespaceDiffers | NoProof::NotUpstream => {
+            KeepReason::NamespaceUnproved
+        }
+    }
+}
+
+/// When the route was created; `None` where a delete could not name exactly this object.
+fn identified_creation(row: &Row<Route>) -> Option<UnixMillis> {
+    row.uid.text()?;
+    row.version.text()?;
+    row.seen.created_at
+}
+
+fn delete(view: &View<'_>, proof: AbsenceProof) -> Write {
+    let because = because(&proof.absent);
+    let mut precondition = view.row.unchanged();
+    proof.absent.put_into(&mut precondition);
+
+    Write {
+        job: Job::Delete(view.at.clone()),
+        annotations: Vec::new(),
+        precondition,
+        connectors: Vec::new(),
+        urgency: Urgency::Delete,
+        because,
+    }
+}
+
+fn because(absent: &Absent) -> String {
+    match absent {
+        Absent::Objects(objects) => format!(
+            "none of its parents ({}) exists in {} of {}, whose Gateways are fully listed",
+            objects.names.join(", "),
+            objects.namespace,
+            objects.cluster
+        ),
+        Absent::Project(project) => format!(
+            "its project {} was deleted: the root, which shows every project, no longer has it",
+            project.cluster
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::ids::Role;
+    use crate::data::name::NamespacedName;
+    use crate::data::object_ref::ClusterId;
+    use crate::world::cluster::Namespace;
+    use crate::world::fixture::{live_cluster, watched, with_uid};
+    use crate::world::table::Table;
+
+    const NOW: UnixMillis = UnixMillis(1_000_000);
+    const UP: ClusterId = ClusterId(1);
+    const HUB: ClusterId = ClusterId(2);
+
+    struct Stage {
+        world: World,
+        at: ObjectRef,
+        memory: OrphanMemory,
+        breaker: BreakerState,
+        deleted_project: Option<DeletedProject>,
+        settings: OrphanSettings,
+    }
+
+    impl Stage {
+        /// A route that has been an orphan for long enough.
+        fn new() -> Self {
+            let mut world = World::default();
+            for (id, name, role) in [(UP, "up", Role::Upstream), (HUB, "hub", Role::Hub)] {
+                let cluster = Cluster { roles: vec![role], ..live_cluster(id.0, name) };
+                world.ids.insert(name.into(), id);
+                world.clusters.insert(id, cluster);
+            }
+            let absence = Absence { since: UnixMillis(1), reported: Verdict::Orphan };
+            let name = NamespacedName::new("ns-1", "app");
+            let mut stage = Self {
+                world,
+                at: ObjectRef { cluster: HUB, kind: Kind::HttpRoute, name },
+                memory: OrphanMemory { absence: Some(absence), ..OrphanMemory::default() },
+                breaker: BreakerState::default(),
+                deleted_project: None,
+                settings: OrphanSettings { mode: OrphanMode::Delete, ..OrphanSettings::default() },
+            };
+
+            let namespace = NamespacedName::new("", "default");
+            let sighting = with_uid("1", watched(1));
+            stage.up().namespaces.put(&namespace, sighting, Namespace::default());
+            stage.shows(Ok(Parents {
+                cluster: "up".into(),
+                namespace: "default".into(),
+                gateways: [NamespacedName::new("default", "app")].into(),
+            }));
+            stage
+        }
+
+        /// A project that was deleted, to the knowledge of its source.
+        fn of_deleted_project() -> Self {
+            let mut stage = Self::new();
+            stage.world.ids.remove("up");
+            stage.settings.deleted_projects = true;
+            stage.deleted_project = Some(DeletedProject {
+                source: SourceName::Milo,
+                at: UnixMillis(900_000),
+                is_deletion_seen: true,
+                is_source_live: true,
+            });
+            stage
+        }
+
+        fn up(&mut self) -> &mut Cluster {
+            self.world.clusters.get_mut(&UP).unwrap()
+        }
+
+        fn hub(&mut self) -> &mut Cluster {
+            self.world.clusters.get_mut(&HUB).unwrap()
+        }
+
+        fn shows(&mut self, parents: Result<Parents, KeepReason>) {
+            let route = Route { created_at: Some(UnixMillis(1)), parents };
+            let at = self.at.name.clone();
+            self.hub().routes.put(&at, with_uid("2", watched(1)), route);
+        }
+
+        fn plan(&self, now: UnixMillis) -> Plan {
+            let view = view(&self.world, &self.at, &self.memory, &self.settings, now).unwrap();
+            let (breaker, deleted_project) = (self.breaker, self.deleted_project);
+            let admitted_by = Some(QueueKey::Deletes);
+            plan(&View { breaker, deleted_project, is_leader: true, admitted_by, ..view })
+        }
+
+        fn delete(&self) -> Write {
+            match self.plan(NOW).next {
+                Next::Write(Turn::Goes(planned)) => planned.write,
+                next => panic!("no delete is planned: {next:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_orphan_is_deleted_with_its_proof() {
+        let write = Stage::new().delete();
+
+        let precondition = write.precondition;
+        let absent = precondition.absent.unwrap();
+        assert_eq!((absent.namespace.as_str(), absent.names), ("default", vec!["app".to_owned()]));
+        assert_eq!(absent.namespace_uid.as_deref(), Some("1"));
+        assert_eq!(precondition.uid.as_deref(), Some("2"));
+        assert!(precondition.absent_project.is_none());
+        assert_eq!(
+            write.because,
+            "none of its parents (app) exists in default of up, whose Gateways are fully listed"
+        );
+    }
+
+    /// In the order of the guards.
+    #[test]
+    fn a_route_is_kept_at_the_first_step_that_is_not_proved() {
+        type Break = fn(&mut Stage);
+        let steps: [(KeepReason, Break); 9] = [
+            (KeepReason::NoReplica, |s| s.shows(Err(KeepReason::NoReplica))),
+            (KeepReason::ClusterUnknown, |s| _ = s.world.ids.remove("up")),
+            (KeepReason::ResourceVersionRegressed, |s| s.up().restored_at = Some(NOW)),
+            (KeepReason::ListsIncomplete, |s| s.up().watches[Kind::Gateway].on_lost(NOW)),
+            (KeepReason::ListsIncomplete, |s| s.up().watches[Kind::Namespace].on_lost(NOW)),
+            (KeepReason::ListsIncomplete, |s| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
+            (KeepReason::NamespaceUnproved, |s| s.up().namespaces = Table::default()),
+            (KeepReason::Stale, |s| s.up().watches[Kind::Gateway].last_event_at = None),
+            (KeepReason::ParentExists, |s| {
+                let gateway = NamespacedName::new("default", "app");
+                s.up().upstream_gateways.insert(gateway);
+            }),
+        ];
+        for (reason, break_it) in steps {
+            let mut stage = Stage::new();
+            break_it(&mut stage);
+            assert_eq!(stage.plan(NOW), Plan::keep(Verdict::Kept(reason)));
+        }
+    }
+
+    #[test]
+    fn a_route_of_a_deleted_project_needs_the_setting_and_the_word_of_its_source() {
+        let absent = Stage::of_deleted_project().delete().precondition.absent_project;
+        assert_eq!(absent.unwrap().source, SourceName::Milo);
+
+        type Break = fn(&mut Stage, &mut DeletedProject);
+        let steps: [(KeepReason, Break); 4] = [
+            (KeepReason::ClusterGone, |s, _| s.settings.deleted_projects = false),
+            (KeepReason::ClusterGone, |_, project| project.is_deletion_seen = false),
+            (KeepReason::ListsIncomplete, |_, project| project.is_source_live = false),
+            (KeepReason::ListsIncomplete, |s, _| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
+        ];
+        for (reason, break_it) in steps {
+            let mut stage = Stage::of_deleted_project();
+            let mut project = stage.deleted_project.unwrap();
+            break_it(&mut stage, &mut project);
+            stage.deleted_project = Some(project);
+            assert_eq!(stage.plan(NOW), Plan::keep(Verdict::Kept(reason)));
+        }
+    }
+
+    #[test]
+    fn an_orphan_waits_while_it_is_young_or_while_too_many_would_go() {
+        let mut stage = Stage::new();
+        let young = stage.plan(UnixMillis(200_000));
+        assert_eq!(young, Plan::wait(KeepReason::Young, UnixMillis(300_001)));
+
+        stage.breaker.is_tripped = true;
+        assert_eq!(stage.plan(NOW).verdict, Verdict::Absent(KeepReason::ShareExceeded));
+
+        stage.breaker = BreakerState { is_tripped: false, reset_at: Some(NOW) };
+        assert_eq!(stage.plan(NOW), Plan::wait(KeepReason::Settling, NOW.plus(30_000)));
+    }
+}

@@ -1,0 +1,1323 @@
+//! Touch: the trigger of a Gateway announces the liveness of its connectors at the edge (DOMAIN 7).
+//!
+//! Envoy Gateway translates a Gateway again when one of its annotations changes, but the extension
+//! server may not have the change in its cache yet, and tells nobody. So a touch is repeated: the
+//! announcement comes after a short window, or when the platform's stamp shows that the cache has
+//! the change; confirmations follow after some seconds and after a minute. Each touch writes a
+//! value that the object never had, because the same configuration is not translated twice.
+//!
+//! A [`State`] says what has been announced. [`on`] is the table of its transitions, one function
+//! for each group of rows; [`plan`] says which touch is due. A [`Target`] is a Gateway or a
+//! GatewayClass: [`view`] makes the same [`View`] of both, so nothing else here asks which it is.
+//!
+//! A Gateway that the first complete list shows is trusted, so that a restart writes nothing. What
+//! its annotations and `managedFields` say takes the place of memory. One that appears later is not
+//! trusted, whatever it carries: after an edge's etcd was restored, Envoy Gateway translates it as a
+//! new one, and the extension server may not have its connectors again yet.
+
+pub(crate) mod edge_memory;
+
+use crate::contract::action::{Action, AnnotationBefore, Precondition, Urgency};
+use crate::contract::event::Outcome;
+use crate::contract::settings::{PlatformKeyMode, Settings, TouchSettings};
+use crate::data::ids::{ActionId, Kind, ObjectKey};
+use crate::data::name::NamespacedName;
+use crate::data::objects::PLATFORM_KEY;
+use crate::data::time::UnixMillis;
+use crate::plan::{Job, Next, TouchJob, TouchReason, Turn, Write};
+use crate::rate_limit::{Rate, RateLimiter};
+use crate::status::trigger::{Sequence, Trigger};
+use crate::subject::Target;
+use crate::world::World;
+use crate::world::class::Class;
+use crate::world::cluster::Cluster;
+use crate::world::edge::{Annotations, Gateway};
+use crate::world::edge_tables::EdgeTables;
+use crate::world::table::Row;
+use crate::write_queue::{Due, QueueKey, Rank};
+use crate::write_state::{Completion, ContentionLimits, WriteState};
+
+/// A class speaks for all its Gateways, so it is announced more often than one Gateway.
+const CLASS_RATE: Rate = Rate::every_ms(200, 1);
+
+/// So many other Gateways of a class are tried at once when one is refused, then one after each
+/// pause: most likely the refusal is about all of them.
+const OTHERS_AT_ONCE: u32 = 3;
+
+/// A target as the watches of its edge show it.
+pub(crate) struct View<'w> {
+    pub(crate) target: &'w Target,
+    pub(crate) cluster: &'w Cluster,
+    /// The Gateway that carries the trigger.
+    pub(crate) gateway: &'w NamespacedName,
+    pub(crate) row: &'w Row<Gateway>,
+    /// What the trigger should announce; `None` while no connector is referenced.
+    pub(crate) desired: Option<u64>,
+    /// Since when the lists of the edge are complete; `None` while they are not, or where the
+    /// Gateway is in a namespace of another tier.
+    pub(crate) ready_since: Option<UnixMillis>,
+    pub(crate) class: Option<&'w Class>,
+    pub(crate) settings: &'w Settings,
+    pub(crate) now: UnixMillis,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct TouchMemory {
+    pub(crate) state: State,
+    /// The latest announcement, from the moment at which it is written.
+    pub(crate) announced: Announced,
+    pub(crate) write: WriteState,
+    /// Limits announcements. Confirmations keep their distance from the touch before.
+    limiter: RateLimiter,
+    /// The latest number ever written or seen.
+    latest: Option<Sequence>,
+    last_touch_at: Option<UnixMillis>,
+    /// A person had paused the carrying Gateway when it was last looked at.
+    is_paused: bool,
+    /// Connectors whose latest change waits for this target.
+    pub(crate) waiting: Vec<NamespacedName>,
+    /// How many Gateways of a class were refused since one was written.
+    refused_in_a_row: u32,
+}
+
+/// What became of a touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) gateway: NamespacedName,
+    pub(crate) trigger: Trigger,
+    pub(crate) completion: Completion,
+    /// The watch has shown another trigger since the touch was decided.
+    pub(crate) is_trigger_seen: bool,
+    /// It announces all that has changed so far.
+    pub(crate) is_latest: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nobody has looked whether what the Gateway carries can be trusted.
+    New {
+        appeared_later: bool,
+    },
+    Pending(Box<Announcement>),
+    InFlight(Box<OngoingTouch>),
+    /// Which confirmations are left follows from the trigger.
+    Announced,
+    /// Nothing is due. Of the last announcement only what a late stamp needs is remembered.
+    AtRest,
+}
+
+/// A change that is to be announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub(crate) reason: TouchReason,
+    first_at: UnixMillis,
+    last_at: UnixMillis,
+    /// A trigger with a later number announces it, whoever wrote it.
+    latest: Option<Sequence>,
+    proof: ProofTarget,
+    /// A stamp has shown that the extension server's cache has the change.
+    is_cached: bool,
+    /// Found at the start: every cache has had it for as long as we, so one confirmation is enough.
+    only_last: bool,
+}
+
+/// A touch that is being written.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OngoingTouch {
+    pub(crate) gateway: NamespacedName,
+    pub(crate) trigger: Trigger,
+    /// `None`: a confirmation.
+    pub(crate) reason: Option<TouchReason>,
+    /// The watch has shown another trigger since.
+    is_trigger_seen: bool,
+    /// What changed meanwhile.
+    next: Option<Announcement>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Announced {
+    /// `None`: a trigger of unknown age, which is confirmed at once.
+    pub(crate) at: Option<UnixMillis>,
+    only_last: bool,
+    is_unverified: bool,
+    /// What no stamp had shown before: a stamp that comes now touches once more.
+    unproven: Option<ProofTarget>,
+    /// One more confirmation, after an outage.
+    once_more: bool,
+    /// What the platform's stamp announced at the first look, while the Gateway carries no trigger.
+    by_stamp: Option<u64>,
+}
+
+/// What a stamp must show before the extension server's cache is known to have a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProofTarget {
+    /// The connector that changed last: caches see Connectors in order.
+    Connector(NamespacedName),
+    Target,
+    /// Several changes whose order is not known. Nothing proves them.
+    Several,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Event<'e> {
+    /// Anything about the target may have changed.
+    Look,
+    /// The Gateway, or one of the class, appeared. `is_later`: after the edge's first list.
+    Appeared {
+        is_later: bool,
+        has_connectors: bool,
+    },
+    Changed {
+        reason: TouchReason,
+        proof: ProofTarget,
+        is_ordered: bool,
+    },
+    /// The trigger of this Gateway has another value.
+    TriggerSeen {
+        gateway: &'e NamespacedName,
+    },
+    Stamped(Stamp<'e>),
+}
+
+/// Another writer changed the platform's stamp on a Gateway of this connector. The extension server
+/// stamps a Gateway once its cache has the connector's change and every change before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp<'e> {
+    pub(crate) connector: &'e NamespacedName,
+    /// It shows the connector as it is.
+    pub(crate) is_present: bool,
+    /// It is on the target itself.
+    pub(crate) is_own: bool,
+}
+
+/// What the controller has to do besides keeping the new state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    None,
+    /// The connectors in [`TouchMemory::waiting`] have been announced.
+    Announced,
+    /// Another writer changed the trigger.
+    Overwritten {
+        pause_ms: u64,
+    },
+}
+
+/// `None` where there is no such Gateway, or the class has none.
+pub(crate) fn view<'w>(
+    world: &'w World,
+    target: &'w Target,
+    settings: &'w Settings,
+    now: UnixMillis,
+) -> Option<View<'w>> {
+    let cluster = world.clusters.get(&target.cluster())?;
+    let edge = &cluster.edge;
+    let (gateway, class) = match target {
+        Target::Gateway(at) => (&at.name, None),
+        Target::Class(_, class) => {
+            let class = edge.classes.get(class)?;
+            (class.carrier()?, Some(class))
+        }
+    };
+    let row = edge.gateways.get(gateway)?;
+
+    let is_of_edge = cluster.is_hub_namespace(gateway.namespace());
+    Some(View {
+        target,
+        cluster,
+        gateway,
+        row,
+        class,
+        desired: class.map_or(row.seen.desired, |class| Some(class.digest())),
+        ready_since: edge.ready_since.filter(|_| is_of_edge),
+        settings,
+        now,
+    })
+}
+
+/// The table of transitions, but for those that need no view: [`TouchMemory::on_started`],
+/// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`].
+pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) -> Effect {
+    if memory.state == State::AtRest {
+        // A trigger that another writer puts there now may be of any age: it is confirmed at once.
+        memory.latest = view.latest(memory);
+    }
+    match event {
+        Event::Look => on_look(memory, view),
+        Event::Appeared { is_later, has_connectors } => {
+            on_appeared(memory, is_later, has_connectors, view);
+        }
+        // Until the first look there is nothing to compare with.
+        _ if memory.is_new() => {}
+        Event::Changed { reason, proof, is_ordered } => {
+            let latest = view.latest(memory);
+            let change = Announcement { proof, latest, ..Announcement::new(reason, view.now) };
+            on_change(memory, change, is_ordered);
+        }
+        // Of a class only the carrier counts.
+        Event::TriggerSeen { gateway } if gateway == view.gateway => {
+            return on_trigger_seen(memory, view);
+        }
+        Event::TriggerSeen { .. } => {}
+        Event::Stamped(stamp) => on_stamp(memory, stamp, view),
+    }
+    Effect::None
+}
+
+/// The first look at a Gateway; later the comparison of what is announced with what is desired.
+fn on_look(memory: &mut TouchMemory, view: &View<'_>) {
+    let Some(desired) = view.digest_to_announce() else { return };
+
+    match memory.state {
+        State::New { appeared_later } => first_look(memory, desired, appeared_later, view),
+        // A change that is on its way is not compared.
+        State::Pending(_) | State::InFlight(_) => {}
+        State::Announced | State::AtRest => {
+            if memory.announced_digest(view.trigger()) != Some(desired) {
+                let change = Announcement::new(TouchReason::NotAnnounced, view.now);
+                memory.state = State::Pending(change.into());
+            }
+        }
+    }
+}
+
+fn on_appeared(memory: &mut TouchMemory, is_later: bool, has_connectors: bool, view: &View<'_>) {
+    if let State::New { appeared_later } = &mut memory.state {
+        *appeared_later |= is_later;
+    } else if has_connectors {
+        // Of a class that others have announced.
+        let change = Announcement::new(TouchReason::NotAnnounced, view.now);
+        on_change(memory, Announcement { latest: view.latest(memory), ..change }, false);
+    }
+}
+
+fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
+    memory.write.on_desired_changed();
+    match &mut memory.state {
+        State::Pending(old) => old.merge(change, is_ordered),
+        State::InFlight(ongoing) => match &mut ongoing.next {
+            Some(old) => old.merge(change, is_ordered),
+            next => *next = Some(change),
+        },
+        state => *state = State::Pending(change.into()),
+    }
+}
+
+fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
+    if let State::InFlight(ongoing) = &mut memory.state {
+        ongoing.is_trigger_seen = true;
+        // The watch may show a write before its outcome comes.
+        if ongoing.gateway == *view.gateway && view.trigger() == Some(ongoing.trigger) {
+            return Effect::None;
+        }
+    } else {
+        memory.write.on_object_changed();
+    }
+    if view.desired.is_none() {
+        return Effect::None;
+    }
+
+    match view.trigger() {
+        Some(trigger) if Some(trigger.digest) == view.desired => {
+            on_announced_elsewhere(memory, trigger, view.now)
+        }
+        _ => on_overwritten(memory, view),
+    }
+}
+
+/// Another instance announced what is desired. After our change that is as good as our own touch.
+fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixMillis) -> Effect {
+    if announces_after(trigger, memory.latest) {
+        let pending = memory.state.pending();
+        memory.announced.only_last = pending.is_some_and(|pending| pending.only_last);
+        memory.announced.at = Some(now);
+        memory.last_touch_at = Some(now);
+    }
+    memory.latest = Sequence::latest(memory.latest, Sequence::of(trigger));
+
+    let announces = |change: &Announcement| announces_after(trigger, change.latest);
+    match &mut memory.state {
+        State::Pending(change) if announces(change) => {
+            memory.state = State::Announced;
+            Effect::Announced
+        }
+        State::InFlight(ongoing) if ongoing.next.as_ref().is_some_and(announces) => {
+            ongoing.next = None;
+            Effect::Announced
+        }
+        _ => Effect::None,
+    }
+}
+
+/// It is written again, after pauses that grow while this goes on.
+fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
+    memory.latest = view.latest(memory);
+    if view.is_paused() {
+        // Whoever paused it may try values of their own.
+        return Effect::None;
+    }
+
+    let Settings { touch, mirror, .. } = view.settings;
+    let limits = ContentionLimits {
+        pause_from: 1,
+        first_ms: touch.min_interval_ms,
+        max_ms: mirror.contention_backoff_max_ms,
+        quiet_ms: mirror.contention_quiet_ms,
+    };
+    let pause_ms = memory.write.on_overwritten(None, &limits, view.now).unwrap_or_default();
+
+    let change = Announcement::new(TouchReason::Overwritten, view.now);
+    match &mut memory.state {
+        State::Announced | State::AtRest => memory.state = State::Pending(change.into()),
+        State::InFlight(ongoing) => _ = ongoing.next.get_or_insert(change),
+        State::New { .. } | State::Pending(_) => {}
+    }
+    Effect::Overwritten { pause_ms }
+}
+
+fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
+    let pending = match &mut memory.state {
+        State::Pending(change) => Some(change.as_mut()),
+        State::InFlight(ongoing) => ongoing.next.as_mut(),
+        State::New { .. } | State::Announced | State::AtRest => None,
+    };
+    if let Some(change) = pending {
+        return change.on_stamp(stamp);
+    }
+    let Some(proof) = memory.announced.on_stamp(stamp) else { return };
+
+    // The last touch may have come before the cache had the change.
+    let latest = view.latest(memory);
+    let change = Announcement::new(TouchReason::PlatformStamp, view.now);
+    on_change(memory, Announcement { proof, latest, is_cached: true, ..change }, true);
+}
+
+/// Decides whether what the Gateway carries can be trusted, or has to be announced again.
+fn first_look(memory: &mut TouchMemory, desired: u64, appeared_later: bool, view: &View<'_>) {
+    let unproven = Some(ProofTarget::Target);
+    let mut announced = Announced { is_unverified: true, unproven, ..Announced::default() };
+    let reason = match view.trigger() {
+        None if !appeared_later && view.is_announced_by_stamp() => {
+            announced.by_stamp = Some(desired);
+            None
+        }
+        None => Some(TouchReason::NotAnnounced),
+        Some(trigger) if trigger.digest != desired => Some(TouchReason::LivenessChanged),
+        // The extension server may not have the connectors of a Gateway that came later.
+        Some(_) if appeared_later => Some(TouchReason::CameWithTrigger),
+        Some(trigger) => {
+            announced.at = Some(view.announced_at(trigger));
+            view.is_written_after(trigger).then_some(TouchReason::WrittenSinceTouch)
+        }
+    };
+    memory.announced = announced;
+    memory.latest = view.latest(memory);
+
+    let is_as_old = !appeared_later && view.is_as_first_listed();
+    memory.state = reason.map_or(State::Announced, |reason| {
+        let only_last = reason.is_first_look() && is_as_old;
+        let change = Announcement { only_last, ..Announcement::new(reason, view.now) };
+        State::Pending(change.into())
+    });
+}
+
+/// Which touch is due, and when.
+pub(crate) fn plan(view: &View<'_>, memory: &TouchMemory, admitted_by: Option<QueueKey>) -> Next {
+    let Some(digest) = view.digest_to_announce() else { return Next::AwaitChange };
+    let touch = match &memory.state {
+        State::Pending(change) => Some(announcement(change, view, memory)),
+        State::Announced | State::AtRest => confirmation(view, memory),
+        State::New { .. } | State::InFlight(_) => None,
+    };
+    let Some(touch) = touch else { return Next::AwaitChange };
+
+    let queue = QueueKey::Touches(view.target.cluster());
+    Next::Write(Turn::in_queue(queue, touch.due, admitted_by, view.now, || {
+        let n = Sequence::after(view.latest(memory)).get();
+        let trigger = Trigger { digest, n, c: touch.confirmation };
+        view.write(trigger, &touch, memory)
+    }))
+}
+
+struct DueTouch {
+    due: Due,
+    confirmation: u32,
+    /// `None`: it confirms an announcement.
+    reason: Option<TouchReason>,
+    because: &'static str,
+}
+
+fn announcement(change: &Announcement, view: &View<'_>, memory: &TouchMemory) -> DueTouch {
+    let not_before = memory.write.not_before().unwrap_or_default();
+    let ready_at = memory.limiter.ready_at(view.rate());
+    let at = change.due_at(&view.settings.touch).max(ready_at).max(not_before);
+    let reason = change.reason;
+    DueTouch {
+        due: Due { rank: reason.rank(), ..Due::at(at) },
+        confirmation: 0,
+        reason: Some(reason),
+        because: reason.because(),
+    }
+}
+
+/// `None`: all confirmations have been written. What only a stamp announces has none.
+fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
+    let settings = &view.settings.touch;
+    let announced = &memory.announced;
+    let last = settings.confirm_after_ms.len() as u32;
+    let next = view.trigger()?.c.saturating_add(1);
+    let confirmation = if announced.only_last { next.max(last) } else { next };
+
+    let at = if announced.once_more {
+        view.now
+    } else {
+        let after_ms = *settings.confirm_after_ms.get(confirmation as usize - 1)?;
+        announced.at.map_or(UnixMillis(0), |at| at.plus(after_ms))
+    };
+    let ready_at = memory.last_touch_at.map(|at| at.plus(settings.min_interval_ms));
+    let not_before = ready_at.max(memory.write.not_before()).unwrap_or_default();
+    // It joins other touches of the edge up to a window early, so that it does not cost a
+    // translation of its own.
+    let (rank, early_ms) = match announced.is_unverified {
+        true => (Rank::Low, 0),
+        false => (Rank::Normal, settings.window_ms),
+    };
+    let early_from = minus(at, early_ms).max(not_before);
+    Some(DueTouch {
+        due: Due { rank, at: at.max(not_before), early_from },
+        confirmation,
+        reason: None,
+        because: if announced.once_more {
+            "touched again after the edge's outage, in case a cache was back late"
+        } else {
+            "touched again in case a cache missed the first one"
+        },
+    })
+}
+
+impl View<'_> {
+    pub(crate) fn trigger(&self) -> Option<Trigger> {
+        self.row.seen.trigger
+    }
+
+    /// A person has paused it. Of a class the carrier is paused only if all are.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.row.seen.is_paused
+    }
+
+    /// `None` while the target may not be touched.
+    fn digest_to_announce(&self) -> Option<u64> {
+        let is_enabled = self.settings.touch.enabled;
+        let may_touch = is_enabled && !self.is_paused() && self.ready_since.is_some();
+        self.desired.filter(|_| may_touch)
+    }
+
+    fn latest(&self, memory: &TouchMemory) -> Option<Sequence> {
+        Sequence::latest(memory.latest, self.trigger().and_then(Sequence::of))
+    }
+
+    /// When a trigger that was there at the start was announced. Its age is counted from our last
+    /// write, so that the confirmations go on where they stopped.
+    fn announced_at(&self, trigger: Trigger) -> UnixMillis {
+        let done = trigger.c.checked_sub(1);
+        let done_ms = done.and_then(|done| self.settings.touch.confirm_after_ms.get(done as usize));
+        // The time is the API server's, whose clock may be ahead.
+        let written_at = self.row.seen.written_at.map_or(self.now, |at| at.min(self.now));
+        minus(written_at, done_ms.copied().unwrap_or(0))
+    }
+
+    /// Where the API server gives times of writes, only throughline's own trigger is trusted: the
+    /// extension server stamps the key before Envoy Gateway translates, if it does. The stamp on
+    /// one Gateway says nothing about the others of its class.
+    fn is_announced_by_stamp(&self) -> bool {
+        let stamp = self.row.seen.stamp;
+        self.settings.touch.platform_key == PlatformKeyMode::Observe
+            && self.class.is_none()
+            && stamp.is_some()
+            && stamp == self.cluster.edge.stamp_of(self.gateway)
+            && self.latest_of(EdgeTables::others_wrote_at).is_none()
+    }
+
+    /// A status does not show that liveness changed and changed back; the times of the writes do.
+    /// They are the API server's, in whole seconds, and after a confirmation none follows that
+    /// would make up for a change in the same second.
+    fn is_written_after(&self, trigger: Trigger) -> bool {
+        let others_wrote_at = self.latest_of(EdgeTables::others_wrote_at);
+        let times = self.row.seen.written_at.zip(others_wrote_at);
+        times.is_some_and(|(we, others)| others > we || (others == we && trigger.c > 0))
+    }
+
+    /// The lists are as old as the edge's first ones, and the liveness of no connector has changed
+    /// since.
+    fn is_as_first_listed(&self) -> bool {
+        let changed_at = self.latest_of(EdgeTables::changed_at);
+        self.ready_since.is_some_and(|since| self.now <= since)
+            && changed_at <= self.cluster.listed_since(Kind::Connector)
+    }
+
+    /// The latest such time of all Gateways that it announces for.
+    fn latest_of(
+        &self,
+        time: impl Fn(&EdgeTables, &NamespacedName) -> Option<UnixMillis>,
+    ) -> Option<UnixMillis> {
+        let edge = &self.cluster.edge;
+        match self.class {
+            None => time(edge, self.gateway),
+            Some(class) => class.gateways().filter_map(|gateway| time(edge, gateway)).max(),
+        }
+    }
+
+    /// How often the target is announced.
+    fn rate(&self) -> Rate {
+        let TouchSettings { min_interval_ms, burst, .. } = self.settings.touch;
+        match self.class {
+            Some(_) => CLASS_RATE,
+            None => Rate::every_ms(min_interval_ms, u64::from(burst).max(1)),
+        }
+    }
+
+    fn write(&self, trigger: Trigger, touch: &DueTouch, memory: &TouchMemory) -> Write {
+        let settings = &self.settings.touch;
+        let mut annotations = vec![(settings.key.clone(), Some(trigger.to_string()))];
+        if settings.platform_key == PlatformKeyMode::Write {
+            annotations
+                .push((PLATFORM_KEY.to_owned(), self.cluster.edge.stamp_text_of(self.gateway)));
+        }
+
+        let gateway = self.cluster.object(Kind::Gateway, self.gateway);
+        let job = TouchJob { gateway, trigger, reason: touch.reason, rate: self.rate() };
+        Write {
+            job: Job::Touch(self.target.clone(), job),
+            annotations,
+            precondition: self.precondition(),
+            connectors: self.connectors(memory),
+            urgency: match touch.due.rank {
+                Rank::Urgent => Urgency::Routing,
+                Rank::Normal | Rank::Low => Urgency::Confirmation,
+            },
+            because: match self.class {
+                None => touch.because.to_owned(),
+                Some(_) => format!("{}; this covers every Gateway of its class", touch.because),
+            },
+        }
+    }
+
+    /// A touch that the network holds back, or that is sent again because its answer was lost, must
+    /// not take the place of a newer one: Envoy Gateway would see a value that it has translated
+    /// before. Another writer's text is not kept; then the object must not have changed at all.
+    fn precondition(&self) -> Precondition {
+        let gateway = &self.row.seen;
+        let unchanged = self.row.unchanged();
+        if gateway.has_foreign_trigger() {
+            return unchanged;
+        }
+
+        let before = AnnotationBefore {
+            key: self.settings.touch.key.clone(),
+            value: gateway.trigger.map(|trigger| trigger.to_string()),
+            no_annotations: gateway.annotations == Annotations::Empty,
+        };
+        Precondition { resource_version: None, annotation: Some(Box::new(before)), ..unchanged }
+    }
+
+    fn connectors(&self, memory: &TouchMemory) -> Vec<ObjectKey> {
+        let connectors = match self.class {
+            None => self.cluster.edge.connectors_of(self.gateway),
+            Some(_) => &memory.waiting,
+        };
+        connectors.iter().take(Action::CONNECTORS_MAX).map(NamespacedName::key).collect()
+    }
+}
+
+impl TouchMemory {
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(self.state, State::New { .. })
+    }
+
+    /// Whether an announcement is still to be made or has no outcome yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        match &self.state {
+            State::New { .. } | State::Pending(_) => true,
+            State::InFlight(ongoing) => ongoing.reason.is_some() || ongoing.next.is_some(),
+            State::Announced | State::AtRest => false,
+        }
+    }
+
+    /// When the latest announcement was made, while it is to be confirmed.
+    pub(crate) fn unconfirmed_since(&self) -> Option<UnixMillis> {
+        self.announced.at.filter(|_| self.state != State::AtRest)
+    }
+
+    /// What a target announces whose carrying Gateway shows this trigger.
+    pub(crate) fn announced_digest(&self, trigger: Option<Trigger>) -> Option<u64> {
+        trigger.map(|trigger| trigger.digest).or(self.announced.by_stamp)
+    }
+
+    /// Makes a connector wait for this target. Returns whether it did not wait already.
+    pub(crate) fn add_waiting(&mut self, connector: &NamespacedName) -> bool {
+        let is_new = !self.is_new() && !self.waiting.contains(connector);
+        if is_new {
+            self.waiting.push(connector.clone());
+        }
+        is_new
+    }
+
+    /// Takes over whether a person has paused the target. Returns whether that is new.
+    pub(crate) fn on_paused(&mut self, is_paused: bool) -> bool {
+        let was_paused = std::mem::replace(&mut self.is_paused, is_paused);
+        if was_paused && !is_paused {
+            // Nothing of before counts.
+            self.write.end_pauses();
+            self.write.forget_contention();
+        }
+        was_paused != is_paused
+    }
+
+    /// Whether a change waits to be announced.
+    pub(crate) fn has_change(&self) -> bool {
+        self.state.pending().is_some()
+    }
+
+    pub(crate) fn on_started(&mut self, job: &TouchJob, id: ActionId, now: UnixMillis) {
+        self.write.on_started(id);
+        self.latest = Sequence::of(job.trigger);
+        self.last_touch_at = Some(now);
+        self.announced.once_more = false;
+
+        let state = std::mem::take(&mut self.state);
+        debug_assert_eq!(job.reason, state.pending().map(|pending| pending.reason));
+        if let State::Pending(change) = state {
+            self.limiter.take(job.rate, now);
+            self.announced = change.announced(self.announced.by_stamp, now);
+        }
+        self.state = State::InFlight(Box::new(OngoingTouch {
+            gateway: job.gateway.name.clone(),
+            trigger: job.trigger,
+            reason: job.reason,
+            is_trigger_seen: false,
+            next: None,
+        }));
+    }
+
+    /// Takes an outcome. `None`: no such action is in flight.
+    pub(crate) fn on_finished(
+        &mut self,
+        id: ActionId,
+        outcome: &Outcome,
+        edge: &EdgeTables,
+        settings: &Settings,
+        now: UnixMillis,
+    ) -> Option<Finished> {
+        let State::InFlight(ongoing) = &self.state else { return None };
+        let shown = edge.gateways.get(&ongoing.gateway).and_then(|row| row.seen.trigger);
+        let outcome = ongoing.corrected(outcome, shown);
+        let completion = self.write.on_finished(id, outcome, &settings.retry, now)?;
+        let State::InFlight(ongoing) = std::mem::take(&mut self.state) else { return None };
+
+        let OngoingTouch { gateway, trigger, reason, is_trigger_seen, next } = *ongoing;
+        let is_written = matches!(completion, Completion::Written { .. });
+        let again = reason.filter(|_| !is_written).map(|reason| self.announced.again(reason, now));
+        if is_written {
+            self.announced.on_written(trigger, &settings.touch);
+            self.refused_in_a_row = 0;
+        }
+        let is_latest = is_written && next.is_none();
+        self.state = match next.or(again) {
+            Some(change) => State::Pending(change.into()),
+            None => State::Announced,
+        };
+        Some(Finished { gateway, trigger, completion, is_trigger_seen, is_latest })
+    }
+
+    /// The API server refused to write one Gateway of a class. Returns whether another one is written
+    /// at once: most likely the refusal is about all of them.
+    pub(crate) fn on_member_refused(&mut self, has_another: bool) -> bool {
+        self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
+        let is_replaced = has_another && self.refused_in_a_row <= OTHERS_AT_ONCE;
+        if is_replaced {
+            self.write.end_backoff();
+        }
+        is_replaced
+    }
+
+    /// What was announced shortly before an outage is confirmed once more after it.
+    /// Returns whether it is.
+    pub(crate) fn on_outage_over(&mut self, since: UnixMillis, settings: &TouchSettings) -> bool {
+        let last_confirmation_ms = settings.confirm_after_ms.last().copied().unwrap_or(0);
+        let announced_at = self.announced.at.filter(|_| self.last_touch_at.is_some());
+        let is_around = announced_at.is_some_and(|at| at.plus(last_confirmation_ms) >= since);
+        self.announced.once_more |= is_around;
+        is_around
+    }
+
+    /// After each plan. `may_rest`: no touch is planned, and none of before is still to be confirmed.
+    pub(crate) fn on_planned(&mut self, may_rest: bool, now: UnixMillis) {
+        let is_at_rest = may_rest
+            && self.limiter.ready_at(Rate::UNLIMITED) <= now
+            && !self.announced.once_more
+            && self.waiting.is_empty()
+            && self.write.is_idle();
+        match self.state {
+            State::Announced if is_at_rest => {
+                self.state = State::AtRest;
+                self.announced.forget();
+            }
+            State::AtRest if !is_at_rest => self.state = State::Announced,
+            _ => {}
+        }
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::New { appeared_later: false }
+    }
+}
+
+impl State {
+    /// The change that the next announcement is about.
+    fn pending(&self) -> Option<&Announcement> {
+        match self {
+            Self::Pending(change) => Some(change.as_ref()),
+            Self::InFlight(ongoing) => ongoing.next.as_ref(),
+            Self::New { .. } | Self::Announced | Self::AtRest => None,
+        }
+    }
+}
+
+impl OngoingTouch {
+    /// An outcome corrected by what the watch shows: it may have been faster, an earlier attempt
+    /// may have got through, or another instance may have written the same.
+    fn corrected<'o>(&self, outcome: &'o Outcome, shown: Option<Trigger>) -> &'o Outcome {
+        let is_doubtful = matches!(
+            outcome,
+            Outcome::Conflict { .. } | Outcome::Failed { .. } | Outcome::Unanswered { .. }
+        );
+        if is_doubtful && shown == Some(self.trigger) { &Outcome::Unchanged } else { outcome }
+    }
+}
+
+impl Announcement {
+    fn new(reason: TouchReason, now: UnixMillis) -> Self {
+        Self {
+            reason,
+            first_at: now,
+            last_at: now,
+            latest: None,
+            proof: ProofTarget::Target,
+            is_cached: false,
+            only_last: false,
+        }
+    }
+
+    /// A further change comes before this one is announced.
+    fn merge(&mut self, newer: Self, is_ordered: bool) {
+        let are_connectors = matches!(
+            (&self.proof, &newer.proof),
+            (ProofTarget::Connector(_), ProofTarget::Connector(_))
+        );
+        let old = std::mem::replace(self, newer);
+        let proves_both = old.proof == self.proof
+            || (is_ordered && (are_connectors || old.reason.is_first_look()));
+        if !proves_both {
+            self.proof = ProofTarget::Several;
+        }
+        if !old.reason.is_first_look() {
+            self.first_at = old.first_at;
+        }
+        if old.reason.rank() < self.reason.rank() {
+            self.reason = old.reason;
+        }
+    }
+
+    /// When the caches have it: once a stamp shows it, else after the window. Changes that never
+    /// stop are announced all the same.
+    fn due_at(&self, settings: &TouchSettings) -> UnixMillis {
+        if self.is_cached {
+            return self.last_at;
+        }
+        let at_latest = self.first_at.plus(settings.window_ms.max(settings.min_interval_ms));
+        self.last_at.plus(settings.window_ms).min(at_latest)
+    }
+
+    fn on_stamp(&mut self, stamp: Stamp<'_>) {
+        if stamp.is_present {
+            self.is_cached |= stamp.shows(&self.proof);
+        } else if self.proof == ProofTarget::Connector(stamp.connector.clone()) {
+            self.is_cached = false;
+        }
+    }
+
+    /// What is announced once it is written.
+    fn announced(self, by_stamp: Option<u64>, now: UnixMillis) -> Announced {
+        Announced {
+            at: Some(now),
+            only_last: self.only_last,
+            is_unverified: self.reason.rank() == Rank::Low,
+            unproven: (!self.is_cached).then_some(self.proof),
+            once_more: false,
+            by_stamp,
+        }
+    }
+}
+
+impl Announced {
+    /// Its touch failed. The API server may have stored it all the same, but the next value is new
+    /// in any case.
+    fn again(&self, reason: TouchReason, now: UnixMillis) -> Announcement {
+        let proof = self.unproven.clone().unwrap_or(ProofTarget::Target);
+        let is_cached = self.unproven.is_none();
+        let change = Announcement::new(reason, now);
+        Announcement { proof, is_cached, only_last: self.only_last, ..change }
+    }
+
+    /// From the last confirmation on only a stamp on the target itself says that a cache was late.
+    fn on_written(&mut self, trigger: Trigger, settings: &TouchSettings) {
+        self.by_stamp = None;
+        if trigger.c as usize >= settings.confirm_after_ms.len() && self.unproven.is_some() {
+            self.unproven = Some(ProofTarget::Target);
+        }
+    }
+
+    fn forget(&mut self) {
+        let unproven = self.unproven.take().map(|_| ProofTarget::Target);
+        *self = Self { unproven, by_stamp: self.by_stamp, ..Self::default() };
+    }
+
+    /// Returns what was announced before a stamp showed it, and is shown now. A stamp of another
+    /// value takes the proof back: the cache is on its way.
+    fn on_stamp(&mut self, stamp: Stamp<'_>) -> Option<ProofTarget> {
+        if stamp.is_present {
+            return self.unproven.clone().filter(|proof| stamp.shows(proof));
+        }
+        self.unproven.get_or_insert_with(|| ProofTarget::Connector(stamp.connector.clone()));
+        None
+    }
+}
+
+impl Stamp<'_> {
+    fn shows(self, proof: &ProofTarget) -> bool {
+        match proof {
+            ProofTarget::Connector(name) => name == self.connector,
+            ProofTarget::Target => self.is_own,
+            ProofTarget::Several => false,
+        }
+    }
+}
+
+impl TouchReason {
+    pub(crate) fn rank(self) -> Rank {
+        match self {
+            Self::LivenessChanged
+            | Self::ReferencesChanged
+            | Self::PlatformStamp
+            | Self::Overwritten => Rank::Urgent,
+            Self::WrittenWhileWatchLost
+            | Self::NotAnnounced
+            | Self::WrittenSinceTouch
+            | Self::CameWithTrigger => Rank::Low,
+        }
+    }
+
+    /// Nothing is known to have changed, and the state may be as old as the Gateway.
+    fn is_first_look(self) -> bool {
+        matches!(self, Self::NotAnnounced | Self::WrittenSinceTouch | Self::CameWithTrigger)
+    }
+
+    fn because(self) -> &'static str {
+        match self {
+            Self::LivenessChanged => "liveness changed at the edge",
+            Self::WrittenWhileWatchLost => "a connector was written while its watch was lost",
+            Self::ReferencesChanged => "the HTTPProxy references other connectors than before",
+            Self::NotAnnounced => "the Gateway does not announce its connectors yet",
+            Self::PlatformStamp => {
+                "the extension server updated its own key, so its cache is current; touching once \
+                 more"
+            }
+            Self::Overwritten => "another writer changed the trigger",
+            Self::WrittenSinceTouch => "a connector was written after the Gateway's last touch",
+            Self::CameWithTrigger => {
+                "the Gateway appeared with this trigger after the edge was listed, and a cache may \
+                 have been late"
+            }
+        }
+    }
+}
+
+/// Whether a trigger announces what was the case when `latest` was the latest number. A
+/// confirmation announces nothing.
+fn announces_after(trigger: Trigger, latest: Option<Sequence>) -> bool {
+    trigger.c == 0 && Sequence::of(trigger).is_some_and(|sequence| sequence.is_after(latest))
+}
+
+fn minus(at: UnixMillis, ms: u64) -> UnixMillis {
+    UnixMillis(at.0.saturating_sub(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::error_cause::RequestFailure;
+    use crate::data::ids::{ResourceVersion, Role, Uid};
+    use crate::data::object_ref::{ClusterId, ObjectRef};
+    use crate::world::edge::{EdgeConnector, Proxy, Stamp as StampHash};
+    use crate::world::table::{Shown, Sighting};
+
+    /// One Gateway of an edge and its connector, as their watches show them.
+    struct Stage {
+        memory: TouchMemory,
+        target: Target,
+        cluster: Cluster,
+        name: NamespacedName,
+        desired: u64,
+        ready_since: Option<UnixMillis>,
+        settings: Settings,
+        now: UnixMillis,
+    }
+
+    fn trigger(digest: u64, n: u32, c: u32) -> Trigger {
+        Trigger { digest, n, c }
+    }
+
+    fn connector() -> NamespacedName {
+        NamespacedName::new("ns", "lab")
+    }
+
+    fn refused() -> Outcome {
+        Outcome::Refused { error: "403".into() }
+    }
+
+    fn conflict() -> Outcome {
+        Outcome::Conflict { error: "409".into() }
+    }
+
+    fn sighting() -> Sighting {
+        let version = ResourceVersion::Number(7);
+        Sighting { uid: Uid::new("u-g"), version, shown: Shown::Listed }
+    }
+
+    impl Stage {
+        /// Nobody has looked at it. The trigger announces 1, which is right, and is confirmed.
+        fn unseen() -> Self {
+            let id = ClusterId(1);
+            let name = NamespacedName::new("ns", "app");
+            let mut cluster = Cluster::new(id, "edge".into(), &[Role::Edge]);
+            let gateway = Gateway {
+                class: "edge".into(),
+                trigger: Some(trigger(1, 4, 2)),
+                annotations: Annotations::Some,
+                stamp: None,
+                is_paused: false,
+                is_programmed: true,
+                refusals: 0,
+                desired: None,
+                written_at: None,
+            };
+            let proxy = Proxy { connectors: [connector()].into() };
+            cluster.edge.connectors.put(&connector(), sighting(), EdgeConnector::default());
+            cluster.edge.proxies.put(&name, sighting(), proxy);
+            cluster.edge.gateways.put(&name, sighting(), gateway);
+
+            let at = ObjectRef { cluster: id, kind: Kind::Gateway, name: name.clone() };
+            Self {
+                memory: TouchMemory::default(),
+                target: Target::Gateway(at),
+                cluster,
+                name,
+                desired: 1,
+                ready_since: Some(UnixMillis(100_000)),
+                settings: Settings::default(),
+                now: UnixMillis(100_000),
+            }
+        }
+
+        /// Announced and confirmed before the start.
+        fn new() -> Self {
+            let mut stage = Self::unseen();
+            assert_eq!(stage.next(), None, "a restart writes nothing");
+            stage
+        }
+
+        /// A connector changed, and its announcement is in flight.
+        fn touching() -> Self {
+            let mut stage = Self::new();
+            stage.flips(2);
+            stage.touch();
+            stage
+        }
+
+        fn on(&mut self, event: Event<'_>) -> Effect {
+            let mut memory = std::mem::take(&mut self.memory);
+            let effect = on(&mut memory, event, &self.view(self.now));
+            self.memory = memory;
+            effect
+        }
+
+        fn view(&self, now: UnixMillis) -> View<'_> {
+            View {
+                target: &self.target,
+                cluster: &self.cluster,
+                gateway: &self.name,
+                row: self.cluster.edge.gateways.get(&self.name).unwrap(),
+                desired: Some(self.desired),
+                ready_since: self.ready_since,
+                class: None,
+                settings: &self.settings,
+                now,
+            }
+        }
+
+        fn gateway(&mut self) -> &mut Gateway {
+            self.cluster.edge.gateways.seen_mut(&self.name).unwrap()
+        }
+
+        fn shows(&mut self, trigger: Trigger) -> Effect {
+            self.gateway().trigger = Some(trigger);
+            let name = self.name.clone();
+            self.on(Event::TriggerSeen { gateway: &name })
+        }
+
+        fn plan(&self, admitted_by: Option<QueueKey>, now: UnixMillis) -> Next {
+            plan(&self.view(now), &self.memory, admitted_by)
+        }
+
+        /// When the next touch is due, and what is written then.
+        fn planned(&mut self) -> Option<(UnixMillis, Write)> {
+            self.on(Event::Look);
+            let Next::Write(Turn::Waits { queue, due }) = self.plan(None, self.now) else {
+                return None;
+            };
+            match self.plan(Some(queue), self.now.max(due.at)) {
+                Next::Write(Turn::Goes(planned)) => Some((due.at, planned.write)),
+                next => panic!("a touch that is due does not go: {next:?}"),
+            }
+        }
+
+        /// When the next touch is due, and its value.
+        fn next(&mut self) -> Option<(u64, Trigger)> {
+            let (at, write) = self.planned()?;
+            let Job::Touch(_, job) = write.job else { panic!("no touch") };
+            Some((at.0, job.trigger))
+        }
+
+        fn touch(&mut self) -> Trigger {
+            let (at, _) = self.planned().expect("a touch is planned");
+            self.now = self.now.max(at);
+            let (_, write) = self.planned().expect("a touch is planned");
+            let Job::Touch(_, job) = write.job else { panic!("no touch") };
+            self.memory.on_started(&job, ActionId(1), self.now);
+            job.trigger
+        }
+
+        fn finish(&mut self, outcome: &Outcome) -> Finished {
+            let Self { memory, settings, cluster, now, .. } = self;
+            let finished = memory.on_finished(ActionId(1), outcome, &cluster.edge, settings, *now);
+            let finished = finished.expect("a touch is in flight");
+            if let Completion::Written { .. } = finished.completion {
+                self.gateway().trigger = Some(finished.trigger);
+            }
+            finished
+        }
+
+        fn succeed(&mut self) {
+            self.touch();
+            self.finish(&Outcome::Unchanged);
+        }
+
+        fn flips(&mut self, digest: u64) {
+            self.desired = digest;
+            let proof = ProofTarget::Connector(connector());
+            let reason = TouchReason::LivenessChanged;
+            self.on(Event::Changed { reason, proof, is_ordered: true });
+        }
+
+        fn is_stamped(&mut self, is_own: bool) {
+            let connector = connector();
+            self.on(Event::Stamped(Stamp { connector: &connector, is_present: true, is_own }));
+        }
+    }
+
+    #[test]
+    fn a_change_during_a_touch_is_announced_next() {
+        let mut stage = Stage::touching();
+        stage.flips(3);
+
+        assert!(!stage.finish(&Outcome::Unchanged).is_latest);
+        assert_eq!(stage.next(), Some((100_200, trigger(3, 6, 0))));
+    }
+
+    #[test]
+    fn a_confirmation_that_failed_is_written_again_as_one() {
+        let error = RequestFailure::default();
+        let failed = Outcome::Failed { error, retry_after_ms: None };
+        for (outcome, at) in [(failed, 106_100), (refused(), 135_100)] {
+            let mut stage = Stage::touching();
+            stage.finish(&Outcome::Unchanged);
+            stage.touch();
+            stage.finish(&outcome);
+
+            assert_eq!(stage.next(), Some((at, trigger(2, 7, 1))));
+        }
+    }
+
+    #[test]
+    fn what_changes_ends_the_pause_after_a_failure() {
+        type Change = fn(&mut Stage);
+        let changes: [(Outcome, Change, u64); 4] = [
+            (refused(), |_| (), 130_100),
+            (refused(), |stage| stage.flips(3), 100_200),
+            (conflict(), |_| (), 101_100),
+            (conflict(), |stage| _ = stage.shows(trigger(2, 9, 3)), 100_200),
+        ];
+        for (outcome, change, at) in changes {
+            let mut stage = Stage::touching();
+            stage.finish(&outcome);
+            change(&mut stage);
+
+            assert_eq!(stage.next().map(|(at, _)| at), Some(at), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_touch_that_the_watch_shows_is_written_whatever_its_outcome() {
+        for outcome in [conflict(), Outcome::Unanswered { error: RequestFailure::default() }] {
+            let mut stage = Stage::new();
+            stage.flips(2);
+            let touched = stage.touch();
+            assert_eq!(stage.shows(touched), Effect::None);
+
+            assert!(stage.finish(&outcome).is_latest);
+        }
+    }
+
+    #[test]
+    fn a_touch_replaces_only_what_was_seen() {
+        let mut stage = Stage::new();
+        stage.flips(2);
+        let (_, write) = stage.planned().unwrap();
+        assert_eq!(write.because, "liveness changed at the edge");
+        assert_eq!(write.urgency, Urgency::Routing);
+        assert_eq!(write.connectors, [connector().key()]);
+        assert_eq!(write.precondition.uid.as_deref(), Some("u-g"));
+        assert_eq!(write.precondition.resource_version, None);
+        let before = write.precondition.annotation.unwrap();
+        assert_eq!(before.value, Some(trigger(1, 4, 2).to_string()));
+
+        stage.gateway().trigger = None;
+        stage.gateway().annotations = Annotations::ForeignTrigger;
+        let (_, Write { precondition, .. }) = stage.planned().unwrap();
+        assert_eq!(precondition.resource_version.as_deref(), Some("7"));
+        assert_eq!(precondition.annotation, None, "another writer's text is not kept");
+    }
+
+    #[test]
+    fn what_is_found_at_the_start_is_trusted_unless_others_wrote_later() {
+        // When others last wrote, we at 50 s, and the number of confirmations.
+        for (others, c, is_touched) in [
+            (None, 0, false),
+            (Some(49_000), 2, false),
+            (Some(50_000), 0, false),
+            (Some(50_000), 2, true),
+            (Some(51_000), 0, true),
+        ] {
+            let mut stage = Stage::unseen();
+            stage.gateway().trigger = Some(trigger(1, 4, c));
+            stage.gateway().written_at = Some(UnixMillis(50_000));
+            let row = stage.cluster.edge.connectors.seen_mut(&connector()).unwrap();
+            row.others_wrote_at = others.map(UnixMillis);
+
+            let is_announcement = stage.next().is_some_and(|(_, trigger)| trigger.c == 0);
+            assert_eq!(is_announcement, is_touched, "{others:?} {c}");
+        }
+    }
+
+    #[test]
+    fn confirmations_of_what_is_found_go_on_where_they_stopped() {
+        for (c, at) in [(0, Some(95_000)), (1, Some(145_000)), (2, None)] {
+            let mut stage = Stage::unseen();
+            stage.gateway().trigger = Some(trigger(1, 4, c));
+            stage.gateway().written_at = Some(UnixMillis(90_000));
+
+            assert_eq!(stage.next().map(|(at, _)| at), at, "{c} confirmations");
+        }
+    }
+
+    #[test]
+    fn what_only_a_right_stamp_announces_is_not_touched() {
+        for (stamp, is_touched) in [("false/", false), ("true/n1", true)] {
+            let mut stage = Stage::unseen();
+            stage.gateway().trigger = None;
+            stage.gateway().stamp = Some(StampHash::of(stamp));
+
+            assert_eq!(stage.next().is_some(), is_touched, "{stamp}");
+        }
+    }
+
+    #[test]
+    fn an_announcement_by_another_instance_is_enough_and_nothing_less() {
+        let confirmed_at = 105_050;
+        let announced_at = 100_100;
+        for (n, c, effect, next) in [
+            (5, 0, Effect::Announced, (confirmed_at, trigger(2, 6, 1))),
+            (9, 0, Effect::Announced, (confirmed_at, trigger(2, 10, 1))),
+            (5, 1, Effect::None, (announced_at, trigger(2, 6, 0))),
+            (4, 0, Effect::None, (announced_at, trigger(2, 5, 0))),
+        ] {
+            let mut stage = Stage::new();
+            stage.flips(2);
+            stage.now = UnixMillis(100_050);
+
+            assert_eq!(stage.shows(trigger(2, n, c)), effect, "{n} {c}");
+            assert_eq!(stage.next(), Some(next), "{n} {c}");
+        }
+    }
+
+    #[test]
+    fn what_is_paused_is_not_touched_and_nothing_of_before_counts() {
+        let mut stage = Stage::new();
+        stage.shows(trigger(7, 4, 0));
+        stage.gateway().is_paused = true;
+        stage.memory.on_paused(true);
+        assert_eq!(stage.next(), None);
+        assert_eq!(stage.shows(trigger(8, 4, 0)), Effect::None, "that is no contention");
+
+        stage.gateway().is_paused = false;
+        assert!(stage.memory.on_paused(false));
+        assert_eq!(stage.next(), Some((100_100, trigger(1, 5, 0))));
+    }
+
+    #[test]
+    fn after_the_last_confirmation_only_a_stamp_on_the_target_itself_touches_again() {
+        let mut stage = Stage::new();
+        stage.flips(2);
+        for _ in 0..3 {
+            stage.succeed();
+        }
+        stage.now = stage.now.plus(1_000);
+        stage.memory.on_planned(true, stage.now);
+
+        stage.is_stamped(false);
+        assert_eq!(stage.next(), None);
+
+        stage.is_stamped(true);
+        assert!(stage.next().is_some());
+    }
+
+    #[test]
+    fn nothing_is_compared_while_the_edge_is_not_ready() {
+        let mut stage = Stage::new();
+        stage.desired = 7;
+        stage.ready_since = None;
+        assert_eq!(stage.next(), None);
+        assert_eq!(stage.memory.state, State::Announced);
+
+        stage.ready_since = Some(stage.now);
+        let (_, write) = stage.planned().unwrap();
+        assert!(write.because.contains("does not announce"));
+    }
+
+    #[test]
+    fn memory_and_state_stay_small() {
+        assert!(size_of::<State>() <= 16, "{}", size_of::<State>());
+        assert!(size_of::<TouchMemory>() <= 208, "{}", size_of::<TouchMemory>());
+    }
+}

@@ -1,0 +1,201 @@
+//! What throughline remembers of all touches of an edge together.
+
+use std::collections::BTreeMap;
+
+use crate::contract::note::Stall;
+use crate::contract::touches_waiting::TouchesWaiting;
+use crate::data::name::NamespacedName;
+use crate::data::time::UnixMillis;
+use crate::write_queue::WriteQueue;
+
+/// A count of the touches that wait is used for so long.
+const COUNT_EVERY_MS: u64 = 1_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct EdgeMemory {
+    /// When outages began whose announcements are confirmed once more, some minutes after the end:
+    /// the next one, and the first after that, which must not put the former off. A proxy that cuts
+    /// watches every minute would do so for ever.
+    pub(crate) outages: Vec<UnixMillis>,
+    pub(crate) waiting: BTreeMap<NamespacedName, WaitingConnector>,
+    pub(crate) report: WaitingReport,
+}
+
+/// A connector whose latest change is not announced by every target.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingConnector {
+    /// How many targets have not announced it.
+    pub(crate) targets: u32,
+    /// Since when that is late by itself.
+    pub(crate) since: UnixMillis,
+    /// It waited for a Gateway that was paused, so how long it took says nothing.
+    pub(crate) has_paused: bool,
+    pub(crate) stall: Option<Box<Stall>>,
+}
+
+/// What was reported of the touches that wait because the edge takes no more.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingReport {
+    /// The number that was reported last; 0 while none waits for long.
+    reported: u64,
+    /// When they are counted again for the next report.
+    count_at: UnixMillis,
+    /// How many waited, and when that was counted.
+    counted: Option<(UnixMillis, u64)>,
+    activity: Activity,
+}
+
+/// What this moment did with the queue of touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Activity {
+    #[default]
+    None,
+    Planned,
+    /// A touch is due, so it went, or waits.
+    Due,
+}
+
+impl EdgeMemory {
+    /// All lists are complete again. Returns whether the confirmation is to be scheduled.
+    pub(crate) fn on_outage(&mut self, since: UnixMillis) -> bool {
+        if self.outages.len() < 2 {
+            self.outages.push(since);
+        }
+        self.outages.len() == 1
+    }
+
+    /// A connector waits for one more target.
+    pub(crate) fn on_waits(&mut self, connector: &NamespacedName, now: UnixMillis) {
+        let waiting = self.waiting.entry(connector.clone()).or_default();
+        waiting.targets += 1;
+        waiting.since = now;
+    }
+
+    /// A connector waits for one target less. Returns what is known of its wait if that was the last
+    /// one.
+    pub(crate) fn on_announced(&mut self, connector: &NamespacedName) -> Option<WaitingConnector> {
+        // One that was deleted meanwhile waits for none.
+        let Some(waiting) = self.waiting.get_mut(connector) else {
+            return Some(WaitingConnector::default());
+        };
+        waiting.targets = waiting.targets.saturating_sub(1);
+        if waiting.targets > 0 {
+            return None;
+        }
+        self.waiting.remove(connector)
+    }
+}
+
+impl WaitingReport {
+    /// A target was planned. `is_due`: its touch goes now, or waits for the edge's limit.
+    pub(crate) fn on_planned(&mut self, is_due: bool) {
+        let activity = if is_due { Activity::Due } else { Activity::Planned };
+        self.activity = self.activity.max(activity);
+    }
+
+    /// What there is to report at the end of a moment: that many wait, twice or half as many as at
+    /// the last report, or none any longer. They are counted once a second.
+    pub(crate) fn news(
+        &mut self,
+        queue: Option<&WriteQueue>,
+        per_second: u32,
+        now: UnixMillis,
+    ) -> Option<TouchesWaiting> {
+        let activity = std::mem::take(&mut self.activity);
+        let is_waiting = || queue.is_some_and(|queue| queue.is_waiting(now));
+        if activity >= Activity::Planned && self.reported > 0 && !is_waiting() {
+            self.reported = 0;
+            return Some(TouchesWaiting { touches: 0, per_second });
+        }
+        if activity < Activity::Due || now < self.count_at {
+            return None;
+        }
+
+        self.count_at = now.plus(COUNT_EVERY_MS);
+        let waiting = touches_waiting(queue, per_second, now)?;
+        let is_news = waiting.touches >= self.reported * 2 || waiting.touches <= self.reported / 2;
+        if is_news {
+            self.reported = waiting.touches;
+        }
+        is_news.then_some(waiting)
+    }
+
+    /// The touches that wait, as it was within the last second: many may ask at once.
+    pub(crate) fn lately(
+        &mut self,
+        queue: Option<&WriteQueue>,
+        per_second: u32,
+        now: UnixMillis,
+    ) -> Option<TouchesWaiting> {
+        let lately = self.counted.filter(|(at, _)| now.since(*at) < COUNT_EVERY_MS);
+        let counted = lately.unwrap_or_else(|| (now, count(queue, now)));
+        self.counted = Some(counted);
+        many_waiting(counted.1, per_second)
+    }
+}
+
+/// The touches of an edge that are due and wait; `None` below a second's worth.
+pub(crate) fn touches_waiting(
+    queue: Option<&WriteQueue>,
+    per_second: u32,
+    now: UnixMillis,
+) -> Option<TouchesWaiting> {
+    many_waiting(count(queue, now), per_second)
+}
+
+fn count(queue: Option<&WriteQueue>, now: UnixMillis) -> u64 {
+    queue.map_or(0, |queue| queue.waiting(now) as u64)
+}
+
+fn many_waiting(touches: u64, per_second: u32) -> Option<TouchesWaiting> {
+    (touches > per_second.into()).then_some(TouchesWaiting { touches, per_second })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::ids::Kind;
+    use crate::data::object_ref::{ClusterId, ObjectRef};
+    use crate::rate_limit::Rate;
+    use crate::subject::{Subject, Target};
+    use crate::write_queue::{Due, QueueLimit};
+
+    fn connector() -> NamespacedName {
+        NamespacedName::new("ns", "lab")
+    }
+
+    #[test]
+    fn a_connector_is_announced_once_every_target_has_announced_it() {
+        let mut edge = EdgeMemory::default();
+        edge.on_waits(&connector(), UnixMillis(5));
+        edge.on_waits(&connector(), UnixMillis(6));
+
+        assert!(edge.on_announced(&connector()).is_none());
+        let announced = edge.on_announced(&connector()).map(|waiting| waiting.since);
+        assert_eq!(announced, Some(UnixMillis(6)));
+        assert!(edge.waiting.is_empty());
+    }
+
+    #[test]
+    fn touches_that_wait_are_reported_when_they_are_many_and_when_none_is_left() {
+        let now = UnixMillis(1_000_000);
+        let mut queue = WriteQueue::new(QueueLimit::of(Rate::UNLIMITED));
+        let subject = |n: u32| {
+            let name = NamespacedName::new("ns", &n.to_string());
+            let at = ObjectRef { cluster: ClusterId(1), kind: Kind::Gateway, name };
+            Subject::Target(Target::Gateway(at))
+        };
+        (0..100).for_each(|n| queue.insert(&subject(n), Due::at(now), now));
+        let mut report = WaitingReport::default();
+        let mut news = |queue: &WriteQueue, now| {
+            report.on_planned(true);
+            report.news(Some(queue), 50, now).map(|waiting| waiting.touches)
+        };
+
+        assert_eq!(news(&queue, now), Some(100));
+        assert_eq!(news(&queue, now.plus(1_000)), None, "no more than before");
+        while queue.admit(now).is_some() {}
+        assert_eq!(news(&queue, now.plus(1_001)), Some(0));
+        assert_eq!(news(&queue, now.plus(9_000)), None);
+    }
+}

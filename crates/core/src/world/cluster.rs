@@ -1,0 +1,272 @@
+//! One cluster as its watches show it.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::edge_tables::EdgeTables;
+use super::hub::{HubConnector, Route};
+use super::table::Table;
+use super::upstream::UpstreamConnector;
+use crate::data::ids::{ClusterName, Kind, Role, Uid};
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::objects::{ALLOW_REMOVALS, Meta};
+use crate::data::per_kind::PerKind;
+use crate::data::time::UnixMillis;
+use crate::subject::Subject;
+
+/// One watch: whether what it shows can be trusted.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    pub(crate) state: WatchState,
+    /// Since when it is live, or was when it last was; `None` where no list was ever complete.
+    pub(crate) listed_since: Option<UnixMillis>,
+    /// Since when what it showed is unknown.
+    pub(crate) unknown_since: Option<UnixMillis>,
+    /// What the tables hold and the list that is going on has not shown.
+    pub(crate) unlisted: BTreeSet<NamespacedName>,
+    /// Objects that exist and cannot be read: while there are any, nothing of the kind is missing.
+    pub(crate) unreadable: BTreeSet<NamespacedName>,
+    /// The last event that showed that the watch works; a bookmark counts.
+    pub(crate) last_event_at: Option<UnixMillis>,
+}
+
+/// Whether what a watch shows can be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WatchState {
+    /// No list has begun.
+    #[default]
+    Never,
+    /// A list is in progress. Absence means nothing yet.
+    Listing,
+    /// Fully listed, and followed since.
+    Live,
+    /// Broken: what it showed is unknown, not absent.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Namespace {
+    /// It holds hub or edge objects and never upstream ones.
+    pub(crate) is_hub: bool,
+    /// A person allowed removals in it by annotation, however many.
+    pub(crate) allows_removals: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) id: ClusterId,
+    pub(crate) name: ClusterName,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) watches: PerKind<Watch>,
+    pub(crate) namespaces: Table<Namespace>,
+    /// When it was last restored from an older state, as far as this instance saw.
+    pub(crate) restored_at: Option<UnixMillis>,
+    pub(crate) upstream_connectors: Table<UpstreamConnector>,
+    pub(crate) upstream_gateways: BTreeSet<NamespacedName>,
+    pub(crate) hub_connectors: Table<HubConnector>,
+    pub(crate) routes: Table<Route>,
+    pub(crate) edge: EdgeTables,
+}
+
+impl Watch {
+    pub(crate) fn live_since(&self) -> Option<UnixMillis> {
+        self.listed_since.filter(|_| self.state == WatchState::Live)
+    }
+
+    /// `known`: what the tables hold.
+    pub(crate) fn on_list_started(&mut self, known: BTreeSet<NamespacedName>, now: UnixMillis) {
+        self.leave_live(WatchState::Listing, now);
+        self.unlisted = known;
+        self.unreadable.clear();
+    }
+
+    pub(crate) fn on_lost(&mut self, now: UnixMillis) {
+        self.leave_live(WatchState::Lost, now);
+    }
+
+    /// Its list is complete, or it goes on where it stopped.
+    pub(crate) fn on_live(&mut self, now: UnixMillis) {
+        self.state = WatchState::Live;
+        self.listed_since = Some(now);
+        self.unknown_since = None;
+    }
+
+    fn leave_live(&mut self, state: WatchState, now: UnixMillis) {
+        if self.state == WatchState::Live {
+            self.unknown_since = Some(now);
+        }
+        self.state = state;
+    }
+}
+
+impl Namespace {
+    pub(crate) fn new(meta: &Meta) -> Self {
+        let allows_removals = meta.annotations.get(ALLOW_REMOVALS) == Some("true");
+        Self { is_hub: meta.is_hub_namespace(), allows_removals }
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(id: ClusterId, name: ClusterName, roles: &[Role]) -> Self {
+        Self {
+            id,
+            name,
+            roles: roles.to_vec(),
+            watches: PerKind::default(),
+            namespaces: Table::default(),
+            restored_at: None,
+            upstream_connectors: Table::default(),
+            upstream_gateways: BTreeSet::new(),
+            hub_connectors: Table::sorted(),
+            routes: Table::sorted(),
+            edge: EdgeTables { gateways: Table::sorted(), ..EdgeTables::default() },
+        }
+    }
+
+    /// How many hub and edge objects of it are known.
+    pub(crate) fn objects(&self) -> usize {
+        let hub = self.hub_connectors.len() + self.routes.len();
+        let Self { edge, .. } = self;
+        hub + edge.connectors.len() + edge.proxies.len() + edge.gateways.len()
+    }
+
+    /// What rules decide about, of its hub and edge. The order is not defined.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
+        let at_edge = self.edge.connectors.keys();
+        let at_edge =
+            at_edge.map(|name| Subject::EdgeConnector(self.object(Kind::Connector, name)));
+        let targets = self.edge.targets(self.id).into_iter().map(Subject::Target);
+        let hub_connectors = self.hub_connectors.keys().map(|name| self.hub_connector(name));
+        let routes = self.routes.keys().map(|name| self.route(name));
+        hub_connectors.chain(routes).chain(at_edge).chain(targets)
+    }
+
+    pub(super) fn hub_connector(&self, name: &NamespacedName) -> Subject {
+        Subject::HubConnector(self.object(Kind::Connector, name))
+    }
+
+    pub(super) fn route(&self, name: &NamespacedName) -> Subject {
+        Subject::Route(self.object(Kind::HttpRoute, name))
+    }
+
+    pub(crate) fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// It holds upstream objects beside others, so namespaces say which tier an object belongs to.
+    pub(crate) fn is_combined(&self) -> bool {
+        self.has(Role::Upstream) && (self.has(Role::Hub) || self.has(Role::Edge))
+    }
+
+    pub(crate) fn object(&self, kind: Kind, name: &NamespacedName) -> ObjectRef {
+        ObjectRef { cluster: self.id, kind, name: name.clone() }
+    }
+
+    pub(crate) fn watch(&self, kind: Kind) -> &Watch {
+        &self.watches[kind]
+    }
+
+    pub(crate) fn is_live(&self, kind: Kind) -> bool {
+        self.live_since(kind).is_some()
+    }
+
+    /// Since when the watch shows everything of the kind; `None` while it does not.
+    pub(crate) fn live_since(&self, kind: Kind) -> Option<UnixMillis> {
+        let since = self.watch(kind).live_since()?;
+        if !self.is_combined() {
+            return Some(since);
+        }
+        Some(since.max(self.watch(Kind::Namespace).live_since()?))
+    }
+
+    /// Since when the watches show everything of all these kinds.
+    pub(crate) fn all_live_since(&self, kinds: &[Kind]) -> Option<UnixMillis> {
+        let since: Option<Vec<_>> = kinds.iter().map(|kind| self.live_since(*kind)).collect();
+        since?.into_iter().max()
+    }
+
+    /// Like [`Cluster::live_since`], also of a watch that was live and is not now.
+    pub(crate) fn listed_since(&self, kind: Kind) -> Option<UnixMillis> {
+        let since = self.watch(kind).listed_since;
+        match self.is_combined() {
+            true => since.max(self.watch(Kind::Namespace).listed_since),
+            false => since,
+        }
+    }
+
+    /// Whether an object of the kind that is not in the tables does not exist.
+    pub(crate) fn shows_absence(&self, kind: Kind) -> bool {
+        self.is_live(kind) && self.watch(kind).unreadable.is_empty()
+    }
+
+    /// Whether the watch has shown no sign of life for so long.
+    pub(crate) fn is_silent(&self, kind: Kind, max_age_ms: u64, now: UnixMillis) -> bool {
+        self.watch(kind).last_event_at.is_none_or(|at| now > at.plus(max_age_ms))
+    }
+
+    pub(crate) fn namespace(&self, name: &str) -> Option<&Namespace> {
+        self.namespaces.seen(&NamespacedName::new("", name))
+    }
+
+    /// `None` where the namespace is not known, or came without a uid.
+    pub(crate) fn namespace_uid(&self, name: &str) -> Option<&Uid> {
+        let uid = &self.namespaces.get(&NamespacedName::new("", name))?.uid;
+        Some(uid).filter(|uid| **uid != Uid::Absent)
+    }
+
+    /// Whether the namespace may hold hub and edge objects; false also while that is not known.
+    pub(crate) fn is_hub_namespace(&self, name: &str) -> bool {
+        !self.is_combined() || self.namespace(name).is_some_and(|namespace| namespace.is_hub)
+    }
+
+    /// Whether the namespace may hold upstream objects; false also while that is not known.
+    pub(crate) fn is_upstream_namespace(&self, name: &str) -> bool {
+        self.namespace(name).map_or(!self.is_combined(), |namespace| !namespace.is_hub)
+    }
+
+    pub(crate) fn allows_removals(&self, namespace: &str) -> bool {
+        self.namespace(namespace).is_some_and(|namespace| namespace.allows_removals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_remembers_when_it_was_last_live() {
+        let mut watch = Watch::default();
+        watch.on_list_started(BTreeSet::new(), UnixMillis(1));
+        watch.on_lost(UnixMillis(2));
+        assert_eq!(watch.listed_since, None, "no list was ever complete");
+
+        watch.on_live(UnixMillis(3));
+        watch.on_lost(UnixMillis(5));
+        watch.on_list_started(BTreeSet::new(), UnixMillis(6));
+        assert_eq!(watch.live_since(), None);
+        assert_eq!(watch.listed_since, Some(UnixMillis(3)));
+        assert_eq!(watch.unknown_since, Some(UnixMillis(5)));
+
+        watch.on_live(UnixMillis(9));
+        assert_eq!(watch.live_since(), Some(UnixMillis(9)));
+        assert_eq!(watch.unknown_since, None);
+    }
+
+    #[test]
+    fn in_a_combined_cluster_namespaces_say_which_tier_an_object_belongs_to() {
+        let roles = [Role::Upstream, Role::Hub];
+        let mut cluster = Cluster::new(ClusterId(1), "all".into(), &roles);
+        cluster.watches[Kind::Connector].on_live(UnixMillis(1));
+        assert!(!cluster.is_live(Kind::Connector), "namespaces are not listed");
+        assert!(!cluster.is_hub_namespace("a") && !cluster.is_upstream_namespace("a"));
+
+        cluster.watches[Kind::Namespace].on_live(UnixMillis(2));
+        assert_eq!(cluster.live_since(Kind::Connector), Some(UnixMillis(2)));
+
+        let alone = Cluster::new(ClusterId(2), "up".into(), &[Role::Upstream]);
+        assert!(alone.is_hub_namespace("a") && alone.is_upstream_namespace("a"));
+    }
+}

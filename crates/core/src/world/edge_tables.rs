@@ -1,0 +1,314 @@
+//! The tables of an edge, and what follows from them: which Gateways reference a connector, what
+//! each of them should announce, and what carries that.
+
+use std::collections::BTreeMap;
+
+use super::class::Class;
+use super::edge::{Annotations, EdgeConnector, Gateway, Proxy, Stamp};
+use super::table::{Put, Row, Shown, Sighting, Table};
+use crate::data::ids::{Kind, ResourceVersion};
+use crate::data::map::Map;
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::time::UnixMillis;
+use crate::status::trigger::{self, Trigger, connector_part};
+use crate::subject::Target;
+
+#[derive(Debug, Default)]
+pub(crate) struct EdgeTables {
+    /// The scope is `gatewayClass`.
+    pub(crate) is_by_class: bool,
+    /// Since when every list of the edge is complete; `None` after a watch was lost.
+    pub(crate) ready_since: Option<UnixMillis>,
+    /// When a watch was lost. Changes since then may have gone unseen.
+    pub(crate) blind_since: Option<UnixMillis>,
+    pub(crate) connectors: Table<EdgeConnector>,
+    pub(crate) proxies: Table<Proxy>,
+    pub(crate) gateways: Table<Gateway>,
+    /// The HTTPProxies that reference a connector, by name, whether or not it exists.
+    pub(super) referrers: Map<NamespacedName, Vec<NamespacedName>>,
+    /// Kept only in scope `gatewayClass`.
+    pub(crate) classes: BTreeMap<Box<str>, Class>,
+}
+
+/// What an event changed of a Connector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectorChange {
+    /// Nothing that a Gateway announces.
+    Other,
+    Liveness,
+    /// It was written while its watch was lost: it may have changed and changed back.
+    Unseen,
+}
+
+/// What references say.
+impl EdgeTables {
+    /// The connectors that a Gateway's HTTPProxy references, whether they exist or not.
+    pub(crate) fn connectors_of(&self, gateway: &NamespacedName) -> &[NamespacedName] {
+        self.proxies.seen(gateway).map_or(&[], |proxy| &proxy.connectors)
+    }
+
+    /// The Gateways that a connector is referenced from, whether they exist or not.
+    pub(crate) fn gateways_of(&self, connector: &NamespacedName) -> &[NamespacedName] {
+        self.referrers.get(connector).map_or(&[], Vec::as_slice)
+    }
+
+    /// When the liveness of one of a Gateway's connectors last changed.
+    pub(crate) fn changed_at(&self, gateway: &NamespacedName) -> Option<UnixMillis> {
+        self.existing_of(gateway).filter_map(|connector| connector.changed_at).max()
+    }
+
+    /// When others last wrote one of a Gateway's connectors.
+    pub(crate) fn others_wrote_at(&self, gateway: &NamespacedName) -> Option<UnixMillis> {
+        self.existing_of(gateway).filter_map(|connector| connector.others_wrote_at).max()
+    }
+
+    /// What the platform's extension server stamps on a Gateway: it knows the last connector alone.
+    pub(crate) fn stamp_of(&self, gateway: &NamespacedName) -> Option<Stamp> {
+        let last = self.connectors_of(gateway).last()?;
+        Some(self.connectors.seen(last).map_or_else(Stamp::default, |connector| connector.stamp))
+    }
+
+    /// The same as text; for edges where throughline writes the platform's key.
+    pub(crate) fn stamp_text_of(&self, gateway: &NamespacedName) -> Option<String> {
+        let last = self.connectors.seen(self.connectors_of(gateway).last()?);
+        Some(match last.filter(|connector| connector.is_online) {
+            Some(connector) => Stamp::text(connector.node_id.as_deref().unwrap_or_default()),
+            None => Stamp::OFFLINE.to_owned(),
+        })
+    }
+
+    /// What announces the connectors of a Gateway; `None` where the Gateway does not exist.
+    pub(crate) fn target_of(&self, gateway: &ObjectRef) -> Option<Target> {
+        let class = &self.gateways.seen(&gateway.name)?.class;
+        Some(match self.is_by_class {
+            true => Target::Class(gateway.cluster, class.clone()),
+            false => Target::Gateway(gateway.clone()),
+        })
+    }
+
+    /// Every target of the edge.
+    pub(crate) fn targets(&self, edge: ClusterId) -> Vec<Target> {
+        if self.is_by_class {
+            return self.classes.keys().map(|class| Target::Class(edge, class.clone())).collect();
+        }
+        let at = |name: &NamespacedName| ObjectRef {
+            cluster: edge,
+            kind: Kind::Gateway,
+            name: name.clone(),
+        };
+        self.gateways.iter().map(|(name, _)| Target::Gateway(at(name))).collect()
+    }
+
+    /// The Gateway that carries the trigger of a class.
+    pub(crate) fn carrier(&self, class: &str) -> Option<&NamespacedName> {
+        self.classes.get(class)?.carrier()
+    }
+
+    fn existing_of(&self, gateway: &NamespacedName) -> impl Iterator<Item = &EdgeConnector> {
+        self.connectors_of(gateway).iter().filter_map(|name| self.connectors.seen(name))
+    }
+
+    fn part_of(&self, connector: &NamespacedName) -> u64 {
+        // One that does not exist counts as offline.
+        let offline = || connector_part(connector.name(), false, "");
+        self.connectors.seen(connector).map_or_else(offline, |connector| connector.part)
+    }
+
+    fn is_programmed(&self, gateway: &NamespacedName) -> bool {
+        self.gateways.seen(gateway).is_some_and(|gateway| gateway.is_programmed)
+    }
+}
+
+/// What the watch shows.
+impl EdgeTables {
+    /// `None` for an older version.
+    pub(super) fn on_connector(
+        &mut self,
+        name: &NamespacedName,
+        sighting: Sighting,
+        seen: EdgeConnector,
+        now: UnixMillis,
+    ) -> Option<ConnectorChange> {
+        let may_be_unseen = self.may_be_unseen(name, &sighting);
+        let is_changed = seen.part != self.part_of(name);
+        let row = self.connectors.refresh(name, sighting)?;
+
+        let is_news = is_changed || may_be_unseen;
+        let changed_at = if is_news { Some(now) } else { row.changed_at };
+        *row = EdgeConnector { changed_at, is_cached: row.is_cached && !is_news, ..seen };
+        if !is_news {
+            return Some(ConnectorChange::Other);
+        }
+
+        self.update_gateways_of(name);
+        Some(if is_changed { ConnectorChange::Liveness } else { ConnectorChange::Unseen })
+    }
+
+    /// Whether a list shows another version than the one before a watch was lost.
+    fn may_be_unseen(&self, name: &NamespacedName, sighting: &Sighting) -> bool {
+        let is_other_version = |row: &Row<_>| {
+            row.version != sighting.version || sighting.version == ResourceVersion::Absent
+        };
+        sighting.shown == Shown::Listed
+            && self.blind_since.is_some()
+            && self.connectors.get(name).is_some_and(is_other_version)
+    }
+
+    pub(super) fn on_connector_gone(&mut self, name: &NamespacedName) -> Option<EdgeConnector> {
+        let row = self.connectors.remove(name)?;
+        self.update_gateways_of(name);
+        Some(row.seen)
+    }
+
+    /// Returns whether it references other connectors than before.
+    pub(super) fn on_proxy(
+        &mut self,
+        name: &NamespacedName,
+        sighting: Sighting,
+        connectors: Box<[NamespacedName]>,
+    ) -> bool {
+        let Some(row) = self.proxies.refresh(name, sighting) else { return false };
+        let before = std::mem::replace(&mut row.connectors, connectors);
+        self.replace_references(name, &before)
+    }
+
+    /// Returns whether it referenced connectors.
+    pub(super) fn on_proxy_gone(&mut self, name: &NamespacedName) -> bool {
+        let before = self.proxies.remove(name).map(|row| row.seen.connectors);
+        self.replace_references(name, &before.unwrap_or_default())
+    }
+
+    /// `None` for an older version. Returns also whether the trigger of its class moved from a
+    /// Gateway that is not programmed to one that is.
+    pub(super) fn on_gateway(
+        &mut self,
+        name: &NamespacedName,
+        sighting: Sighting,
+        seen: Gateway,
+    ) -> Option<(Put<Gateway>, bool)> {
+        let class = seen.class.clone();
+        let former_carrier = self.carrier(&class).cloned();
+        self.leave_class(name);
+        let put = self.gateways.put(name, sighting, seen);
+        if let Some(Put::Changed(before)) = &put
+            && let Some(gateway) = self.gateways.seen_mut(name)
+            && gateway.class == before.class
+        {
+            gateway.refusals = before.refusals;
+        }
+        self.join_class(name);
+
+        let carrier = self.carrier(&class);
+        let is_carrier_lost = former_carrier.is_some_and(|former| !self.is_programmed(&former))
+            && carrier.is_some_and(|carrier| self.is_programmed(carrier));
+        Some((put?, is_carrier_lost))
+    }
+
+    pub(super) fn on_gateway_gone(&mut self, name: &NamespacedName) -> Option<Gateway> {
+        self.leave_class(name);
+        self.gateways.remove(name).map(|row| row.seen)
+    }
+
+    fn replace_references(&mut self, proxy: &NamespacedName, before: &[NamespacedName]) -> bool {
+        let now = self.proxies.seen(proxy).map_or(&[][..], |proxy| &proxy.connectors);
+        if before == now {
+            return false;
+        }
+
+        for connector in now {
+            // Most are referenced once, so there is no room for more.
+            let referrers = self.referrers.entry(connector.clone());
+            referrers.or_insert_with(|| Vec::with_capacity(1)).push(proxy.clone());
+        }
+        for connector in before {
+            let Some(referrers) = self.referrers.get_mut(connector) else { continue };
+            if let Some(at) = referrers.iter().position(|name| name == proxy) {
+                referrers.remove(at);
+            }
+            if referrers.is_empty() {
+                self.referrers.remove(connector);
+            }
+        }
+        self.update_gateway(proxy);
+        true
+    }
+
+    fn update_gateways_of(&mut self, connector: &NamespacedName) {
+        for gateway in self.gateways_of(connector).to_vec() {
+            self.update_gateway(&gateway);
+        }
+    }
+
+    /// What the Gateway should announce changed.
+    fn update_gateway(&mut self, name: &NamespacedName) {
+        self.leave_class(name);
+        self.join_class(name);
+    }
+}
+
+/// What writes show.
+impl EdgeTables {
+    /// A touch was written.
+    pub(crate) fn on_touched(
+        &mut self,
+        name: &NamespacedName,
+        version: ResourceVersion,
+        object_changed: bool,
+        trigger: Trigger,
+    ) {
+        self.leave_class(name);
+        self.gateways.on_written(name, version, object_changed, |gateway| {
+            gateway.trigger = Some(trigger);
+            gateway.annotations = Annotations::Some;
+        });
+        self.join_class(name);
+    }
+
+    /// The API server refused to write a Gateway of a class. If it carries the trigger, others do
+    /// it better. Returns whether another one carries it now.
+    pub(crate) fn on_refused(&mut self, class: &str, name: &NamespacedName) -> bool {
+        if self.carrier(class) == Some(name) {
+            self.leave_class(name);
+            if let Some(gateway) = self.gateways.seen_mut(name) {
+                gateway.refusals = gateway.refusals.saturating_add(1);
+            }
+            self.join_class(name);
+        }
+        self.carrier(class).is_some_and(|carrier| carrier != name)
+    }
+}
+
+/// A Gateway leaves its class before anything of it changes, and joins one afterwards.
+impl EdgeTables {
+    fn leave_class(&mut self, name: &NamespacedName) {
+        if let Some(gateway) = self.gateways.seen(name)
+            && let Some(desired) = gateway.desired
+            && let Some(class) = self.classes.get_mut(&gateway.class)
+        {
+            class.leave(name, gateway, desired);
+            if class.is_empty() {
+                self.classes.remove(&gateway.class);
+            }
+        }
+    }
+
+    /// Brings what it should announce up to date, and the sum of its class.
+    fn join_class(&mut self, name: &NamespacedName) {
+        let parts = self.connectors_of(name).iter().map(|connector| self.part_of(connector));
+        let desired = (parts.len() > 0).then(|| trigger::digest(parts));
+        let Some(gateway) = self.gateways.seen_mut(name) else { return };
+
+        gateway.desired = desired;
+        match desired {
+            None => gateway.refusals = 0,
+            Some(desired) if self.is_by_class => {
+                self.classes.entry(gateway.class.clone()).or_default().join(name, gateway, desired);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! What hub objects say: which upstream object they are of, and what a rule reads of them.
+
+use std::collections::BTreeSet;
+
+use crate::contract::keep_reason::KeepReason;
+use crate::contract::route_origin::{RouteOrigin, origin_of};
+use crate::data::ids::ClusterName;
+use crate::data::name::NamespacedName;
+use crate::data::objects::{Meta, Object, UPSTREAM_STATUS};
+use crate::data::time::UnixMillis;
+use crate::status::digest::Digest;
+use crate::status::liveness::{self, Liveness, StatusDigest};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HubConnector {
+    /// The upstream Connector that its labels name.
+    pub(crate) upstream: Option<UpstreamRef>,
+    /// The status annotation.
+    pub(crate) annotation: Option<StatusDigest>,
+    /// Bytes of all other annotations, which count against the same limit.
+    pub(crate) other_annotation_bytes: u32,
+    /// The counter in the nudge annotation.
+    pub(crate) nudge: u32,
+    /// A person has paused it.
+    pub(crate) is_paused: bool,
+    /// When the watch showed that the upstream namespace that it was copied from was deleted.
+    pub(crate) namespace_deleted_at: Option<UnixMillis>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) created_at: Option<UnixMillis>,
+    /// `Err`: it is kept, whatever exists upstream.
+    pub(crate) parents: Result<Parents, KeepReason>,
+}
+
+/// The Gateways that a route names, all in one upstream namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parents {
+    pub(crate) cluster: ClusterName,
+    pub(crate) namespace: Box<str>,
+    /// Never empty.
+    pub(crate) gateways: BTreeSet<NamespacedName>,
+}
+
+/// An upstream object that a hub object names, whether or not it exists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UpstreamRef {
+    pub(crate) cluster: ClusterName,
+    pub(crate) name: NamespacedName,
+}
+
+impl HubConnector {
+    /// `likely`: digests that the annotation probably has, so that it need not be parsed; the first
+    /// one is upstream's.
+    pub(super) fn new(
+        meta: &Meta,
+        nudge_key: &str,
+        upstream: Option<UpstreamRef>,
+        likely: [Option<StatusDigest>; 2],
+    ) -> Self {
+        let text = meta.annotations.get(UPSTREAM_STATUS);
+        let own_bytes = text.map_or(0, |text| UPSTREAM_STATUS.len() + text.len());
+        let other_bytes = meta.annotations.bytes() - own_bytes;
+        let nudge = meta.annotations.get(nudge_key);
+        Self {
+            upstream,
+            annotation: text.map(|text| digest_of(text, likely)),
+            other_annotation_bytes: u32::try_from(other_bytes).unwrap_or(u32::MAX),
+            nudge: nudge.and_then(|number| number.parse().ok()).unwrap_or(0),
+            is_paused: meta.is_paused(),
+            namespace_deleted_at: None,
+        }
+    }
+
+    /// The upstream cluster that it names.
+    pub(crate) fn cluster(&self) -> Option<&ClusterName> {
+        self.upstream.as_ref().map(|named| &named.cluster)
+    }
+}
+
+fn digest_of(text: &str, likely: [Option<StatusDigest>; 2]) -> StatusDigest {
+    let [upstream, _] = likely;
+    if let Some(upstream) = upstream.filter(|upstream| upstream.all == Digest::of_bytes(text)) {
+        return upstream;
+    }
+
+    let likely = likely.map(|digest| digest.map_or(Digest::ABSENT, |digest| digest.all));
+    let routing = liveness::decode(text).as_ref().map(Liveness::routing);
+    StatusDigest { all: Digest::of(text, likely), routing }
+}
+
+impl UpstreamRef {
+    /// The upstream object that the labels of a hub object name.
+    pub(super) fn of(meta: &Meta) -> Option<Self> {
+        let (cluster, namespace, name) = meta.upstream()?;
+        let name = NamespacedName::new(namespace, name);
+        Some(Self { cluster: cluster.as_str().into(), name })
+    }
+}
+
+impl Route {
+    pub(super) fn new(object: &Object) -> Self {
+        let parents = origin_of(object).map(Parents::from);
+        Self { created_at: object.meta.creation_timestamp, parents }
+    }
+
+    /// The upstream cluster that it names.
+    pub(crate) fn upstream(&self) -> Option<&ClusterName> {
+        self.parents.as_ref().ok().map(|parents| &parents.cluster)
+    }
+}
+
+impl From<RouteOrigin> for Parents {
+    fn from(origin: RouteOrigin) -> Self {
+        let RouteOrigin { cluster, namespace, gateways } = origin;
+        Self {
+            cluster: cluster.as_str().into(),
+            gateways: gateways.iter().map(|name| NamespacedName::new(&namespace, name)).collect(),
+            namespace: namespace.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_a_hub_has_100_000_times_stays_small() {
+        assert!(size_of::<HubConnector>() <= 96, "{}", size_of::<HubConnector>());
+    }
+
+    #[test]
+    fn an_annotation_that_says_what_upstream_says_is_not_decoded() {
+        let text = "{}";
+        let upstream = StatusDigest { all: Digest::of_bytes(text), routing: None };
+
+        assert_eq!(digest_of(text, [Some(upstream), None]), upstream);
+        let decoded = digest_of(text, [None, None]);
+        assert_eq!(decoded.all, upstream.all);
+        assert!(decoded.routing.is_some());
+    }
+}

@@ -1,0 +1,128 @@
+//! What the watches show, and what they showed to vanish.
+//!
+//! The world knows nothing of what throughline did, and decides nothing. It can be rebuilt from the
+//! watches at any time, except for the deletions that they have shown.
+//!
+//! [`World::observe`] takes over each event and returns the [`Change`]s. It costs what the event
+//! concerns: an object and those that name it, or, where evidence about a whole cluster came or
+//! went, the objects of that cluster.
+
+pub(crate) mod absence;
+pub(crate) mod change;
+pub(crate) mod class;
+pub(crate) mod cluster;
+pub(crate) mod edge;
+pub(crate) mod edge_tables;
+pub(crate) mod hub;
+pub(crate) mod links;
+mod observe;
+pub(crate) mod table;
+pub(crate) mod upstream;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use self::change::Change;
+use self::cluster::Cluster;
+use self::links::Links;
+use crate::contract::settings::Settings;
+use crate::data::ids::{ClusterName, Kind, ResourceVersion, Role};
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::status::liveness::StatusDigest;
+use crate::status::trigger::NodeIds;
+use crate::subject::Subject;
+
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub(crate) clusters: BTreeMap<ClusterId, Cluster>,
+    pub(crate) ids: BTreeMap<ClusterName, ClusterId>,
+    pub(crate) links: Links,
+    hubs: BTreeSet<ClusterId>,
+    edges: BTreeSet<ClusterId>,
+    last_id: u32,
+    /// The cluster that left last: it is named while the end of its objects is reported.
+    left: Option<(ClusterId, ClusterName)>,
+    settings: Settings,
+    /// Whether what is read comes from clusters or from a redacted log.
+    node_ids: NodeIds,
+}
+
+impl World {
+    pub(crate) fn new(settings: &Settings, node_ids: NodeIds) -> Self {
+        Self { settings: settings.clone(), node_ids, ..Self::default() }
+    }
+
+    pub(crate) fn id_of(&self, name: &ClusterName) -> Option<ClusterId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Also of the cluster that left last; empty where nobody knows it.
+    pub(crate) fn name_of(&self, id: ClusterId) -> ClusterName {
+        let name = self.clusters.get(&id).map(|cluster| &cluster.name);
+        let left = self.left.as_ref().filter(|(left, _)| *left == id).map(|(_, name)| name);
+        name.or(left).cloned().unwrap_or_else(|| "".into())
+    }
+
+    /// The upstream of this name, if it is in the run.
+    pub(crate) fn upstream_named(&self, name: &ClusterName) -> Option<&Cluster> {
+        let cluster = self.clusters.get(self.ids.get(name)?)?;
+        cluster.has(Role::Upstream).then_some(cluster)
+    }
+
+    /// Everything that rules decide about.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
+        self.clusters.values().flat_map(Cluster::subjects)
+    }
+
+    pub(crate) fn hubs(&self) -> impl Iterator<Item = &Cluster> {
+        self.hubs.iter().filter_map(|id| self.clusters.get(id))
+    }
+
+    pub(crate) fn edges(&self) -> impl Iterator<Item = &Cluster> {
+        self.edges.iter().filter_map(|id| self.clusters.get(id))
+    }
+
+    /// How many routes all hubs have.
+    pub(crate) fn routes(&self) -> u64 {
+        self.hubs().map(|hub| hub.routes.len() as u64).sum()
+    }
+
+    /// The hub Connector that the carrier makes edge Connectors of this name from.
+    pub(crate) fn hub_connector_of(&self, name: &NamespacedName) -> Option<ObjectRef> {
+        let hub = self.hubs().find(|hub| hub.hub_connectors.get(name).is_some())?;
+        Some(hub.object(Kind::Connector, name))
+    }
+
+    /// A mirror was written. Returns false if the watch has shown a later version.
+    pub(crate) fn on_mirrored(
+        &mut self,
+        at: &ObjectRef,
+        version: ResourceVersion,
+        object_changed: bool,
+        annotation: Option<StatusDigest>,
+    ) -> bool {
+        let Some(hub) = self.clusters.get_mut(&at.cluster) else { return false };
+        hub.hub_connectors.on_written(&at.name, version, object_changed, |seen| {
+            let before = seen.clone();
+            seen.annotation = annotation;
+            self.links.on_mirrored(&before, seen);
+        })
+    }
+
+    /// A nudge was written. Its counter counts once the watch shows it.
+    pub(crate) fn on_nudged(
+        &mut self,
+        at: &ObjectRef,
+        version: ResourceVersion,
+        object_changed: bool,
+    ) {
+        if let Some(hub) = self.clusters.get_mut(&at.cluster) {
+            hub.hub_connectors.on_written(&at.name, version, object_changed, |_| ());
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod tests;

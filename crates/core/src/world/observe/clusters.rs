@@ -1,0 +1,90 @@
+//! Clusters join and leave. Nothing is kept of one that left, and its absence proves nothing.
+
+use super::observation::Observation;
+use super::{edge, hub};
+use crate::contract::settings::TouchScope;
+use crate::data::ids::{ClusterName, Role};
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::ClusterId;
+use crate::data::time::UnixMillis;
+use crate::subject::Subject;
+use crate::world::World;
+use crate::world::change::{Change, HubChange};
+use crate::world::cluster::Cluster;
+use crate::world::table::Table;
+
+pub(super) fn add(
+    world: &mut World,
+    name: &ClusterName,
+    roles: &[Role],
+    now: UnixMillis,
+) -> Vec<Change> {
+    let mut changes = remove(world, name, now);
+    world.last_id += 1;
+    let id = ClusterId(world.last_id);
+    let mut cluster = Cluster::new(id, name.clone(), roles);
+    cluster.edge.is_by_class = world.settings.touch.scope_of(name) == TouchScope::GatewayClass;
+
+    if cluster.has(Role::Hub) {
+        world.hubs.insert(id);
+    }
+    if cluster.has(Role::Edge) {
+        world.edges.insert(id);
+    }
+    if cluster.has(Role::Upstream) {
+        changes.push(Change::NamingChanged { upstream: name.clone() });
+    }
+    world.ids.insert(name.clone(), id);
+    world.clusters.insert(id, cluster);
+    changes
+}
+
+pub(super) fn remove(world: &mut World, name: &ClusterName, now: UnixMillis) -> Vec<Change> {
+    let Some(id) = world.id_of(name) else { return Vec::new() };
+    let mut o = Observation { world, id, now, changes: Vec::new() };
+    for connector in names(&o.cluster().hub_connectors) {
+        hub::on_connector_gone(&mut o, &connector);
+    }
+    for route in names(&o.cluster().routes) {
+        hub::on_route_gone(&mut o, &route);
+    }
+    edge::on_edge_left(&mut o);
+    let Observation { world, mut changes, .. } = o;
+
+    world.left = Some((id, name.clone()));
+    world.ids.remove(name);
+    world.hubs.remove(&id);
+    world.edges.remove(&id);
+    let cluster = world.clusters.remove(&id);
+    if cluster.is_some_and(|cluster| cluster.has(Role::Upstream)) {
+        forget_upstream(world, name, now, &mut changes);
+    }
+    changes.push(Change::ClusterLeft { id, name: name.clone() });
+    changes
+}
+
+fn names<T>(table: &Table<T>) -> Vec<NamespacedName> {
+    table.iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// The hub objects that name it stay: their upstream is not configured any longer.
+fn forget_upstream(
+    world: &mut World,
+    name: &ClusterName,
+    now: UnixMillis,
+    changes: &mut Vec<Change>,
+) {
+    changes.push(Change::NamingChanged { upstream: name.clone() });
+    let routes = world.links.routes_naming(name).cloned();
+    changes.extend(routes.map(Subject::Route).map(Change::Changed));
+
+    for at in world.links.on_upstream_left(name, now) {
+        if let Some(hub) = world.clusters.get_mut(&at.cluster)
+            && let Some(connector) = hub.hub_connectors.seen_mut(&at.name)
+        {
+            connector.namespace_deleted_at = None;
+        }
+        changes.push(Change::Hub(HubChange::UpstreamLeft { at: at.clone() }));
+        changes.push(Change::Changed(Subject::HubConnector(at)));
+    }
+}

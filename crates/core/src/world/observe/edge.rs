@@ -1,0 +1,294 @@
+//! Edge Connectors, HTTPProxies and Gateways: what is announced, and what the watch cannot have
+//! shown while it was lost.
+
+use super::observation::{Observation, ShownObject};
+use crate::contract::settings::PlatformKeyMode;
+use crate::data::ids::{Kind, Role};
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::ObjectRef;
+use crate::data::objects::{Body, UPSTREAM_STATUS};
+use crate::status::digest::Digest;
+use crate::status::liveness;
+use crate::subject::{Subject, Target};
+use crate::world::World;
+use crate::world::change::{Change, EdgeChange};
+use crate::world::cluster::Cluster;
+use crate::world::edge::{EdgeConnector, Gateway};
+use crate::world::edge_tables::ConnectorChange;
+use crate::world::table::{Put, Shown};
+
+pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let now = o.now;
+    let seen = read_connector(o, shown);
+    let is_online = seen.is_online;
+    let edge = &mut o.cluster_mut().edge;
+    let is_ready = edge.ready_since.is_some();
+    let change = edge.on_connector(&shown.name, shown.sighting(), seen, now);
+
+    match change {
+        None => return,
+        Some(ConnectorChange::Other) => {}
+        Some(ConnectorChange::Unseen) => liveness_changed(o, &shown.name, true, false),
+        Some(ConnectorChange::Liveness) => {
+            let is_ordered = shown.shown == Shown::Watched && is_ready;
+            liveness_changed(o, &shown.name, false, is_ordered);
+            if is_ready {
+                report_arrival(o, &shown.name, is_online);
+            }
+        }
+    }
+    o.changed([Subject::EdgeConnector(o.object(Kind::Connector, &shown.name))]);
+    hub_connector_elsewhere_changed(o, &shown.name);
+}
+
+fn read_connector(o: &Observation<'_>, shown: &ShownObject<'_>) -> EdgeConnector {
+    let World { settings, node_ids, .. } = &*o.world;
+    let text = shown.object.meta.annotations.get(UPSTREAM_STATUS);
+    let liveness = liveness::read(text, shown.object.status());
+    let name = shown.name.name();
+    let part = node_ids.connector_part(name, liveness.online, &liveness.node_id);
+    let keeps_node_id = settings.touch.platform_key == PlatformKeyMode::Write;
+
+    EdgeConnector {
+        annotation: text.and_then(|text| annotation_digest(o, &shown.name, text)),
+        others_wrote_at: shown.object.meta.others_wrote_at(),
+        ..EdgeConnector::new(liveness, part, keeps_node_id)
+    }
+}
+
+/// `None` where no hub is watched, so that nobody compares it.
+fn annotation_digest(o: &Observation<'_>, name: &NamespacedName, text: &str) -> Option<Digest> {
+    o.world.hubs.first()?;
+    let known = o.cluster().edge.connectors.seen(name);
+    let at_hub = o.world.hubs().find_map(|hub| hub.hub_connectors.seen(name));
+    let likely = [
+        known.and_then(|connector| connector.annotation),
+        at_hub.and_then(|connector| connector.annotation).map(|annotation| annotation.all),
+    ];
+    Some(Digest::of(text, likely.map(Option::unwrap_or_default)))
+}
+
+pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    let edge = &mut o.cluster_mut().edge;
+    let is_ready = edge.ready_since.is_some();
+    let Some(connector) = edge.on_connector_gone(name) else { return };
+
+    let subject = Subject::EdgeConnector(o.object(Kind::Connector, name));
+    o.changes.push(Change::Gone { subject, named: None });
+    if connector.is_online {
+        liveness_changed(o, name, false, is_ready);
+    }
+    hub_connector_elsewhere_changed(o, name);
+}
+
+fn liveness_changed(
+    o: &mut Observation<'_>,
+    name: &NamespacedName,
+    is_unseen: bool,
+    is_ordered: bool,
+) {
+    let connector = o.object(Kind::Connector, name);
+    let change = EdgeChange::Liveness { connector, is_unseen, is_ordered };
+    o.changes.push(Change::Edge(change));
+    for gateway in o.cluster().edge.gateways_of(name).to_vec() {
+        target_changed(o, &gateway);
+    }
+}
+
+/// A Connector that some hub has arrives when its edges say what that hub says.
+fn report_arrival(o: &mut Observation<'_>, name: &NamespacedName, is_online: bool) {
+    let is_at_hub = o.world.hub_connector_of(name).is_some();
+    if !is_at_hub && o.cluster().is_hub_namespace(name.namespace()) {
+        let connector = o.object(Kind::Connector, name);
+        o.changes.push(Change::Edge(EdgeChange::Arrived { connector, is_online }));
+    }
+}
+
+/// The hub Connector that an edge Connector comes from. Where the hub is the edge itself, both
+/// are one object.
+fn hub_connector_elsewhere_changed(o: &mut Observation<'_>, name: &NamespacedName) {
+    let has_it = |hub: &&Cluster| hub.id != o.id && hub.hub_connectors.get(name).is_some();
+    let hub_connector = o.world.hubs().find(has_it).map(|hub| hub.hub_connector(name));
+    o.changed(hub_connector);
+}
+
+pub(super) fn on_proxy(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let Body::HttpProxy { connectors } = &shown.object.body else { return };
+    let named = |name| NamespacedName::new(shown.name.namespace(), name);
+    let connectors = connectors.iter().map(|name| o.shared_name(named(name))).collect();
+    if o.cluster_mut().edge.on_proxy(&shown.name, shown.sighting(), connectors) {
+        references_changed(o, &shown.name);
+    }
+}
+
+pub(super) fn on_proxy_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    if o.cluster_mut().edge.on_proxy_gone(name) {
+        references_changed(o, name);
+    }
+}
+
+fn references_changed(o: &mut Observation<'_>, name: &NamespacedName) {
+    let gateway = o.object(Kind::Gateway, name);
+    if let Some(target) = o.cluster().edge.target_of(&gateway) {
+        o.changes.push(Change::Edge(EdgeChange::Unreferenced { target: target.clone() }));
+        o.changes.push(Change::Edge(EdgeChange::References { gateway }));
+        o.changed([Subject::Target(target)]);
+    }
+}
+
+pub(super) fn on_gateway(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let ShownObject { name, object, .. } = shown;
+    let Body::Gateway { class, is_programmed } = &object.body else { return };
+    let seen = Gateway::new(&object.meta, class, *is_programmed, &o.world.settings.touch);
+    let cluster = o.cluster_mut();
+    let Some((put, is_carrier_lost)) = cluster.edge.on_gateway(name, shown.sighting(), seen) else {
+        return;
+    };
+
+    let gateway = o.object(Kind::Gateway, name);
+    let before = match put {
+        Put::New => None,
+        Put::Replaced(before) => {
+            gateway_went(o, &gateway, &before.class);
+            None
+        }
+        Put::Changed(before) => Some(before),
+    };
+    match &before {
+        None => gateway_appeared(o, gateway.clone()),
+        Some(before) => gateway_changed(o, gateway.clone(), before),
+    }
+    if is_carrier_lost {
+        let class = Target::Class(o.id, class.clone());
+        o.changes.push(Change::Edge(EdgeChange::CarrierLost { class }));
+    }
+    target_changed(o, name);
+    if let Some(before) = before {
+        gateway_stamped(o, gateway, &before);
+    }
+}
+
+pub(super) fn on_gateway_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    if let Some(before) = o.cluster_mut().edge.on_gateway_gone(name) {
+        gateway_went(o, &o.object(Kind::Gateway, name), &before.class);
+    }
+}
+
+fn gateway_appeared(o: &mut Observation<'_>, gateway: ObjectRef) {
+    let is_later = o.cluster().watch(Kind::Gateway).listed_since.is_some();
+    o.changes.push(Change::Edge(EdgeChange::GatewayAppeared { gateway, is_later }));
+}
+
+fn gateway_changed(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
+    let Some(seen) = o.cluster().edge.gateways.seen(&gateway.name) else { return };
+    let has_left = seen.class != before.class;
+    if seen.has_other_trigger(before) {
+        o.changes.push(Change::Edge(EdgeChange::TriggerChanged { gateway }));
+    }
+    if has_left {
+        class_left(o, &before.class);
+    }
+}
+
+/// Another writer changed the stamp. It is about the last connector, and the first one that
+/// says what that connector says shows that the extension server's cache has it.
+fn gateway_stamped(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
+    let is_observed = o.world.settings.touch.platform_key == PlatformKeyMode::Observe;
+    let edge = &mut o.cluster_mut().edge;
+    let stamp = edge.gateways.seen(&gateway.name).and_then(|gateway| gateway.stamp);
+    if !is_observed || stamp.is_none() || stamp == before.stamp {
+        return;
+    }
+
+    let Some(connector) = edge.connectors_of(&gateway.name).last().cloned() else { return };
+    let is_present = edge.stamp_of(&gateway.name) == stamp;
+    let row = edge.connectors.seen_mut(&connector);
+    let was_cached = row.map(|row| std::mem::replace(&mut row.is_cached, is_present));
+    let is_first = is_present && was_cached == Some(false);
+    let change = EdgeChange::Stamped { gateway, connector, is_present, is_first };
+    o.changes.push(Change::Edge(change));
+}
+
+fn gateway_went(o: &mut Observation<'_>, gateway: &ObjectRef, class: &str) {
+    if o.cluster().edge.is_by_class {
+        class_left(o, class);
+    } else {
+        let subject = Subject::Target(Target::Gateway(gateway.clone()));
+        o.changes.push(Change::Gone { subject, named: None });
+    }
+}
+
+/// A Gateway left a class, which has nothing to announce for connectors of that one alone.
+fn class_left(o: &mut Observation<'_>, class: &str) {
+    if o.cluster().edge.is_by_class {
+        let target = Target::Class(o.id, class.into());
+        o.changes.push(Change::Edge(EdgeChange::Unreferenced { target: target.clone() }));
+        o.changed([Subject::Target(target)]);
+    }
+}
+
+fn target_changed(o: &mut Observation<'_>, gateway: &NamespacedName) {
+    let target = o.cluster().edge.target_of(&o.object(Kind::Gateway, gateway));
+    o.changed(target.map(Subject::Target));
+}
+
+pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
+    let now = o.now;
+    let cluster = o.cluster_mut();
+    let is_evidence = match kind {
+        Kind::Connector | Kind::HttpProxy | Kind::Gateway => true,
+        // Elsewhere namespaces only say what a person agreed to.
+        Kind::Namespace => cluster.is_combined(),
+        Kind::HttpRoute => false,
+    };
+    if !is_evidence || !cluster.has(Role::Edge) {
+        return;
+    }
+
+    cluster.edge.ready_since = None;
+    // Where nothing was ever listed, nothing can have changed unseen.
+    if cluster.listed_since(kind).is_some() {
+        cluster.edge.blind_since.get_or_insert(now);
+    }
+}
+
+/// A list of the edge is complete.
+pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
+    let cluster = o.cluster_mut();
+    if !cluster.has(Role::Edge) {
+        return;
+    }
+
+    cluster.edge.ready_since = cluster.all_live_since(Role::Edge.liveness_kinds());
+    if cluster.edge.ready_since.is_some() {
+        let outage = cluster.edge.blind_since.take();
+        let targets = cluster.edge.targets(cluster.id);
+        if let Some(since) = outage {
+            let change = EdgeChange::OutageOver { edge: o.id, since };
+            o.changes.push(Change::Edge(change));
+        }
+        o.changed(targets.into_iter().map(Subject::Target));
+    }
+    if kind == Kind::Connector {
+        for name in connectors(o) {
+            hub_connector_elsewhere_changed(o, &name);
+        }
+    }
+}
+
+/// The cluster leaves the run.
+pub(super) fn on_edge_left(o: &mut Observation<'_>) {
+    let targets = o.cluster().edge.targets(o.id);
+    let gone = |subject| Change::Gone { subject, named: None };
+    o.changes.extend(targets.into_iter().map(Subject::Target).map(gone));
+    for name in connectors(o) {
+        let subject = Subject::EdgeConnector(o.object(Kind::Connector, &name));
+        o.changes.push(gone(subject));
+        hub_connector_elsewhere_changed(o, &name);
+    }
+}
+
+fn connectors(o: &Observation<'_>) -> Vec<NamespacedName> {
+    let connectors = o.cluster().edge.connectors.iter();
+    connectors.map(|(name, _)| name.clone()).collect()
+}

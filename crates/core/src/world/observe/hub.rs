@@ -1,0 +1,175 @@
+//! Hub Connectors and routes: what their labels name, and what a rule reads of them.
+
+use super::observation::{Observation, ShownObject};
+use crate::contract::settings::OrphanMode;
+use crate::data::ids::Kind;
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::ObjectRef;
+use crate::data::objects::Object;
+use crate::subject::Subject;
+use crate::world::World;
+use crate::world::change::{Change, HubChange, HubConnectorSeen};
+use crate::world::cluster::Cluster;
+use crate::world::hub::{HubConnector, Route, UpstreamRef};
+use crate::world::table::Put;
+
+pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let at = o.object(Kind::Connector, &shown.name);
+    let seen = read_connector(o.world, &at, shown.object);
+    let connectors = &mut o.cluster_mut().hub_connectors;
+    let Some(put) = connectors.put(&shown.name, shown.sighting(), seen.clone()) else { return };
+
+    let subject = Subject::HubConnector(at.clone());
+    let is_same_object = matches!(put, Put::Changed(_));
+    let before = match put {
+        Put::New => None,
+        Put::Changed(before) => {
+            // A namespace of a former upstream says nothing about the present one.
+            if seen.cluster() == before.cluster()
+                && let Some(row) = connectors.seen_mut(&shown.name)
+            {
+                row.namespace_deleted_at = before.namespace_deleted_at;
+            }
+            Some(before)
+        }
+        Put::Replaced(before) => {
+            o.changes.push(Change::Gone { subject: subject.clone(), named: None });
+            Some(before)
+        }
+    };
+
+    relink(o, &at, before.as_ref(), Some(&seen));
+    let was_paused = before.as_ref().is_some_and(|before| before.is_paused);
+    let sighting = HubConnectorSeen {
+        at,
+        is_same_object,
+        before: before.and_then(|before| before.annotation),
+        is_resumed: was_paused && !seen.is_paused,
+        object: shown.object.clone(),
+    };
+    o.changes.push(Change::Hub(HubChange::Seen(sighting)));
+    o.changed([subject]);
+}
+
+pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    let Some(row) = o.cluster_mut().hub_connectors.remove(name) else { return };
+    let at = o.object(Kind::Connector, name);
+    relink(o, &at, Some(&row.seen), None);
+
+    let subject = Subject::HubConnector(at);
+    let named = row.seen.cluster().cloned();
+    o.changes.push(Change::Gone { subject, named });
+}
+
+fn relink(
+    o: &mut Observation<'_>,
+    at: &ObjectRef,
+    before: Option<&HubConnector>,
+    after: Option<&HubConnector>,
+) {
+    let changes = &mut o.changes;
+    o.world.links.relink(at, before, after, o.now, changes);
+
+    if let Some(from) = before.and_then(HubConnector::cluster)
+        && after.is_some_and(|after| before.is_some_and(|row| row.upstream != after.upstream))
+    {
+        let subject = Subject::HubConnector(at.clone());
+        changes.push(Change::Relinked { subject, from: from.clone() });
+    }
+}
+
+fn read_connector(world: &World, at: &ObjectRef, object: &Object) -> HubConnector {
+    let upstream = UpstreamRef::of(&object.meta).map(|named| shared_ref(world, named));
+    let said = upstream.as_ref().and_then(|named| {
+        let cluster = world.upstream_named(&named.cluster)?;
+        let status = cluster.upstream_connectors.seen(&named.name)?.said.as_ref()?;
+        Some(status.digest)
+    });
+    let before = world.clusters[&at.cluster].hub_connectors.seen(&at.name);
+    let likely = [said, before.and_then(|before| before.annotation)];
+    HubConnector::new(&object.meta, &world.settings.mirror.nudge_key, upstream, likely)
+}
+
+/// The upstream object with the texts that tables already hold.
+fn shared_ref(world: &World, named: UpstreamRef) -> UpstreamRef {
+    if let Some(link) = world.links.key(&named) {
+        return link.clone();
+    }
+    let upstream = world.upstream_named(&named.cluster);
+    let name = upstream.and_then(|upstream| upstream.upstream_connectors.key(&named.name));
+    let cluster = world.links.counts.get_key_value(&named.cluster).map(|(cluster, _)| cluster);
+    UpstreamRef {
+        name: name.unwrap_or(&named.name).clone(),
+        cluster: cluster.unwrap_or(&named.cluster).clone(),
+    }
+}
+
+pub(super) fn on_route(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    if o.world.settings.orphans.mode == OrphanMode::Off {
+        return;
+    }
+    let route = Route::new(shown.object);
+    let parents = route.parents.clone().ok();
+    let routes = &mut o.cluster_mut().routes;
+    let Some(put) = routes.put(&shown.name, shown.sighting(), route) else { return };
+
+    let at = o.object(Kind::HttpRoute, &shown.name);
+    let subject = Subject::Route(at.clone());
+    let before = match put {
+        Put::New => None,
+        Put::Changed(before) => {
+            let upstream = parents.as_ref().map(|parents| &parents.cluster);
+            if let Some(from) = before.upstream().filter(|from| Some(*from) != upstream) {
+                let change = Change::Relinked { subject: subject.clone(), from: from.clone() };
+                o.changes.push(change);
+            }
+            o.changes.push(Change::RouteSeen { at: at.clone() });
+            Some(before)
+        }
+        Put::Replaced(before) => {
+            let named = before.upstream().cloned();
+            o.changes.push(Change::Gone { subject: subject.clone(), named });
+            Some(before)
+        }
+    };
+    let before = before.and_then(|before| before.parents.ok());
+    let changes = &mut o.changes;
+    o.world.links.relink_route(&at, before.as_ref(), parents.as_ref(), changes);
+    o.changed([subject]);
+}
+
+pub(super) fn on_route_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    let Some(row) = o.cluster_mut().routes.remove(name) else { return };
+    let at = o.object(Kind::HttpRoute, name);
+    let named = row.seen.upstream().cloned();
+    let parents = row.seen.parents.ok();
+
+    o.world.links.relink_route(&at, parents.as_ref(), None, &mut o.changes);
+    o.changes.push(Change::Gone { subject: Subject::Route(at), named });
+}
+
+/// Hub Connectors or routes are all in the tables, or the tier that each belongs to is known.
+pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
+    let cluster = o.cluster();
+    let mut subjects = Vec::new();
+    if is_about(cluster, Kind::Connector, kind) {
+        subjects.extend(cluster.hub_connectors.keys().map(|name| cluster.hub_connector(name)));
+    }
+    if is_about(cluster, Kind::HttpRoute, kind) {
+        subjects.extend(cluster.routes.keys().map(|name| cluster.route(name)));
+    }
+    o.changed(subjects);
+}
+
+pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
+    let cluster = o.cluster();
+    if is_about(cluster, Kind::HttpRoute, kind) {
+        let routes: Vec<_> = cluster.routes.keys().map(|name| cluster.route(name)).collect();
+        o.changed(routes);
+    }
+}
+
+/// Whether what a watch of `kind` shows decides about objects of kind `of`.
+fn is_about(cluster: &Cluster, of: Kind, kind: Kind) -> bool {
+    kind == of || (kind == Kind::Namespace && cluster.is_combined())
+}

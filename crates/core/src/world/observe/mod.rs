@@ -1,0 +1,269 @@
+//! Takes events over, each into the tables of the tier that owns the object.
+//!
+//! | event | what it means |
+//! |---|---|
+//! | list started | absence means nothing until it is finished |
+//! | list finished | what it did not bring is gone; absence counts from now on |
+//! | listed, applied | the object, unless its version is older |
+//! | deleted | the object is gone, and somebody saw it go |
+//! | unreadable | the object exists, so nothing of its kind is missing |
+//! | watch lost, resumed | what it showed is unknown; nothing was missed |
+//! | bookmark | the watch works |
+//! | resourceVersion went backwards | what the upstream shows may be old, what it lacks lost |
+
+mod clusters;
+mod edge;
+mod hub;
+mod namespaces;
+mod observation;
+mod upstream;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use self::observation::{Observation, ShownObject};
+use crate::contract::error_cause::RequestFailure;
+use crate::contract::event::EventKind;
+use crate::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::data::name::NamespacedName;
+use crate::data::objects::Object;
+use crate::data::time::UnixMillis;
+use crate::world::World;
+use crate::world::change::{Change, Report};
+use crate::world::cluster::{Cluster, WatchState};
+use crate::world::table::Shown;
+
+impl World {
+    /// Takes an event over. Events of clusters that are not in the run change nothing.
+    pub(crate) fn observe(&mut self, event: &EventKind, now: UnixMillis) -> Vec<Change> {
+        match event {
+            EventKind::ClusterAdded { cluster, roles } => clusters::add(self, cluster, roles, now),
+            EventKind::ClusterRemoved { cluster } => clusters::remove(self, cluster, now),
+            _ => match watched_cluster(event).and_then(|name| self.id_of(name)) {
+                Some(id) => {
+                    let mut o = Observation { world: self, id, now, changes: Vec::new() };
+                    o.on_watch_event(event);
+                    o.changes
+                }
+                None => Vec::new(),
+            },
+        }
+    }
+}
+
+/// The cluster whose watch an event comes from.
+fn watched_cluster(event: &EventKind) -> Option<&ClusterName> {
+    match event {
+        EventKind::ListStarted { cluster, .. }
+        | EventKind::Listed { cluster, .. }
+        | EventKind::ListFinished { cluster, .. }
+        | EventKind::Applied { cluster, .. }
+        | EventKind::Deleted { cluster, .. }
+        | EventKind::Unreadable { cluster, .. }
+        | EventKind::WatchLost { cluster, .. }
+        | EventKind::WatchResumed { cluster, .. }
+        | EventKind::Bookmark { cluster, .. }
+        | EventKind::ResourceVersionRegressed { cluster, .. } => Some(cluster),
+        _ => None,
+    }
+}
+
+fn name_of(object: &Object) -> NamespacedName {
+    NamespacedName::new(&object.meta.namespace, &object.meta.name)
+}
+
+/// Watches.
+impl Observation<'_> {
+    fn on_watch_event(&mut self, event: &EventKind) {
+        match event {
+            EventKind::ListStarted { kind, .. } => self.on_list_started(*kind),
+            EventKind::ListFinished { kind, .. } => self.on_list_finished(*kind),
+            EventKind::WatchLost { kind, .. } => self.on_watch_lost(*kind),
+            EventKind::WatchResumed { kind, .. } => self.on_watch_resumed(*kind),
+            EventKind::Bookmark { kind, .. } => self.on_sign_of_life(*kind),
+            EventKind::ResourceVersionRegressed { .. } => upstream::on_restored(self),
+            EventKind::Listed { object, .. } => self.on_object(object, Shown::Listed),
+            EventKind::Applied { object, .. } => {
+                self.on_object(object, Shown::Watched);
+                self.on_readable(object);
+            }
+            EventKind::Deleted { object, .. } => {
+                let name = name_of(object);
+                self.on_event_about(object.kind(), &name);
+                self.on_gone(object.kind(), &name, true);
+                self.on_readable(object);
+            }
+            EventKind::Unreadable { kind, object, error, .. } => {
+                self.on_unreadable(*kind, object, error);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_list_started(&mut self, kind: Kind) {
+        let now = self.now;
+        let cluster = self.cluster_mut();
+        let known = names(cluster, kind);
+        cluster.watches[kind].on_list_started(known, now);
+    }
+
+    fn on_list_finished(&mut self, kind: Kind) {
+        let now = self.now;
+        let watch = &mut self.cluster_mut().watches[kind];
+        watch.on_live(now);
+        let missing = std::mem::take(&mut watch.unlisted);
+
+        self.on_sign_of_life(kind);
+        for name in missing {
+            self.on_gone(kind, &name, false);
+        }
+        self.on_current(kind);
+    }
+
+    fn on_watch_resumed(&mut self, kind: Kind) {
+        let now = self.now;
+        let watch = &mut self.cluster_mut().watches[kind];
+        if watch.state != WatchState::Lost {
+            return;
+        }
+
+        watch.on_live(now);
+        self.on_sign_of_life(kind);
+        self.on_current(kind);
+    }
+
+    fn on_watch_lost(&mut self, kind: Kind) {
+        let now = self.now;
+        self.cluster_mut().watches[kind].on_lost(now);
+        upstream::on_watch_lost(self, kind);
+        hub::on_watch_lost(self, kind);
+        edge::on_watch_lost(self, kind);
+    }
+
+    /// The tables hold every object of the kind, so absence counts.
+    fn on_current(&mut self, kind: Kind) {
+        let name = self.cluster().name.clone();
+        self.changes.push(Change::ClusterAnswers { id: self.id, name, kind });
+        upstream::on_current(self, kind);
+        hub::on_current(self, kind);
+        edge::on_current(self, kind);
+    }
+
+    /// The watch works. Until now its silence may have been a reason to keep routes.
+    fn on_sign_of_life(&mut self, kind: Kind) {
+        let now = self.now;
+        let fresh_ms = self.world.settings.orphans.fresh_ms;
+        let cluster = self.cluster_mut();
+        let before = cluster.watches[kind].last_event_at.replace(now);
+        let was_silent = before.is_none_or(|at| now > at.plus(fresh_ms));
+        if kind == Kind::Gateway && was_silent && cluster.has(Role::Upstream) {
+            self.routes_to_this_changed();
+        }
+    }
+
+    fn on_event_about(&mut self, kind: Kind, name: &NamespacedName) {
+        self.on_sign_of_life(kind);
+        self.cluster_mut().watches[kind].unlisted.remove(name);
+    }
+}
+
+/// Objects of any tier.
+impl Observation<'_> {
+    fn on_object(&mut self, object: &Arc<Object>, shown: Shown) {
+        let kind = object.kind();
+        let name = self.shared_name(name_of(object));
+        self.on_event_about(kind, &name);
+
+        let shown = ShownObject { name, object, shown };
+        if kind == Kind::Namespace {
+            return namespaces::on_shown(self, &shown);
+        }
+        for role in self.tiers() {
+            match (role, kind) {
+                (Role::Upstream, Kind::Connector) => upstream::on_connector(self, &shown),
+                (Role::Upstream, Kind::Gateway) => upstream::on_gateway(self, &shown.name),
+                (Role::Hub, Kind::Connector) => hub::on_connector(self, &shown),
+                (Role::Hub, Kind::HttpRoute) => hub::on_route(self, &shown),
+                (Role::Edge, Kind::Connector) => edge::on_connector(self, &shown),
+                (Role::Edge, Kind::HttpProxy) => edge::on_proxy(self, &shown),
+                (Role::Edge, Kind::Gateway) => edge::on_gateway(self, &shown),
+                _ => {}
+            }
+        }
+    }
+
+    /// The object does not exist any longer. `is_deleted`: the watch showed that it was deleted. It
+    /// is not only that a list lacks it.
+    fn on_gone(&mut self, kind: Kind, name: &NamespacedName, is_deleted: bool) {
+        if kind == Kind::Namespace {
+            return namespaces::on_gone(self, name, is_deleted);
+        }
+        for role in self.tiers() {
+            match (role, kind) {
+                (Role::Upstream, Kind::Connector) => {
+                    upstream::on_connector_gone(self, name, is_deleted);
+                }
+                (Role::Upstream, Kind::Gateway) => upstream::on_gateway_gone(self, name),
+                (Role::Hub, Kind::Connector) => hub::on_connector_gone(self, name),
+                (Role::Hub, Kind::HttpRoute) => hub::on_route_gone(self, name),
+                (Role::Edge, Kind::Connector) => edge::on_connector_gone(self, name),
+                (Role::Edge, Kind::HttpProxy) => edge::on_proxy_gone(self, name),
+                (Role::Edge, Kind::Gateway) => edge::on_gateway_gone(self, name),
+                _ => {}
+            }
+        }
+    }
+
+    /// The tiers that the cluster holds, upstream first.
+    fn tiers(&self) -> impl Iterator<Item = Role> + use<> {
+        let roles = Role::ALL.map(|role| Some(role).filter(|role| self.cluster().has(*role)));
+        roles.into_iter().flatten()
+    }
+
+    /// The object exists, and its content cannot be read. What the tables hold of it stays.
+    fn on_unreadable(&mut self, kind: Kind, object: &ObjectKey, error: &RequestFailure) {
+        let name = NamespacedName::from(object);
+        self.on_event_about(kind, &name);
+        let cluster = self.cluster_mut();
+        cluster.watches[kind].unreadable.insert(name.clone());
+
+        let report = Report::ObjectUnreadable {
+            cluster: cluster.name.clone(),
+            kind,
+            object: object.clone(),
+            error: error.clone(),
+        };
+        self.changes.push(Change::Report(report));
+        upstream::on_unreadable(self, kind, &name);
+    }
+
+    /// An object that may have been unreadable is not, or is gone.
+    fn on_readable(&mut self, object: &Object) {
+        let kind = object.kind();
+        let unreadable = &mut self.cluster_mut().watches[kind].unreadable;
+        if unreadable.is_empty() {
+            return;
+        }
+        let was_unreadable = unreadable.remove(&name_of(object));
+        if was_unreadable && self.cluster().shows_absence(kind) {
+            self.on_current(kind);
+        }
+    }
+}
+
+/// The name of every object of the kind, in any tier.
+fn names(cluster: &Cluster, kind: Kind) -> BTreeSet<NamespacedName> {
+    let Cluster { upstream_connectors, hub_connectors, edge, .. } = cluster;
+    match kind {
+        Kind::Namespace => cluster.namespaces.keys().cloned().collect(),
+        Kind::Connector => {
+            let connectors = upstream_connectors.keys().chain(hub_connectors.keys());
+            connectors.chain(edge.connectors.keys()).cloned().collect()
+        }
+        Kind::Gateway => {
+            cluster.upstream_gateways.iter().chain(edge.gateways.keys()).cloned().collect()
+        }
+        Kind::HttpRoute => cluster.routes.keys().cloned().collect(),
+        Kind::HttpProxy => edge.proxies.keys().cloned().collect(),
+    }
+}

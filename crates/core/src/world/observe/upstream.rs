@@ -1,0 +1,178 @@
+//! Upstream Connectors and Gateways: what they say, and who names them.
+
+use super::observation::{Observation, ShownObject};
+use crate::contract::settings::OrphanMode;
+use crate::data::ids::{Kind, Role};
+use crate::data::name::NamespacedName;
+use crate::subject::Subject;
+use crate::world::change::{Change, HubChange, Report};
+use crate::world::hub::UpstreamRef;
+use crate::world::table::Shown;
+use crate::world::upstream::StatusChange;
+
+pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let at = o.upstream_ref(&shown.name);
+    let now = o.now;
+    let is_new = o.cluster().upstream_connectors.get(&at.name).is_none();
+    let link = o.world.links.get(&at);
+    let is_restored = is_new && link.is_some_and(|link| link.is_before_restore);
+
+    let connectors = &mut o.cluster_mut().upstream_connectors;
+    let Some(row) = connectors.refresh(&at.name, shown.sighting()) else { return };
+    let was_before_restore = row.is_before_restore || is_restored;
+    row.is_before_restore = was_before_restore && shown.shown == Shown::Listed;
+    let is_confirmed = was_before_restore && !row.is_before_restore;
+    let change = row.on_seen(shown.object, shown.shown, now);
+    let is_online = row.was_online();
+
+    if is_new && !is_named(o) {
+        naming_changed(o);
+    }
+    if change != StatusChange::None || is_confirmed {
+        report_status(o, &at, change, is_online);
+        upstream_changed(o, &at);
+    }
+}
+
+fn report_status(o: &mut Observation<'_>, at: &UpstreamRef, change: StatusChange, is_online: bool) {
+    let cluster = o.cluster();
+    if !cluster.is_upstream_namespace(at.name.namespace()) {
+        return;
+    }
+
+    let is_live = cluster.is_live(Kind::Connector);
+    let UpstreamRef { cluster, name: connector } = at.clone();
+    let report = match change {
+        StatusChange::Changed if is_live => Report::UpstreamSays { cluster, connector, is_online },
+        StatusChange::Unreadable => Report::StatusUnreadable { cluster, connector },
+        StatusChange::Changed | StatusChange::None => return,
+    };
+    o.changes.push(Change::Report(report));
+}
+
+pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted: bool) {
+    let at = o.upstream_ref(name);
+    let row = o.cluster_mut().upstream_connectors.remove(name);
+    o.world.links.on_absent(&at, is_deleted, o.now);
+
+    if row.is_some_and(|row| row.seen.was_online()) {
+        let UpstreamRef { cluster, name: connector } = at.clone();
+        let report = Report::UpstreamSays { cluster, connector, is_online: false };
+        o.changes.push(Change::Report(report));
+    }
+    naming_changed(o);
+    upstream_changed(o, &at);
+}
+
+pub(super) fn on_gateway(o: &mut Observation<'_>, name: &NamespacedName) {
+    let is_kept = o.world.settings.orphans.mode != OrphanMode::Off;
+    if is_kept && o.cluster_mut().upstream_gateways.insert(name.clone()) {
+        routes_of_changed(o, name);
+    }
+}
+
+pub(super) fn on_gateway_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    if o.cluster_mut().upstream_gateways.remove(name) {
+        routes_of_changed(o, name);
+    }
+}
+
+/// What exists and cannot be read is not missing, and says nothing.
+pub(super) fn on_unreadable(o: &mut Observation<'_>, kind: Kind, name: &NamespacedName) {
+    if !o.cluster().has(Role::Upstream) {
+        return;
+    }
+    match kind {
+        Kind::Connector => {
+            o.cluster_mut().upstream_connectors.row(name).seen.on_unreadable();
+            upstream_changed(o, &o.upstream_ref(name));
+        }
+        Kind::Gateway => {
+            on_gateway(o, name);
+            o.routes_to_this_changed();
+        }
+        Kind::Namespace => o.routes_to_this_changed(),
+        Kind::HttpProxy | Kind::HttpRoute => {}
+    }
+}
+
+/// Connectors, Gateways or namespaces of the upstream are all in the tables.
+pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
+    let upstream = o.cluster();
+    let is_evidence = matches!(kind, Kind::Connector | Kind::Gateway | Kind::Namespace);
+    if !is_evidence || !upstream.has(Role::Upstream) {
+        return;
+    }
+
+    if !upstream.upstream_connectors.is_empty() && !is_named(o) {
+        naming_changed(o);
+    }
+    if kind != Kind::Gateway {
+        linked_to_this_changed(o);
+    }
+    o.routes_to_this_changed();
+}
+
+pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
+    let cluster = o.cluster();
+    if !cluster.has(Role::Upstream) {
+        return;
+    }
+
+    let upstream = cluster.name.clone();
+    if matches!(kind, Kind::Gateway | Kind::Namespace) {
+        o.routes_to_this_changed();
+    }
+    if matches!(kind, Kind::Connector | Kind::Namespace) {
+        o.changes.push(Change::EvidenceLost { upstream });
+    }
+}
+
+/// What the cluster shows may be old, and what it does not show may be lost, not deleted.
+pub(super) fn on_restored(o: &mut Observation<'_>) {
+    let now = o.now;
+    let upstream = o.cluster_mut();
+    if !upstream.has(Role::Upstream) {
+        return;
+    }
+
+    let cluster = upstream.name.clone();
+    let is_first = upstream.restored_at.replace(now).is_none();
+    upstream.upstream_connectors.all_seen_mut().for_each(|connector| connector.on_restored());
+    o.world.links.on_restored(&cluster);
+    linked_to_this_changed(o);
+    if is_first {
+        o.changes.push(Change::Report(Report::Restored { cluster }));
+        o.routes_to_this_changed();
+    }
+}
+
+/// Whether a hub Connector names this upstream.
+fn is_named(o: &Observation<'_>) -> bool {
+    o.world.links.counts_of(&o.cluster().name).connectors > 0
+}
+
+fn naming_changed(o: &mut Observation<'_>) {
+    let upstream = o.cluster().name.clone();
+    o.changes.push(Change::NamingChanged { upstream });
+}
+
+fn upstream_changed(o: &mut Observation<'_>, at: &UpstreamRef) {
+    for hub_connector in o.world.links.linked(at).to_vec() {
+        let change = HubChange::UpstreamChanged { at: hub_connector.clone() };
+        o.changes.push(Change::Hub(change));
+        o.changed([Subject::HubConnector(hub_connector)]);
+    }
+}
+
+fn linked_to_this_changed(o: &mut Observation<'_>) {
+    let linked = o.world.links.linked_to(&o.cluster().name);
+    let linked: Vec<_> = linked.cloned().map(Subject::HubConnector).collect();
+    o.changed(linked);
+}
+
+/// A Gateway came or went.
+fn routes_of_changed(o: &mut Observation<'_>, gateway: &NamespacedName) {
+    let routes = o.world.links.routes_of(&o.upstream_ref(gateway)).to_vec();
+    o.changed(routes.into_iter().map(Subject::Route));
+}

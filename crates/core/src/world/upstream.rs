@@ -1,0 +1,159 @@
+//! Upstream Connectors: what their status says, spelled as the annotation spells it.
+
+use super::table::Shown;
+use crate::data::objects::Object;
+use crate::data::packed::Packed;
+use crate::data::time::UnixMillis;
+use crate::status::digest::Digest;
+use crate::status::go_json;
+use crate::status::liveness::{self, Liveness, StatusDigest};
+
+#[derive(Debug, Default)]
+pub(crate) struct UpstreamConnector {
+    /// What it says, or said when it could last be read.
+    pub(crate) said: Option<Status>,
+    /// The object cannot be read, or its status cannot be spelled as an annotation. The latter says
+    /// nothing about other objects of the kind.
+    pub(crate) is_unreadable: bool,
+    /// When it came to say this.
+    pub(crate) changed_at: UnixMillis,
+    /// The cluster was restored from an older state, and the watch has not shown the object since.
+    pub(crate) is_before_restore: bool,
+    /// The watch showed that it has no status any more. It is not only that a list lacks one.
+    pub(crate) is_loss_seen: bool,
+    /// The status as upstream spells it: the same bytes mean at once that nothing changed. `None`
+    /// before the first look, and while the object cannot be read.
+    raw: Option<Digest>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Status {
+    /// As the annotation spells it.
+    pub(crate) text: Packed,
+    /// The length of that text.
+    pub(crate) bytes: u32,
+    pub(crate) digest: StatusDigest,
+    pub(crate) is_online: bool,
+}
+
+/// What an event changed of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusChange {
+    None,
+    /// It says something else, or the Connector is new.
+    Changed,
+    /// It cannot be spelled.
+    Unreadable,
+}
+
+impl UpstreamConnector {
+    pub(crate) fn was_online(&self) -> bool {
+        self.said.as_ref().is_some_and(|status| status.is_online)
+    }
+
+    pub(super) fn on_seen(
+        &mut self,
+        object: &Object,
+        shown: Shown,
+        now: UnixMillis,
+    ) -> StatusChange {
+        let text = object.status();
+        let raw = text.map_or(Digest::ABSENT, Digest::of_bytes);
+        let was_readable = self.raw.is_some() && !self.is_unreadable;
+        if self.raw.replace(raw) == Some(raw) {
+            return StatusChange::None;
+        }
+
+        let text = text.map(go_json::canonical);
+        self.is_unreadable = text == Some(None);
+        if self.is_unreadable {
+            return StatusChange::Unreadable;
+        }
+
+        let text = text.flatten();
+        let all = text.as_deref().map(Digest::of_bytes);
+        if was_readable && all == self.said.as_ref().map(|status| status.digest.all) {
+            return StatusChange::None;
+        }
+        self.is_loss_seen = text.is_none() && shown == Shown::Watched;
+        self.said = text.map(Status::from);
+        self.changed_at = now;
+        StatusChange::Changed
+    }
+
+    /// It exists, and what it says cannot be read.
+    pub(super) fn on_unreadable(&mut self) {
+        self.raw = None;
+        self.is_unreadable = true;
+    }
+
+    pub(super) fn on_restored(&mut self) {
+        self.is_before_restore = true;
+        self.is_loss_seen = false;
+    }
+}
+
+impl From<String> for Status {
+    fn from(text: String) -> Self {
+        let liveness = liveness::decode(&text);
+        let routing = liveness.as_ref().map(Liveness::routing);
+        Self {
+            bytes: u32::try_from(text.len()).unwrap_or(u32::MAX),
+            digest: StatusDigest { all: Digest::of_bytes(&text), routing },
+            is_online: liveness.is_some_and(|liveness| liveness.online),
+            text: Packed::new(&text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::fixture::connector;
+
+    const ONLINE: &str = r#"{"conditions":[{"type":"Ready","status":"True"}]}"#;
+
+    fn shows(row: &mut UpstreamConnector, status: Option<&str>) -> StatusChange {
+        let object = connector("default", "lab", 1).status(status).object();
+        row.on_seen(&object, Shown::Watched, UnixMillis(1_000))
+    }
+
+    #[test]
+    fn a_status_changes_when_it_says_something_else() {
+        let mut row = UpstreamConnector::default();
+        let spaced = r#"{ "conditions": [ {"status":"True", "type":"Ready"} ] }"#;
+        let steps = [
+            ("it is new", None, StatusChange::Changed),
+            ("the same", None, StatusChange::None),
+            ("a status came", Some(ONLINE), StatusChange::Changed),
+            ("the same bytes", Some(ONLINE), StatusChange::None),
+            ("another spelling", Some(spaced), StatusChange::None),
+            ("the status went", None, StatusChange::Changed),
+        ];
+        for (step, status, expected) in steps {
+            assert_eq!(shows(&mut row, status), expected, "{step}");
+        }
+        assert!(row.is_loss_seen && row.said.is_none());
+    }
+
+    #[test]
+    fn a_status_that_cannot_be_spelled_keeps_what_was_said_before() {
+        let mut row = UpstreamConnector::default();
+        shows(&mut row, Some(ONLINE));
+        let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+
+        assert_eq!(shows(&mut row, Some(&nested)), StatusChange::Unreadable);
+        assert!(row.is_unreadable && row.was_online());
+    }
+
+    #[test]
+    fn a_connector_that_can_be_read_again_has_changed() {
+        let mut row = UpstreamConnector::default();
+        shows(&mut row, Some(ONLINE));
+        row.on_unreadable();
+        assert!(row.is_unreadable && row.was_online());
+
+        assert_eq!(shows(&mut row, Some(ONLINE)), StatusChange::Changed);
+        assert!(!row.is_unreadable);
+    }
+}
