@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::client::{CallError, ClusterClient, OBJECT_BYTES_MAX, TimedFrames};
-use crate::core::data::wire_object::null_as_empty;
+use crate::core::data::objects::null_as_empty;
 use nesting::Nesting;
 
 /// The most that one page may have, in bytes. 500 objects of the default `watch.pageSize` could have

@@ -182,9 +182,9 @@ fn unreadable_hub() -> Snapshot {
     }
     for name in ["lab", "office", "a-name-that-is-much-longer-than-any-table-has-room-for"] {
         let online = status(Some("n1"));
-        stage.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"{name}","uid":"u-{name}","resourceVersion":"7"}},"status":{online}}}"#));
+        stage.applied("up", format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"{name}","uid":"u-{name}","resourceVersion":"7"}},"status":{online}}}"#));
         let text = serde_json::to_string(&online).unwrap();
-        stage.applied("edge", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"e-{name}","resourceVersion":"7","annotations":{{"networking.datumapis.com/upstream-status":{text}}}}}}}"#));
+        stage.applied("edge", format!(r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"e-{name}","resourceVersion":"7","annotations":{{"networking.datumapis.com/upstream-status":{text}}}}}}}"#));
     }
     stage.pass_to(30_000);
     for kind in ["Connector", "Namespace", "HTTPRoute"] {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use throughline::client::CallError;
-use throughline::core::data::wire_object::null_as_empty;
+use throughline::core::data::objects::null_as_empty;
 use throughline::watch::page::{PageMeta, PageParser};
 use throughline::watch::wire::Lines;
 

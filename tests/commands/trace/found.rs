@@ -75,7 +75,7 @@ fn a_cluster_chooses_among_equal_names() {
 fn the_status_table_has_stuck_connectors_first() {
     let mut stage = settled();
     let v = stage.version();
-    stage.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"zoo","name":"ape","resourceVersion":"{v}"}}}}"#));
+    stage.applied("up", format!(r#"{{"kind":"Connector","metadata":{{"namespace":"zoo","name":"ape","resourceVersion":"{v}"}}}}"#));
     stage.pass_to(660_000);
     let rows = status_rows(&snapshot(&stage, SnapshotSource::State));
     let found: Vec<_> = rows

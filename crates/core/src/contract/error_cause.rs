@@ -198,7 +198,8 @@ impl RequestFailure {
 
     /// As read from a log or `/state`, where `cause` may be missing, or one of a newer version.
     pub fn recorded(text: impl Into<Box<str>>, cause: Option<ErrorCause>) -> Self {
-        let (text, cause) = (text.into(), cause.filter(|cause| *cause != ErrorCause::Other));
+        let text = text.into();
+        let cause = cause.filter(|cause| *cause != ErrorCause::Other);
         Self { cause: cause.unwrap_or_else(|| ErrorCause::from_text(&text)), text }
     }
 }

@@ -164,7 +164,7 @@ pub enum EventKind {
         source: SourceName,
         cluster: ClusterName,
     },
-    /// The time that [`poll_deadline`](crate::machine::Machine::poll_deadline) returned has
+    /// The time that `Machine::poll_deadline` returned has
     /// come.
     TimedOut,
     /// A recording without a machine was stopped: until now, what the watches showed last held.

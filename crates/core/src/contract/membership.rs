@@ -54,9 +54,8 @@ pub enum OfferState {
 }
 
 /// Who joins or leaves: the machine's third output, beside actions and notes. The shell carries it
-/// out, and says so with [`ClusterAdded`](crate::contract::event::EventKind::ClusterAdded) and
-/// [`ClusterRemoved`](crate::contract::event::EventKind::ClusterRemoved), which are what
-/// changes the machine's tables. A join that it can't carry out is answered with `ClusterRemoved`,
+/// out, and says so with the events `ClusterAdded` and `ClusterRemoved`, which are what changes the
+/// machine's tables. A join that it can't carry out is answered with `ClusterRemoved`,
 /// too: the machine asks again while the cluster is offered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "membership", rename_all = "snake_case")]

@@ -25,7 +25,8 @@ impl std::fmt::Display for TouchesWaiting {
         }
         let (nouns, verb) =
             if self.touches == 1 { ("touch", "waits") } else { ("touches", "wait") };
-        let (touches, seconds, per_second) = (self.touches, self.seconds(), self.per_second);
+        let Self { touches, per_second, .. } = self;
+        let seconds = self.seconds();
         write!(f, "{touches} {nouns} {verb}; about {seconds} s at {per_second} a second")
     }
 }

@@ -2,7 +2,6 @@
 
 pub mod closed_list;
 pub mod ids;
-pub mod liveness_fields;
 pub mod map;
 pub mod name;
 pub(crate) mod object_ref;
@@ -11,4 +10,3 @@ pub(crate) mod packed;
 pub mod per_kind;
 pub(crate) mod string_map;
 pub mod time;
-pub mod wire_object;

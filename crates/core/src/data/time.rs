@@ -38,8 +38,12 @@ impl UnixMillis {
             Some(part.iter().fold(0, |n, d| n * 10 + i64::from(d - b'0')))
         };
         let sep = |at: usize, byte: u8| (b.get(at) == Some(&byte)).then_some(());
-        let (year, month, day) = (digits(0..4)?, digits(5..7)?, digits(8..10)?);
-        let (hour, minute, second) = (digits(11..13)?, digits(14..16)?, digits(17..19)?);
+        let year = digits(0..4)?;
+        let month = digits(5..7)?;
+        let day = digits(8..10)?;
+        let hour = digits(11..13)?;
+        let minute = digits(14..16)?;
+        let second = digits(17..19)?;
         sep(4, b'-').and(sep(7, b'-')).and(sep(10, b'T')).and(sep(13, b':')).and(sep(16, b':'))?;
         let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
         let days_in_month = match month {
@@ -69,31 +73,39 @@ impl UnixMillis {
                 if [h1, h2, m1, m2].iter().all(|d| d.is_ascii_digit()) =>
             {
                 let n = |tens: &u8, ones: &u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
-                let (h, m) = (n(h1, h2), n(m1, m2));
+                let h = n(h1, h2);
+                let m = n(m1, m2);
                 (h < 24 && m < 60).then_some(())?;
                 if *sign == b'+' { h * 60 + m } else { -(h * 60 + m) }
             }
             _ => return None,
         };
-        // Days since the epoch by Howard Hinnant's days_from_civil, valid for years 0 to 9999.
-        let y = if month <= 2 { year - 1 } else { year };
-        let (era, month_from_march) = (y.div_euclid(400), (month + 9) % 12);
-        let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-        let year_of_era = y.rem_euclid(400);
-        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-        let days = era * 146_097 + day_of_era - 719_468;
+        let days = days_since_epoch(year, month, day);
         let seconds = days * 86_400 + hour * 3600 + (minute - offset_minutes) * 60 + second;
         u64::try_from(seconds * 1000 + millis).ok().map(Self)
     }
 }
 
+/// Howard Hinnant's `days_from_civil`, for the years 0 to 9999.
+fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
+    let year_from_march = if month <= 2 { year - 1 } else { year };
+    let era = year_from_march.div_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+
+    let year_of_era = year_from_march.rem_euclid(400);
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
 impl fmt::Display for UnixMillis {
     /// RFC 3339 in UTC with milliseconds, e.g. `2026-11-21T09:19:32.865Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, ms) = (self.0 / 86_400_000, self.0 % 86_400_000);
-        // civil_from_days, the inverse of the above.
+        let days = self.0 / 86_400_000;
+        let ms = self.0 % 86_400_000;
+        // `civil_from_days`, the inverse of `days_since_epoch`.
         let z = days + 719_468;
-        let (era, doe) = (z / 146_097, z % 146_097);
+        let era = z / 146_097;
+        let doe = z % 146_097;
         let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
         let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
         let mp = (5 * doy + 2) / 153;

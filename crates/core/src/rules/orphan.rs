@@ -131,7 +131,8 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     }
 
     let next = Next::write_at(now, view.memory.write.readiness(now), now, || {
-        let (queue, due) = (QueueKey::Deletes, Due::at(now));
+        let queue = QueueKey::Deletes;
+        let due = Due::at(now);
         Turn::in_queue(queue, due, view.admitted_by, now, || delete(view, proof))
     });
     Plan { verdict: Verdict::Orphan, next }

@@ -22,7 +22,9 @@ impl Trigger {
     /// `None` when the value is not one of throughline's.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
-        let (digest, n, c) = (parts.next()?, parts.next()?, parts.next()?);
+        let digest = parts.next()?;
+        let n = parts.next()?;
+        let c = parts.next()?;
         // One value has one spelling: a write names the text that it replaces.
         let plain =
             |s: &str| s.bytes().all(|b| b.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));

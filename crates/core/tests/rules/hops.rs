@@ -89,7 +89,8 @@ fn a_stall_is_reported_on_the_connector_where_it_is_stuck() {
     stage.upstream(N1).hub(None).edge(None).proxy(&["lab"]);
     stage.gateway("");
     stage.settle_to(0);
-    let late: [(fn(&mut Stage) -> &mut Stage, Hop, &str, &str); 3] = [
+    type Late = (fn(&mut Stage) -> &mut Stage, Hop, &'static str, &'static str);
+    let late: [Late; 3] = [
         (|stage| stage.pass_to(20_000), Hop::Arrived, "hub", "u-hub"),
         (|stage| stage.upstream(OFFLINE).pass_to(26_000), Hop::Mirrored, "hub", "u-hub"),
         (|stage| stage.edge(N1).pass_to(40_000), Hop::Touched, "edge", "u-edge"),

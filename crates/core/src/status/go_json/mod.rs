@@ -35,7 +35,8 @@ pub fn canonical(json: &str) -> Option<String> {
 /// Reduces a Connector's status to the parts that routing depends on: its conditions of type `Ready`
 /// and its `connectionDetails`. `None` when it is not a JSON object.
 pub fn reduce(status: &str) -> Option<String> {
-    let (mut conditions, mut details) = (None, None);
+    let mut conditions = None;
+    let mut details = None;
     let mut reader = Reader::new(status, GO_DEPTH_MAX);
     reader.object(|r, key| {
         let value = r.skip()?;
@@ -116,7 +117,8 @@ impl<'a> CanonicalWriter<'a> {
 
     fn object(&mut self, reader: &mut Reader<'a>) -> Option<()> {
         self.out.push('{');
-        let (body, first) = (self.out.len(), self.entries.len());
+        let body = self.out.len();
+        let first = self.entries.len();
         let mut sorted = true;
         reader.object(|r, key| {
             if let Some(last) = self.entries.get(first..).and_then(<[_]>::last) {

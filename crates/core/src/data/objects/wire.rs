@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::data::ids::Kind;
-use crate::data::objects::{Body, Meta, Object, ParentRef};
+use crate::data::objects::object::{Body, Meta, Object, ParentRef};
+use crate::data::objects::optional::null_as_empty;
 
 /// Why an object cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,15 +106,6 @@ struct Backend {
 struct ConnectorRef {
     #[serde(default, deserialize_with = "null_as_empty")]
     name: Box<str>,
-}
-
-/// `null` leaves a field empty, as in Go.
-pub fn null_as_empty<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: Default + Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl WireObject {

@@ -1,52 +1,17 @@
-//! Slim Kubernetes objects: only the fields that throughline reads.
-//!
-//! One type reads every kind ([`Object`], through [`WireObject`]), whatever the order of the members,
-//! and writes it back as a Kubernetes object.
+//! Slim objects: metadata, and the fields that only one kind has.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::data::ids::{Kind, ObjectKey, Uid};
-use crate::data::liveness_fields::LivenessFields;
-pub use crate::data::string_map::StringMap;
+use crate::data::objects::keys::{
+    FIELD_MANAGER, PAUSED, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
+    upstream_cluster_name,
+};
+use crate::data::objects::liveness_fields::LivenessFields;
+use crate::data::objects::optional::{null_as_empty, optional_time};
+use crate::data::string_map::StringMap;
 use crate::data::time::UnixMillis;
-use crate::data::wire_object::null_as_empty;
-pub use crate::data::wire_object::{ObjectError, WireObject};
-
-/// The status annotation of a hub Connector: the upstream `.status` as compact JSON.
-pub const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
-/// The platform stamp: the platform's extension server writes it once its cache has a change.
-pub const PLATFORM_KEY: &str = "networking.datumapis.com/connector-ready-generation";
-/// Label: the upstream cluster, encoded (see [`upstream_cluster_name`]).
-pub const UPSTREAM_CLUSTER_NAME: &str = "meta.datumapis.com/upstream-cluster-name";
-pub const UPSTREAM_GROUP: &str = "meta.datumapis.com/upstream-group";
-pub const UPSTREAM_KIND: &str = "meta.datumapis.com/upstream-kind";
-pub const UPSTREAM_NAME: &str = "meta.datumapis.com/upstream-name";
-/// Label: the upstream object's namespace. On a Namespace it means that hub or edge objects live there.
-pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
-/// Annotation of a hub namespace: `true` lets its Connectors lose their status annotation, however
-/// many of their upstream do.
-pub const ALLOW_REMOVALS: &str = "throughline.datumapis.com/allow-removals";
-/// Annotation of a hub Connector, an edge Gateway or a hub HTTPRoute: `true` stops every write to it.
-pub const PAUSED: &str = "throughline.datumapis.com/paused";
-/// Label: Karmada's deletion protection; the value `Always` forbids deletion. Karmada enforces it only
-/// in its webhook, so throughline respects it too.
-pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
-/// The field manager of throughline's writes in `managedFields`.
-pub const FIELD_MANAGER: &str = "throughline";
-/// Envoy Gateway calls its extension servers only when its intermediate representation changes, and
-/// of a Gateway's annotations only those with this prefix enter it (seen with version 1.8.1).
-pub const EXTENSION_PREFIX: &str = "gateway.envoyproxy.io/";
-pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
-
-/// Decodes an `upstream-cluster-name` label: `_` stands for `/`; one leading `cluster-` is stripped,
-/// then one leading `/`, which older hub objects have. `None` when nothing is left.
-pub fn upstream_cluster_name(label: &str) -> Option<String> {
-    let name = label.replace('_', "/");
-    let name = name.strip_prefix("cluster-").unwrap_or(&name);
-    let name = name.strip_prefix('/').unwrap_or(name);
-    (!name.is_empty()).then(|| name.to_owned())
-}
 
 /// An entry of `managedFields`: a writer and the time of its last write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -253,29 +218,6 @@ impl Serialize for Object {
             Body::Connector { status: None } | Body::Namespace => {}
         }
         map.end()
-    }
-}
-
-/// RFC 3339 text, `null` or absent. An unreadable time counts as absent, which is safe: wherever
-/// throughline reads a time, a missing one means "do not act on it".
-mod optional_time {
-    use super::{Deserialize, Deserializer, Serializer, UnixMillis};
-
-    pub(crate) fn serialize<S: Serializer>(
-        time: &Option<UnixMillis>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match time {
-            Some(time) => serializer.collect_str(time),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<UnixMillis>, D::Error> {
-        let text = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        Ok(text.and_then(|t| UnixMillis::parse_rfc3339(&t)))
     }
 }
 

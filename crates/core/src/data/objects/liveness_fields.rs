@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::data::objects::UPSTREAM_STATUS;
+use crate::data::objects::keys::UPSTREAM_STATUS;
 
 /// Read from `fieldsV1` of an entry of `managedFields`, and written as a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,36 @@
+//! Keys of annotations and labels, and names that stand in objects.
+
+/// The status annotation of a hub Connector: the upstream `.status` as compact JSON.
+pub const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
+/// The platform stamp: the platform's extension server writes it once its cache has a change.
+pub const PLATFORM_KEY: &str = "networking.datumapis.com/connector-ready-generation";
+/// Label: the upstream cluster, encoded (see [`upstream_cluster_name`]).
+pub const UPSTREAM_CLUSTER_NAME: &str = "meta.datumapis.com/upstream-cluster-name";
+pub const UPSTREAM_GROUP: &str = "meta.datumapis.com/upstream-group";
+pub const UPSTREAM_KIND: &str = "meta.datumapis.com/upstream-kind";
+pub const UPSTREAM_NAME: &str = "meta.datumapis.com/upstream-name";
+/// Label: the upstream object's namespace. On a Namespace it means that hub or edge objects live there.
+pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
+/// Annotation of a hub namespace: `true` lets its Connectors lose their status annotation, however
+/// many of their upstream do.
+pub const ALLOW_REMOVALS: &str = "throughline.datumapis.com/allow-removals";
+/// Annotation of a hub Connector, an edge Gateway or a hub HTTPRoute: `true` stops every write to it.
+pub const PAUSED: &str = "throughline.datumapis.com/paused";
+/// Label: Karmada's deletion protection; the value `Always` forbids deletion. Karmada enforces it only
+/// in its webhook, so throughline respects it too.
+pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+/// The field manager of throughline's writes in `managedFields`.
+pub const FIELD_MANAGER: &str = "throughline";
+/// Envoy Gateway calls its extension servers only when its intermediate representation changes, and
+/// of a Gateway's annotations only those with this prefix enter it (seen with version 1.8.1).
+pub const EXTENSION_PREFIX: &str = "gateway.envoyproxy.io/";
+pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Decodes an `upstream-cluster-name` label: `_` stands for `/`; one leading `cluster-` is stripped,
+/// then one leading `/`, which older hub objects have. `None` when nothing is left.
+pub fn upstream_cluster_name(label: &str) -> Option<String> {
+    let name = label.replace('_', "/");
+    let name = name.strip_prefix("cluster-").unwrap_or(&name);
+    let name = name.strip_prefix('/').unwrap_or(name);
+    (!name.is_empty()).then(|| name.to_owned())
+}
