@@ -383,7 +383,8 @@ fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
     if let Some(change) = pending {
         return change.on_stamp(stamp);
     }
-    let Some(proof) = memory.announced.on_stamp(stamp) else { return };
+    let is_at_rest = memory.state == State::AtRest;
+    let Some(proof) = memory.announced.on_stamp(stamp, is_at_rest) else { return };
 
     // The last touch may have come before the cache had the change.
     let latest = view.latest(memory);
@@ -885,11 +886,15 @@ impl Announced {
 
     /// Returns what was announced before a stamp showed it, and is shown now. A stamp of another
     /// value takes the proof back: the cache is on its way.
-    fn on_stamp(&mut self, stamp: Stamp<'_>) -> Option<ProofTarget> {
+    /// At rest, only a stamp on the target itself says that the cache was late.
+    fn on_stamp(&mut self, stamp: Stamp<'_>, is_at_rest: bool) -> Option<ProofTarget> {
         if stamp.is_present {
             return self.unproven.clone().filter(|proof| stamp.shows(proof));
         }
-        self.unproven.get_or_insert_with(|| ProofTarget::Connector(stamp.connector.clone()));
+        self.unproven.get_or_insert_with(|| match is_at_rest {
+            true => ProofTarget::Target,
+            false => ProofTarget::Connector(stamp.connector.clone()),
+        });
         None
     }
 }
