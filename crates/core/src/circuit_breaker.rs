@@ -231,7 +231,7 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         limit.is_share_exceeded(count, population) || (is_all && !is_any_seen())
     }
 
-    fn drop_expired(&mut self, limit: BreakerLimit, now: UnixMillis) {
+    pub(crate) fn drop_expired(&mut self, limit: BreakerLimit, now: UnixMillis) {
         self.entries.retain(|_, entry| {
             entry.expiring_since =
                 entry.expiring_since.filter(|since| since.plus(limit.window_ms) > now);

@@ -171,11 +171,13 @@ impl Breakers {
         settings: &Settings,
         now: UnixMillis,
     ) -> Option<Updated> {
-        let population = self.population(&key, world)?;
         let limit = match &key {
             BreakerKey::Removals(_) | BreakerKey::FleetRemovals => removal_limit(&settings.mirror),
             BreakerKey::Orphans(_) | BreakerKey::DeletedProjects => orphan_limit(&settings.orphans),
         };
+        // What expires is no longer part of the population, either.
+        self.breakers.get_mut(&key)?.drop_expired(limit, now);
+        let population = self.population(&key, world)?;
 
         let breaker = self.breakers.get_mut(&key)?;
         let change = breaker.update(population, limit, may_reset, now);
