@@ -1,15 +1,17 @@
 //! The core of throughline: a state machine without I/O, clock or randomness.
 //!
-//! throughline copies the status of upstream Connectors to the hub, follows it to the edges and
-//! touches Gateways there, so that Envoy Gateway translates them again. Each of these is a *rule*.
+//! throughline copies the status of upstream Connectors to the hub, follows it to the edges, and
+//! touches Gateways there, so that Envoy Gateway translates them again. At the hub it deletes routes
+//! that are left over. Each of these is a *rule*.
 //!
 //! Every event takes the same way:
 //!
 //! 1. `World` takes it over. The world is what the watches show, and nothing else.
-//! 2. Each *subject* that the change concerns (a hub Connector, a route, a Gateway) is planned
-//!    again: its rule gets a view of the world and of its own memory, and returns a plan.
-//! 3. The `Controller` carries the plan out. It starts a write, queues
-//!    it, or sets a timer, after which the subject is planned again.
+//! 2. Each *subject* that the change concerns (a hub Connector, a route, a Gateway or a class of
+//!    them, an edge Connector) is planned again: its rule gets a view of the world and of its own
+//!    memory, and returns a plan.
+//! 3. The `Controller` carries the plan out. It starts a write, queues the subject, or sets a timer,
+//!    after which the subject is planned again.
 //!
 //! A rule has no effect. Whatever waits (for a rate limit, a pause, a grace period) keeps no
 //! decision while it waits: it is planned again when its time has come, on what is known by then.

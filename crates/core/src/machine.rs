@@ -34,7 +34,7 @@ const UNKNOWN_CLUSTERS_MAX: usize = 100;
 #[derive(Default)]
 pub struct Machine {
     pub(crate) controller: Controller,
-    /// Clusters that were never added and whose events were reported.
+    /// Clusters that are not in the run and whose events were reported.
     unknown_clusters: BTreeSet<ClusterName>,
 }
 
@@ -62,7 +62,8 @@ impl Machine {
         Self { controller, ..Self::default() }
     }
 
-    /// A machine that reads such node ids; those of clusters if this is not called.
+    /// A machine that reads such node ids; as clusters write them if this is not called. Comes before
+    /// any event.
     pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
         self.controller.world = World::new(&self.controller.settings, node_ids);
         self
@@ -130,8 +131,8 @@ impl Machine {
         }
     }
 
-    /// Forgets all that throughline did and waits for, and plans everything again. At rest that
-    /// decides nothing: this is the promise that a restart writes nothing.
+    /// Forgets all that throughline did and waits for, and plans everything again. At rest that decides
+    /// nothing but touches that repeat what a Gateway announces: a restart writes nothing new.
     pub fn forget_memory(&mut self) {
         let c = &mut self.controller;
         c.memory = Memory::default();
@@ -202,8 +203,8 @@ impl Machine {
         }
     }
 
-    /// What holds of every action, whichever rule decided it: it writes where DOMAIN.md, section 2,
-    /// allows it, and nothing is ever written upstream.
+    /// What holds of every action, whichever rule decided it: it writes one kind in clusters of one
+    /// role, and never to one that is only an upstream.
     fn is_lawful(&self, decision: &Decision) -> bool {
         let action = &decision.action;
         let (role, kind) = match action.verb {

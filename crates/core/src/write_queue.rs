@@ -126,7 +126,7 @@ impl Due {
         Self { rank: Rank::Urgent, at, early_from: at }
     }
 
-    /// It may be early, or might have been before something else was desired.
+    /// It may be written before its time where few wait.
     fn is_spread(self) -> bool {
         self.early_from != self.at
     }
@@ -224,7 +224,7 @@ impl WriteQueue {
         self.in_flight += 1;
     }
 
-    /// Who was admitted had a turn, and waits in another queue from now on.
+    /// Who was admitted used a turn, whether it is written or waits in another queue.
     pub(crate) fn on_turn(&mut self, now: UnixMillis) {
         self.limiter.take(self.limit.rate, now);
     }

@@ -4,7 +4,8 @@
 //! what ends that early: a change of the object, another desired value, or evidence that the API
 //! server carries out such writes again.
 //!
-//! Apart from failures there are *pauses*, which no success elsewhere ends. Most of them come from
+//! A failure is followed by a *backoff*. Apart from that there are *pauses*, which no success
+//! elsewhere ends. Most of them come from
 //! *contention*: another writer changes the value back. From some number of overwrites on, each one
 //! doubles the pause, so that two controllers never fight at full speed.
 
@@ -56,7 +57,7 @@ pub(crate) struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Until(UnixMillis),
-    /// Its time has come. Where retries wait in a queue, it waits for its turn there.
+    /// The backoff is over. A rule whose retries wait in a queue lets it wait for its turn there.
     Turn,
     /// It is written like any other: it had its turn, or such writes succeed again.
     Nothing,
@@ -109,7 +110,7 @@ pub(crate) enum Readiness {
 /// A failed write that waits for its turn in a queue of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retry {
-    /// The end of its pause.
+    /// The end of its backoff.
     pub(crate) at: UnixMillis,
     /// What the API server refused is tried earlier where few wait.
     pub(crate) early_from: UnixMillis,
@@ -137,7 +138,7 @@ impl WriteState {
         }
     }
 
-    /// The end of all pauses, also when it is past.
+    /// The end of backoff and pause, also when it is past.
     pub(crate) fn not_before(&self) -> Option<UnixMillis> {
         self.failure().and_then(Failure::waits_until).max(self.paused_until)
     }
@@ -151,7 +152,7 @@ impl WriteState {
         self.in_flight.as_ref().map(|started| started.id)
     }
 
-    /// The pause that is none of a failure's.
+    /// The end of the pause; a backoff is none.
     pub(crate) fn paused_until(&self) -> Option<UnixMillis> {
         self.paused_until
     }
@@ -266,7 +267,7 @@ impl WriteState {
         if let Some(failure) = &mut self.failure
             && matches!(failure.class, FailureClass::Conflict | FailureClass::Missing)
         {
-            failure.end_pause();
+            failure.end_backoff();
         }
     }
 
@@ -338,7 +339,7 @@ impl WriteState {
     /// Another object is written in place of the one that failed.
     pub(crate) fn end_backoff(&mut self) {
         if let Some(failure) = &mut self.failure {
-            failure.end_pause();
+            failure.end_backoff();
         }
     }
 
@@ -365,7 +366,7 @@ impl Failure {
             class,
             error: outcome.error().cloned().unwrap_or_else(gone),
             failed_at: now,
-            wait: Wait::Until(now.plus(pause_ms(outcome, failures, retry))),
+            wait: Wait::Until(now.plus(backoff_ms(outcome, failures, retry))),
             released_at: previous.and_then(|previous| previous.released_at),
             failures: if is_refused { 0 } else { failures.saturating_add(1) },
             conflicts: if is_conflict { conflicts.saturating_add(1) } else { 0 },
@@ -379,7 +380,7 @@ impl Failure {
         }
     }
 
-    fn end_pause(&mut self) {
+    fn end_backoff(&mut self) {
         if matches!(self.wait, Wait::Until(_)) {
             self.wait = Wait::Turn;
         }
@@ -387,14 +388,14 @@ impl Failure {
 }
 
 /// How long to wait after a failed attempt that came after so many failures.
-fn pause_ms(outcome: &Outcome, failures: u32, retry: &RetrySettings) -> u64 {
-    let backoff_ms = doubled(retry.first_ms, failures, retry.max_ms);
+fn backoff_ms(outcome: &Outcome, failures: u32, retry: &RetrySettings) -> u64 {
+    let doubled_ms = doubled(retry.first_ms, failures, retry.max_ms);
     match outcome {
         // To try again does not help until something changes.
         Outcome::Refused { .. } | Outcome::NotFound => retry.max_ms,
         // One header must not stop a hub for a day.
-        Outcome::Failed { retry_after_ms: Some(ms), .. } => backoff_ms.max(*ms).min(retry.max_ms),
-        _ => backoff_ms,
+        Outcome::Failed { retry_after_ms: Some(ms), .. } => doubled_ms.max(*ms).min(retry.max_ms),
+        _ => doubled_ms,
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct HubMemory {
 }
 
 impl HubMemory {
-    /// It is known to be behind, here or at an edge. Who is not, but failed before, waits for more
-    /// than an API server that answers.
+    /// It is known to be behind, here or at an edge. What failed before but is not behind is not
+    /// released when the API server answers.
     pub(super) fn is_unsettled(&self) -> bool {
         self.mirror.sync == SyncState::Behind
             || self.mirror.deferred_since.is_some()

@@ -1,7 +1,7 @@
 //! What throughline did and waits for.
 //!
 //! Nothing here is needed to know what is desired. After a restart it is empty, and at rest an
-//! empty memory plans no write: that is the promise "a restart writes nothing". What is at rest is
+//! empty memory plans no write but touches that repeat what a Gateway announces. What is at rest is
 //! forgotten.
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl Memory {
     }
 
     /// Hub objects that are not at rest, of all hubs.
-    pub(crate) fn unsettled(&self) -> impl Iterator<Item = Subject> {
+    pub(crate) fn hub_objects(&self) -> impl Iterator<Item = Subject> {
         let connectors = self.hub.keys().cloned().map(Subject::HubConnector);
         connectors.chain(self.routes.keys().cloned().map(Subject::Route))
     }

@@ -128,7 +128,7 @@ impl Controller {
     /// This instance leads, or does no longer: everything that waited is due, or waits for nothing.
     pub(crate) fn on_leadership(&mut self, is_leader: bool) {
         self.leadership.on_decided(is_leader, self.now);
-        self.dirty.extend(self.memory.unsettled());
+        self.dirty.extend(self.memory.hub_objects());
     }
 
     fn on_change(&mut self, change: &Change) {
@@ -139,10 +139,7 @@ impl Controller {
                 self.dirty.insert(subject.clone());
             }
             // Its write state stays: a write may be in flight.
-            Change::Relinked { subject, from } => {
-                self.leave_breakers(subject, Some(from));
-                self.dirty.insert(subject.clone());
-            }
+            Change::Relinked { subject, from } => self.leave_breakers(subject, Some(from)),
             Change::ClusterAnswers { id, name, .. } => {
                 for kind in WRITTEN_KINDS {
                     self.release(*id, kind, FailureClass::Unreachable);

@@ -1,4 +1,4 @@
-//! The state of the controller. Each part of it knows only its own.
+//! The state of the controller. Its parts know nothing of each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,10 +37,11 @@ pub(crate) struct Controller {
     pub(crate) leadership: Leadership,
     pub(crate) settings: Settings,
 
-    /// The time of this moment. The fields below are empty between two moments.
+    /// The time of this moment.
     pub(crate) now: UnixMillis,
+    /// Empty between two moments, as are the fields below.
     pub(crate) dirty: Dirty,
-    /// Whether it is their turn in a queue is known once all of this moment wait in it.
+    /// Removals that were queued in this moment. Those that were not admitted by its end are held.
     pub(crate) awaiting_turn: Dirty,
     /// The verdicts on the routes that this moment planned.
     pub(crate) route_verdicts: BTreeMap<ObjectRef, Verdict>,

@@ -54,7 +54,8 @@ const UNNEEDED_MS: u64 = 600_000;
 /// When to look again whether the watches of the hubs are live.
 const HUB_RETRY_MS: u64 = 60_000;
 
-/// The shell dropped a cluster by itself: another one of that name may be about to join.
+/// How long after the shell dropped a cluster by itself the roster decides again: another one of that
+/// name may be about to join.
 const REJOIN_MS: u64 = 1_000;
 
 /// What the sources say, and who has joined because of it.

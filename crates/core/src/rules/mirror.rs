@@ -1,5 +1,5 @@
 //! Mirror: the `upstream-status` annotation of a hub Connector says what the `.status` of its
-//! upstream Connector says (DOMAIN 5).
+//! upstream Connector says.
 //!
 //! [`plan`] is the whole rule. It finds out what is desired, compares that with what the hub shows,
 //! and decides when the difference is written:
@@ -11,19 +11,20 @@
 //! | is gone, or its Connector is | removed after 5 s: a stale "online" keeps users on a dead tunnel |
 //! | is not known | stays, and the [`Verdict`] says why |
 //!
-//! Absence needs an [`AbsenceProof`]: silence, an empty list and a restored server prove nothing.
-//! While too many would go at once, a breaker is tripped and holds all of them.
+//! Absence needs an [`AbsenceProof`]: silence, a restored server and an empty list alone prove
+//! nothing. Complete lists of the right namespace do. While too many would go at once, a breaker is
+//! tripped and holds all of them.
 //!
 //! What a write waits for:
 //!
 //! | what happened | when the next write goes |
 //! |---|---|
-//! | nothing | at once, but 20 in 4 s for each Connector |
-//! | it was mirrored less than 10 s before | in turn with others of its upstream (`Repeats`) |
-//! | 403, 404, 5xx, no answer | in turn with others that failed (`Retries`), within 30 s |
-//! | 409 | when the watch shows the change; after three in a row the annotation alone is compared |
+//! | nothing | at once, but for each Connector 20 at once and then one in 200 ms |
+//! | it was mirrored less than 10 s before | what routes: in turn with others of its upstream (`Repeats`) |
+//! | 403, 404, 5xx, no answer | after a backoff of at most 30 s; what routes: in turn with others that failed (`Retries`) |
+//! | 409 | after a backoff, or when the watch shows the change; after three in a row the annotation alone is compared |
 //! | another writer changed it back, three times or more | after a pause that doubles (`Rewrites`) |
-//! | the server was restored from a backup | statuses after 5 min or the next change; no removals |
+//! | the server was restored from a backup | a status after 5 min or its next change; what lists lack stays |
 //! | the Lease was lost, or a person paused the object | never; it is planned again afterwards |
 
 use crate::circuit_breaker::BreakerState;
@@ -50,7 +51,8 @@ use crate::world::upstream::{Status, UpstreamConnector};
 use crate::write_queue::{Due, QueueKey, Rank};
 use crate::write_state::{Completion, Contention, ContentionLimits, Retry, WriteState};
 
-/// One Connector that flaps must not keep the hub busy for all others.
+/// One Connector that flaps must not keep the hub busy for all others: 20 at once, and then one in
+/// so many milliseconds.
 const CONNECTOR_RATE: Rate = Rate::every_ms(DEFER_MS_MIN, 20);
 
 /// A Connector that was mirrored so recently waits in the queue of its upstream, and so does one
@@ -326,7 +328,7 @@ fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference 
 fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let verdict = Verdict::OutOfSync { since: view.late_from(desired.since) };
     let next = match view.memory.write.retry() {
-        Some(retry) if view.is_leader => plan_retry(view, desired, retry),
+        Some(retry) if view.is_leader => plan_retry(view, retry),
         _ => {
             let limited_until = view.memory.limiter.ready_at(CONNECTOR_RATE);
             let queue = queue_of(view, &desired);
@@ -337,9 +339,9 @@ fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
     Plan { next, ..verdict.into() }
 }
 
-/// The last attempt failed. Its pause ends in a queue, so that of many that failed together each
-/// has its turn.
-fn plan_retry(view: &View<'_>, desired: Desired<'_>, retry: Retry) -> Next {
+/// The last attempt failed. Its backoff ends in a queue, so that of many that failed together each
+/// has its turn. Once that has come it is a retry no longer, and planned like any other.
+fn plan_retry(view: &View<'_>, retry: Retry) -> Next {
     if let Some(until) = view.memory.write.paused_until()
         && until > view.now
     {
@@ -348,17 +350,16 @@ fn plan_retry(view: &View<'_>, desired: Desired<'_>, retry: Retry) -> Next {
 
     let queue = QueueKey::Retries(view.place.at.cluster);
     let due = Due { rank: Rank::Urgent, at: retry.at, early_from: retry.early_from };
-    let write = || view.write(Intent::Mirror, desired);
-    Next::Write(Turn::in_queue(queue, due, view.admitted_by, view.now, write))
+    Next::Write(Turn::Waits { queue, due })
 }
 
 /// Which queue a mirror waits in.
 fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
-    let is_overwritten = view.overwritten_at(desired).is_some();
+    let is_rewrite = view.overwritten_at(desired).is_some();
     let overwrites = view.memory.write.contention().map_or(0, Contention::overwrites);
 
     // A writer that contends for one value often contends for a whole fleet's.
-    if is_overwritten && overwrites >= view.settings.mirror.contention_count {
+    if is_rewrite && overwrites >= view.settings.mirror.contention_count {
         QueueKey::Rewrites(view.place.at.cluster)
     } else if view.now < view.memory.repeats_until {
         QueueKey::Repeats(desired.upstream.cluster.id)
@@ -461,7 +462,7 @@ impl<'w> View<'w> {
     }
 
     fn because(&self, intent: Intent, desired: &Desired<'_>) -> String {
-        let is_overwritten = self.overwritten_at(desired).is_some();
+        let is_rewrite = self.overwritten_at(desired).is_some();
         let is_online = desired.status.is_some_and(|status| status.is_online);
         let says = if is_online { "online" } else { "offline" };
         match intent {
@@ -470,7 +471,7 @@ impl<'w> View<'w> {
             }
             Intent::Removal => "upstream has no status, so the hub may not claim one".into(),
             Intent::Deferred => {
-                let changed = match is_overwritten {
+                let changed = match is_rewrite {
                     true => "another writer changed the hub's annotation",
                     false => "upstream's status changed",
                 };
@@ -481,7 +482,7 @@ impl<'w> View<'w> {
             Intent::Mirror if desired.digest.is_none() => {
                 "no part of upstream's status fits, and a stale one may not stay".into()
             }
-            Intent::Mirror if is_overwritten => {
+            Intent::Mirror if is_rewrite => {
                 format!("another writer changed the hub's annotation; upstream says {says}")
             }
             Intent::Mirror if self.place.digest().is_none() => {
@@ -574,7 +575,7 @@ struct Desired<'w> {
     upstream: Upstream<'w>,
     /// `None`: upstream has no status.
     status: Option<&'w Status>,
-    /// What is desired of the status fits into the annotation; `None`: nothing.
+    /// Of what fits into the annotation. `None`: nothing fits, or there is no status.
     digest: Option<StatusDigest>,
     oversize: Option<Oversize>,
     /// Its Connector does not exist.
@@ -878,7 +879,7 @@ impl MirrorMemory {
             self.repeats_until = now.plus(REPEAT_MS);
         }
         if self.deferred_since.is_some() {
-            // What upstream says by now is another difference.
+            // What differs by now changed while this was written, and waits its own time.
             self.deferred_since = Some(now);
             self.sync = SyncState::Right { since: Some(now) };
         }

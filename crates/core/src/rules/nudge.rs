@@ -1,5 +1,5 @@
 //! Nudge: the carrier does not bring a mirrored value to an edge, so the hub Connector is changed in
-//! another annotation, which makes the carrier try again (DOMAIN 5).
+//! another annotation, which makes the carrier try again.
 //!
 //! An edge whose watch is lost shows nothing, and a change made during its outage makes the outage
 //! longer. So only an edge counts that is seen to be behind, 10 s after the mirror; from then on the

@@ -1,4 +1,4 @@
-//! Orphans: a hub HTTPRoute is deleted when none of its parents exists upstream (DOMAIN 8).
+//! Orphans: a hub HTTPRoute is deleted when none of its parents exists upstream.
 //!
 //! "Does not exist" is a strong claim. [`plan`] keeps a route at the first step that it cannot
 //! prove, and says why. How many orphans may be deleted is up to the breakers and the queue.

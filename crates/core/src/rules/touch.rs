@@ -1,4 +1,4 @@
-//! Touch: the trigger of a Gateway announces the liveness of its connectors at the edge (DOMAIN 7).
+//! Touch: the trigger of a Gateway announces the liveness of its connectors at the edge.
 //!
 //! Envoy Gateway translates a Gateway again when one of its annotations changes, but the extension
 //! server may not have the change in its cache yet, and tells nobody. So a touch is repeated: the

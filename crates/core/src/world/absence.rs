@@ -3,8 +3,8 @@
 //! A removal or a delete *because something is missing* carries a proof. [`prove_absence`] is the
 //! only way to get one for objects, and the executor repeats it live just before the write.
 //!
-//! Silence, an empty list, a wrong kubeconfig and a restored API server prove nothing. Each step
-//! asks for positive evidence that throughline looked in the right place: the lists are complete,
+//! Silence, a wrong kubeconfig, a restored API server and an empty list alone prove nothing. Each
+//! step asks for positive evidence that throughline looked in the right place: the lists are complete,
 //! the namespace is the one that the hub object was made for, nothing of the kind is unreadable.
 
 use super::cluster::Cluster;

@@ -11,8 +11,8 @@ use crate::data::time::UnixMillis;
 use crate::status::liveness::StatusDigest;
 use crate::subject::{Subject, Target};
 
-/// Every subject that an event concerns comes as `Changed` or `Gone`, once or several times; the
-/// other variants say what its rule cannot read from the tables afterwards.
+/// A subject that an event concerns comes as `Changed` or `Gone`, once or several times. The other
+/// variants say what cannot be read from the tables afterwards.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// What concerns the subject changed: itself, an object that it names, or evidence about one.

@@ -93,7 +93,8 @@ impl World {
         Some(hub.object(Kind::Connector, name))
     }
 
-    /// A mirror was written. Returns false if the watch has shown a later version.
+    /// A mirror was written. Returns false if the watch has shown a later version, or one that cannot
+    /// be compared.
     pub(crate) fn on_mirrored(
         &mut self,
         at: &ObjectRef,

@@ -26,7 +26,7 @@ pub(crate) struct EdgeMemory {
 pub(crate) struct WaitingConnector {
     /// How many targets have not announced it.
     pub(crate) targets: u32,
-    /// Since when that is late by itself.
+    /// Since when it waits, or since the end of a pause.
     pub(crate) since: UnixMillis,
     /// It waited for a Gateway that was paused, so how long it took says nothing.
     pub(crate) has_paused: bool,

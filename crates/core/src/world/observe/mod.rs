@@ -140,7 +140,7 @@ impl Observation<'_> {
         edge::on_watch_lost(self, kind);
     }
 
-    /// The tables hold every object of the kind, so absence counts.
+    /// The list is complete. What is unreadable may still be missing from the tables.
     fn on_current(&mut self, kind: Kind) {
         let name = self.cluster().name.clone();
         self.changes.push(Change::ClusterAnswers { id: self.id, name, kind });
