@@ -200,3 +200,15 @@ fn swapped_roles_write_nothing() {
     }
     fleet.assert_none_removed_until(10 * MINUTE);
 }
+
+/// A relist of the hub shows another object of the name, made from another upstream.
+#[test]
+fn a_hold_ends_where_the_hub_connector_is_replaced_by_one_of_another_upstream() {
+    let mut fleet = Fleet::new(1);
+    fleet.stage.unreadable("c0", "status: a list").pass(MINUTE);
+    assert_eq!(fleet.held(), [(HoldReason::Unreadable, 1)]);
+
+    let elsewhere = Tenant { cluster: "elsewhere", ..UP };
+    fleet.stage.applied("hub", with_uid(elsewhere.copy("c0", N1), "u-2")).pass(MINUTE);
+    assert_eq!(fleet.held(), [(HoldReason::Unreadable, 0)]);
+}

@@ -33,7 +33,8 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
             Some(before)
         }
         Put::Replaced(before) => {
-            o.changes.push(Change::Gone { subject: subject.clone(), named: None });
+            let named = before.cluster().filter(|named| seen.cluster() != Some(*named)).cloned();
+            o.changes.push(Change::Gone { subject: subject.clone(), named });
             Some(before)
         }
     };
