@@ -1,7 +1,7 @@
 //! Connectors that wait too long for their announcement, and why they do.
 
 use super::state::Controller;
-use super::touch::{gateways_of, targets_of};
+use super::touch::{gateways_of, targets_of, targets_waiting};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::contract::touches_waiting::TouchesWaiting;
@@ -28,15 +28,14 @@ pub(super) fn plan(c: &mut Controller, at: &ObjectRef) -> Option<Agenda> {
     if c.now < late_at {
         return Some(Agenda::default().requeue_at(Some(late_at)));
     }
-    let targets = waiting.targets;
-    let stall = stall(c, at, targets)?;
+    let stall = stall(c, at, targets_waiting(c, at))?;
     let edge = c.memory.edges.get_mut(&at.cluster)?;
     edge.waiting.get_mut(&at.name)?.stall = Some(Box::new(stall.clone()));
     c.notes.push(NoteKind::Stalled(stall));
     Some(Agenda::default())
 }
 
-fn stall(c: &mut Controller, at: &ObjectRef, targets: u32) -> Option<Stall> {
+fn stall(c: &mut Controller, at: &ObjectRef, targets: usize) -> Option<Stall> {
     let cluster = c.world.clusters.get(&at.cluster)?;
     let changed_at = cluster.edge.connectors.get(&at.name)?.seen.changed_at;
     let is_ready = cluster.edge.ready_since.is_some();
@@ -65,7 +64,7 @@ fn stall(c: &mut Controller, at: &ObjectRef, targets: u32) -> Option<Stall> {
     })
 }
 
-fn not_touched(targets: u32, kind: &str) -> String {
+fn not_touched(targets: usize, kind: &str) -> String {
     match (targets, kind) {
         (1, kind) => format!("1 {kind} is not touched yet"),
         (n, "GatewayClass") => format!("{n} GatewayClasses are not touched yet"),

@@ -109,14 +109,15 @@ fn on_liveness(c: &mut Controller, connector: &ObjectRef, is_unseen: bool, is_or
 
 fn wait_for(c: &mut Controller, target: &Target, connector: &ObjectRef) {
     let name = &connector.name;
-    let touch = c.memory.targets.get_mut(target);
-    let is_new = touch.is_some_and(|touch| touch.add_waiting(name));
+    let touch = c.memory.targets.get_mut(target).filter(|touch| !touch.is_new());
+    let Some(is_new) = touch.map(|touch| touch.add_waiting(name)) else { return };
 
     // A deleted connector counts as offline; nobody waits for its announcement.
     let cluster = c.world.clusters.get(&connector.cluster);
     let exists = cluster.is_some_and(|cluster| cluster.edge.connectors.get(name).is_some());
-    if is_new && exists {
-        c.memory.edges.entry(connector.cluster).or_default().on_waits(name, c.now);
+    let edge = c.memory.edges.entry(connector.cluster).or_default();
+    if exists && (is_new || !edge.waiting.contains_key(name)) {
+        edge.on_waits(name, c.now);
         c.dirty.insert(Subject::EdgeConnector(connector.clone()));
     }
 }
@@ -255,18 +256,24 @@ fn announced_all(c: &mut Controller, target: &Target) {
 /// A target has announced the latest change of these connectors, or has nothing to announce for
 /// them any longer.
 fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName>) {
-    let Controller { world, memory, notes, dirty, now, .. } = c;
-    let Some(cluster) = world.clusters.get(&edge) else { return };
-    let memory = memory.edges.entry(edge).or_default();
-    let listed_since = cluster.listed_since(Kind::Connector);
-
     for name in connectors {
-        dirty.insert(Subject::EdgeConnector(cluster.object(Kind::Connector, &name)));
-        let Some(waiting) = memory.on_announced(&name) else { continue };
+        let at = ObjectRef { cluster: edge, kind: Kind::Connector, name };
+        let is_last = targets_waiting(c, &at) == 0;
+        let Controller { world, memory, notes, dirty, now, .. } = &mut *c;
+        let Some(cluster) = world.clusters.get(&edge) else { return };
+        dirty.insert(Subject::EdgeConnector(at.clone()));
+        if !is_last {
+            continue;
+        }
+
+        let name = at.name;
+        let memory = memory.edges.entry(edge).or_default();
+        let waiting = memory.waiting.remove(&name).unwrap_or_default();
         let Some(row) = cluster.edge.connectors.get(&name) else { continue };
         notes.stall_ended(waiting.stall);
 
         // What a list showed changed at an unknown time.
+        let listed_since = cluster.listed_since(Kind::Connector);
         let is_timed = row.seen.changed_at > listed_since && !waiting.has_paused;
         let changed_at = row.seen.changed_at.filter(|_| is_timed);
         let after_ms = changed_at.map(|at| now.since(at));
@@ -390,6 +397,15 @@ pub(super) fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
     targets.sort_unstable();
     targets.dedup();
     targets
+}
+
+/// How many targets have not announced the latest change of a connector.
+pub(super) fn targets_waiting(c: &Controller, connector: &ObjectRef) -> usize {
+    let is_waiting = |target: &Target| {
+        let memory = c.memory.targets.get(target);
+        memory.is_some_and(|memory| memory.waiting.contains(&connector.name))
+    };
+    targets_of(c, connector).into_iter().filter(is_waiting).count()
 }
 
 /// The Gateways that reference a connector, whether or not they exist.

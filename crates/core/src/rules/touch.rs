@@ -655,7 +655,7 @@ impl TouchMemory {
 
     /// Makes a connector wait for this target. Returns whether it did not wait already.
     pub(crate) fn add_waiting(&mut self, connector: &NamespacedName) -> bool {
-        let is_new = !self.is_new() && !self.waiting.contains(connector);
+        let is_new = !self.waiting.contains(connector);
         if is_new {
             self.waiting.push(connector.clone());
         }

@@ -115,3 +115,18 @@ fn a_stall_is_reported_on_the_connector_where_it_is_stuck() {
     });
     assert_eq!(stage.machine.involved_object(&gone), None);
 }
+
+/// It was deleted and made again before its Gateway was touched.
+#[test]
+fn a_connector_that_is_made_again_before_its_announcement_is_late_all_the_same() {
+    let mut stage = Stage::default();
+    stage.upstream(N1).hub(N1).edge(N1).proxy(&["lab"]);
+    stage.gateway("");
+    stage.settle_to(100_000);
+
+    stage.edge(N2);
+    let former = stage.connector_copy("u-edge", N2);
+    let present = stage.connector_copy("u-again", N3);
+    stage.deleted("edge", former).applied("edge", present).pass_to(140_000);
+    assert!(stage.stalls().contains(&(true, Hop::Touched)));
+}

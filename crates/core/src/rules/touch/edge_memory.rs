@@ -24,8 +24,6 @@ pub(crate) struct EdgeMemory {
 /// A connector whose latest change is not announced by every target.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingConnector {
-    /// How many targets have not announced it.
-    pub(crate) targets: u32,
     /// Since when it waits, or since the end of a pause.
     pub(crate) since: UnixMillis,
     /// It waited for a Gateway that was paused, so how long it took says nothing.
@@ -64,25 +62,8 @@ impl EdgeMemory {
         self.outages.len() == 1
     }
 
-    /// A connector waits for one more target.
     pub(crate) fn on_waits(&mut self, connector: &NamespacedName, now: UnixMillis) {
-        let waiting = self.waiting.entry(connector.clone()).or_default();
-        waiting.targets += 1;
-        waiting.since = now;
-    }
-
-    /// A connector waits for one target less. Returns what is known of its wait if that was the last
-    /// one.
-    pub(crate) fn on_announced(&mut self, connector: &NamespacedName) -> Option<WaitingConnector> {
-        // One that was deleted meanwhile waits for none.
-        let Some(waiting) = self.waiting.get_mut(connector) else {
-            return Some(WaitingConnector::default());
-        };
-        waiting.targets = waiting.targets.saturating_sub(1);
-        if waiting.targets > 0 {
-            return None;
-        }
-        self.waiting.remove(connector)
+        self.waiting.entry(connector.clone()).or_default().since = now;
     }
 }
 
@@ -159,22 +140,6 @@ mod tests {
     use crate::rate_limit::Rate;
     use crate::subject::{Subject, Target};
     use crate::write_queue::{Due, QueueLimit};
-
-    fn connector() -> NamespacedName {
-        NamespacedName::new("ns", "lab")
-    }
-
-    #[test]
-    fn a_connector_is_announced_once_every_target_has_announced_it() {
-        let mut edge = EdgeMemory::default();
-        edge.on_waits(&connector(), UnixMillis(5));
-        edge.on_waits(&connector(), UnixMillis(6));
-
-        assert!(edge.on_announced(&connector()).is_none());
-        let announced = edge.on_announced(&connector()).map(|waiting| waiting.since);
-        assert_eq!(announced, Some(UnixMillis(6)));
-        assert!(edge.waiting.is_empty());
-    }
 
     #[test]
     fn touches_that_wait_are_reported_when_they_are_many_and_when_none_is_left() {
