@@ -22,9 +22,6 @@ pub(crate) struct Histories {
     listed_at: BTreeMap<(u32, ClusterName, String), Instant>,
     /// The instances that missed a restore.
     pub(crate) deceived: BTreeSet<u32>,
-    /// The watches from a version that their cluster had not reached, and whose instance has not listed
-    /// since. Such a watch is silent until the cluster gets there.
-    unreached: BTreeMap<(u32, ClusterName, String), u64>,
 }
 
 impl Histories {
@@ -42,17 +39,10 @@ impl Histories {
         let AuditedRequest { cluster, client, request, code, .. } = audited;
         let query = request.uri().query().unwrap_or_default();
         let has = |part: &str| query.split('&').any(|pair| pair == part);
-        if request.method() != "GET" || *code != 200 {
+        if request.method() != "GET" || *code != 200 || has("limit=1") {
             return;
         }
         let kind = (*client, cluster.clone(), request.uri().path().to_owned());
-        let version = clusters.lock().unwrap().version(cluster);
-        if has("limit=1") {
-            // An instance that asks now can't know that the version was undone.
-            self.unreached.retain(|of, from| *of != kind || *from > version);
-            return;
-        }
-        self.unreached.remove(&kind);
         if !has("watch=true") {
             self.listed_at.insert(kind, Instant::now());
             return;
@@ -60,24 +50,9 @@ impl Histories {
         let Some(restored_at) = self.restored_at.get(cluster) else { return };
         let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion="));
         let from: u64 = from.and_then(|from| from.parse().ok()).unwrap_or_default();
-        if from > version {
-            self.unreached.insert(kind, from);
-            return;
-        }
         let is_old = self.listed_at.get(&kind).is_none_or(|listed| listed <= restored_at);
-        if is_old {
+        if is_old && from <= clusters.lock().unwrap().version(cluster) {
             self.deceived.insert(*client);
         }
-    }
-
-    /// The watches of these instances that wait for a version that was undone.
-    pub(crate) fn waits_in_vain(&self, clients: &[u32]) -> Vec<String> {
-        let waiting = self.unreached.iter().filter(|((client, ..), _)| clients.contains(client));
-        let words = |((client, cluster, path), from): (&(u32, ClusterName, String), &u64)| {
-            format!(
-                "instance {client} watches {path} in {cluster} from version {from}, which was undone"
-            )
-        };
-        waiting.map(words).collect()
     }
 }

@@ -115,8 +115,6 @@ impl Stage {
         }
         if !self.is_broken() {
             self.broke(self.rest(began).broken(quiet_for));
-            let waiting = self.ledger.lock().unwrap().histories.waits_in_vain(&self.clients);
-            self.broke(waiting);
         }
     }
 
