@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use super::managed_fields::without_gateway_writers;
 use super::{ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource, read_only_settings};
-use crate::core::contract::event::Event;
+use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::event_log::{LogEntry, LogReader};
@@ -69,7 +69,8 @@ pub fn snapshot<R: BufRead>(
     if !has_more && at > last {
         warnings.push(format!("the log ends at {last}, before --at; this is the state at its end"));
     }
-    machine.handle_timeout(if has_more { at } else { last });
+    let at = if has_more { at } else { last };
+    machine.handle_event(&Event { at, kind: EventKind::TimedOut });
     let mut view = machine.view();
     view.tell_errors(managed_fields.watch_errors());
     Ok((

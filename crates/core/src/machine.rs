@@ -2,8 +2,8 @@
 //!
 //! It is sans-IO: the caller owns sockets and the clock, and keeps this contract:
 //!
-//! - A. Call [`Machine::handle_event`] for each event, and [`Machine::handle_timeout`] when the
-//!   deadline has come. `event.at` is the machine's only clock.
+//! - A. Call [`Machine::handle_event`] for each event, and with [`TimedOut`](EventKind::TimedOut)
+//!   when the deadline has come. `event.at` is the machine's only clock.
 //! - B. Then take all of [`Machine::poll_action`], [`Machine::poll_note`] and
 //!   [`Machine::poll_membership`].
 //! - C. Then sleep until [`Machine::poll_deadline`] at most. It is valid until the next A.
@@ -76,12 +76,6 @@ impl Machine {
         self.controller.end_moment();
     }
 
-    /// Tells the machine that it is `at`.
-    pub fn handle_timeout(&mut self, at: UnixMillis) {
-        self.advance(at);
-        self.controller.end_moment();
-    }
-
     /// The next action, oldest first; those of one moment by cluster, kind, namespace and name.
     pub fn poll_action(&mut self) -> Option<Decision> {
         let decision = self.controller.in_flight.poll_action();
@@ -105,7 +99,8 @@ impl Machine {
         self.controller.roster.counts(&self.controller.world)
     }
 
-    /// When [`Machine::handle_timeout`] must be called at the latest, and what is due then.
+    /// When the machine needs an event at the latest, be it [`TimedOut`](EventKind::TimedOut), and what
+    /// is due then.
     pub fn poll_deadline(&self) -> Option<(UnixMillis, &'static str)> {
         self.controller.scheduler.next_deadline()
     }

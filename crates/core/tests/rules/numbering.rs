@@ -22,7 +22,7 @@ fn the_actions_of_one_moment_are_numbered_by_cluster_kind_and_name() {
         stage.fail(mirror.action.id).pass_to(at + 950).edge(status).assert_no_action();
 
         stage.now = START + at + 1_100;
-        stage.machine.handle_timeout(UnixMillis(stage.now));
+        stage.event(EventKind::TimedOut);
         let actions = stage.actions();
         let place = |d: &Decision| {
             (

@@ -545,11 +545,10 @@ impl Stage {
         let end = START + ms;
         while let Some((at, _)) = self.machine.poll_deadline().filter(|(at, _)| at.0 <= end) {
             self.now = self.now.max(at.0);
-            self.machine.handle_timeout(UnixMillis(self.now));
+            self.event(EventKind::TimedOut);
         }
         self.now = end;
-        self.machine.handle_timeout(UnixMillis(end));
-        self
+        self.event(EventKind::TimedOut)
     }
 
     /// The same for this long from now.
