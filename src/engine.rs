@@ -188,7 +188,7 @@ impl Engine {
 
     /// Sleeps until the machine's current deadline; forever when it has none.
     pub(crate) fn deadline(&self) -> impl Future<Output = ()> + use<> {
-        sleep_until_opt(self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at)))
+        sleep_until_opt(self.machine.poll_deadline().map(|at| self.clock.instant(at)))
     }
 
     /// Sleeps until an observer has something to report; forever when none has.

@@ -52,7 +52,7 @@ pub(super) fn run<W: Write>(
         let recorded_at = line.as_ref().map(|l| l.at);
         let write_at = writes.keys().next().map(|(at, _)| *at);
         let carrier_at = clusters.next_due();
-        let deadline = machine.poll_deadline().map(|(at, _)| at);
+        let deadline = machine.poll_deadline();
         let Some(at) = [recorded_at, write_at, carrier_at, deadline].into_iter().flatten().min()
         else {
             break;

@@ -77,7 +77,7 @@ pub fn deviations(sim: &Sim, t: Topology) -> Vec<String> {
     deviations.extend(mirror_deviations(sim, t));
     deviations.extend(touch_deviations(sim, t));
     let left = sim.machine.poll_deadline();
-    deviations.extend(left.map(|(at, reason)| format!("a timer is set for {at}: {reason}")));
+    deviations.extend(left.map(|at| format!("a timer is set for {at}")));
     if sim.machine.in_flight() > 0 {
         deviations.push("actions are in flight".into());
     }

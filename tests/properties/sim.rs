@@ -246,7 +246,7 @@ impl Sim {
     pub fn step_ms(&self, end: UnixMillis) -> u64 {
         let watch = self.watches.keys().next().map(|(at, _)| *at);
         let write = self.writes.keys().next().map(|(at, _)| *at);
-        let deadline = self.machine.poll_deadline().map(|(at, _)| at);
+        let deadline = self.machine.poll_deadline();
         let next = [watch, write, self.clusters.next_due(), deadline].into_iter().flatten().min();
         next.unwrap_or(end).min(end).since(self.now)
     }
@@ -259,7 +259,7 @@ impl Sim {
             let watch = self.watches.keys().next().map(|(at, _)| *at);
             let write = self.writes.keys().next().map(|(at, _)| *at);
             let carrier = self.clusters.next_due();
-            let deadline = self.machine.poll_deadline().map(|(at, _)| at);
+            let deadline = self.machine.poll_deadline();
             let bookmark = self.next_bookmark;
             let next = [watch, write, carrier, deadline, bookmark].into_iter().flatten().min();
             let Some(at) = next.filter(|at| *at <= end) else { break };

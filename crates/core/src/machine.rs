@@ -99,9 +99,8 @@ impl Machine {
         self.controller.roster.counts(&self.controller.world)
     }
 
-    /// When the machine needs an event at the latest, be it [`TimedOut`](EventKind::TimedOut), and what
-    /// is due then.
-    pub fn poll_deadline(&self) -> Option<(UnixMillis, &'static str)> {
+    /// When the machine needs an event at the latest, be it [`TimedOut`](EventKind::TimedOut).
+    pub fn poll_deadline(&self) -> Option<UnixMillis> {
         self.controller.scheduler.next_deadline()
     }
 

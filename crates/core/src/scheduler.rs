@@ -51,10 +51,9 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// When the next thing happens by itself, and what it is, as the log names it.
-    pub(crate) fn next_deadline(&self) -> Option<(UnixMillis, &'static str)> {
-        let (at, timer) = self.timers.first()?;
-        Some((*at, timer.name()))
+    /// When the next thing happens by itself.
+    pub(crate) fn next_deadline(&self) -> Option<UnixMillis> {
+        self.timers.first().map(|(at, _)| *at)
     }
 
     pub(crate) fn queue_of(&self, subject: &Subject) -> Option<QueueKey> {
@@ -187,22 +186,6 @@ impl Timer {
             Self::Outage(cluster) => Some(*cluster),
             Self::Queue(key) => key.cluster(),
             Self::Breaker(_) | Self::Outcome | Self::Holds(_) | Self::Naming | Self::Roster => None,
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Subject(Subject::HubConnector(_)) => "hub connector",
-            Self::Subject(Subject::EdgeConnector(_)) => "edge connector",
-            Self::Subject(Subject::Target(_)) => "touch",
-            Self::Subject(Subject::Route(_)) => "route",
-            Self::Breaker(_) => "breaker",
-            Self::Outcome => "outcome",
-            Self::Outage(_) => "outage",
-            Self::Holds(_) => "holds",
-            Self::Naming => "naming",
-            Self::Roster => "roster",
-            Self::Queue(_) => "queue",
         }
     }
 }

@@ -508,7 +508,7 @@ impl Stage {
         loop {
             let decided = self.actions();
             decided.iter().for_each(|decision| carry_out(self, decision));
-            let due = self.machine.poll_deadline().map(|(at, _)| at.0.max(self.now) - START);
+            let due = self.machine.poll_deadline().map(|at| at.0.max(self.now) - START);
             match due.filter(|due| *due <= ms) {
                 _ if !decided.is_empty() => {}
                 Some(due) => _ = self.pass_to(due),
@@ -543,7 +543,7 @@ impl Stage {
 
     pub(crate) fn pass_without_bookmarks_to(&mut self, ms: u64) -> &mut Self {
         let end = START + ms;
-        while let Some((at, _)) = self.machine.poll_deadline().filter(|(at, _)| at.0 <= end) {
+        while let Some(at) = self.machine.poll_deadline().filter(|at| at.0 <= end) {
             self.now = self.now.max(at.0);
             self.event(EventKind::TimedOut);
         }
