@@ -176,6 +176,7 @@ impl Observer for RunLog {
 
     fn on_note(&mut self, note: &Note) {
         match &note.kind {
+            NoteKind::Began(_) | NoteKind::Ended(_) => {}
             NoteKind::HopPassed { cluster, connector, hop, online, after_ms } => {
                 debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }

@@ -242,7 +242,9 @@ impl Observer for Reporter {
                 let problem = Problem::of_gone_cluster(cluster, (*connectors, *routes), subject);
                 self.groups.begin(at, cause, member, problem);
             }
-            NoteKind::Held { .. }
+            NoteKind::Began(_)
+            | NoteKind::Ended(_)
+            | NoteKind::Held { .. }
             | NoteKind::ClusterGone { .. }
             | NoteKind::Discovery { .. }
             | NoteKind::OrphanGone { .. }

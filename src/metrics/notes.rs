@@ -23,7 +23,9 @@ impl Metrics {
                 let seconds = Duration::from_millis(*after_ms).as_secs_f64();
                 self.instruments.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
-            NoteKind::HopPassed { after_ms: None, .. }
+            NoteKind::Began(_)
+            | NoteKind::Ended(_)
+            | NoteKind::HopPassed { after_ms: None, .. }
             | NoteKind::Deferred { .. }
             | NoteKind::Orphan { .. }
             | NoteKind::OrphanGone { .. }

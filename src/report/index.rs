@@ -144,7 +144,9 @@ impl<'a> ConnectorIndex<'a> {
                     (cluster, connector, Hop::Mirrored)
                 }
                 NoteKind::Stalled(s) | NoteKind::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
-                NoteKind::Anomaly(_)
+                NoteKind::Began(_)
+                | NoteKind::Ended(_)
+                | NoteKind::Anomaly(_)
                 | NoteKind::Orphan { .. }
                 | NoteKind::OrphanGone { .. }
                 | NoteKind::Held { .. }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::cause::Problem;
 use crate::contract::error_cause::ErrorCause;
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::keep_reason::KeepReason;
@@ -39,6 +40,10 @@ pub struct Note {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum NoteKind {
+    /// Something is wrong with a subject. For one that is open already: its facts have changed.
+    Began(Problem),
+    /// It is no longer so: the subject is right again, gone, or its cluster left.
+    Ended(Problem),
     /// A connector passed a hop.
     HopPassed {
         /// The cluster in which the hop ends.

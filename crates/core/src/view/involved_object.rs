@@ -37,7 +37,9 @@ impl Machine {
             NoteKind::Held { cluster, reason, .. } => first_held(c, cluster, *reason),
             NoteKind::ClusterGone { cluster, .. } => first_naming(&c.world, cluster),
             NoteKind::DeletesHeld { cluster, .. } => oldest_orphan(c, cluster),
-            NoteKind::HopPassed { .. }
+            NoteKind::Began(_)
+            | NoteKind::Ended(_)
+            | NoteKind::HopPassed { .. }
             | NoteKind::Deferred { .. }
             | NoteKind::OrphanGone { .. }
             | NoteKind::Discovery { .. }
