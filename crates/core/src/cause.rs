@@ -14,10 +14,10 @@ use crate::data::time::UnixMillis;
 /// A longer text of an error is cut.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// Declares [`Cause`] with its table. A row: severity, hop, state, alerts; the forms of the sentence; those
-/// of the remedy.
+/// Declares [`Cause`] with its table. A row: severity, hop, state, whether an Event is posted, alerts; the
+/// forms of the sentence; those of the remedy.
 macro_rules! table {
-    ($($cause:ident: $severity:ident, $hop:expr, $state:expr, [$($alert:ident),*],
+    ($($cause:ident: $severity:ident, $hop:expr, $state:expr, $event:literal, [$($alert:ident),*],
         [$($sentence:literal),+], [$($remedy:literal),+];)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
@@ -35,6 +35,7 @@ macro_rules! table {
                         severity: Severity::$severity,
                         hop: $hop,
                         state: $state,
+                        event: $event,
                         alert: &[$(AlertRule::$alert),*],
                         sentence: &[$($sentence),+],
                         remedy: &[$($remedy),+],
@@ -46,10 +47,10 @@ macro_rules! table {
 }
 
 table! {
-    CredentialsRejected: Error, None, Some(Unknown), [NotWatched],
+    CredentialsRejected: Error, None, Some(Unknown), false, [NotWatched],
         ["{cluster} rejects the credentials (401)."],
         ["Renew the token or certificate in {file}; it is read again at once."];
-    PermissionMissing: Error, None, Some(Unknown), [NotWatched],
+    PermissionMissing: Error, None, Some(Unknown), false, [NotWatched],
         ["{cluster} does not allow throughline to {verb} {kind} objects."],
         ["As an administrator: `@{cluster} -n {namespace} create role {role} --verb={verb} \
           --resource={key}`, then `@{cluster} -n {namespace} create rolebinding {role} \
@@ -57,167 +58,168 @@ table! {
          "As an administrator: `@{cluster} create clusterrole {role} --verb={verb} \
           --resource={key}`, then `@{cluster} create clusterrolebinding {role} \
           --clusterrole={role} --user={account}`"];
-    KindNotServed: Error, None, Some(Unknown), [NotWatched],
+    KindNotServed: Error, None, Some(Unknown), false, [NotWatched],
         ["{cluster} does not serve {kind}."],
         ["Install its CustomResourceDefinition; throughline finds it by itself."];
-    ClusterUnavailable: Error, None, Some(Unknown), [NotWatched],
+    ClusterUnavailable: Error, None, Some(Unknown), false, [NotWatched],
         ["The API server of {cluster} does not answer: {error}."],
         ["`@{cluster} get --raw '/readyz?verbose'`"];
-    KubeconfigInvalid: Error, None, Some(Unknown), [NotWatched],
+    KubeconfigInvalid: Error, None, Some(Unknown), false, [NotWatched],
         ["The kubeconfig of {cluster} cannot be used: {error}."],
         ["Correct {file}; it is read again before each attempt."];
-    ObjectUnreadable: Warning, None, Some(Unknown), [Ticket],
+    ObjectUnreadable: Warning, None, Some(Unknown), true, [Ticket],
         ["{kind} {object} in {cluster} cannot be decoded."],
         ["`@{cluster} -n {namespace} get {kind} {name} -o yaml`"];
-    DiscoveryFailing: Error, None, None, [Ticket],
+    DiscoveryFailing: Error, None, None, true, [Ticket],
         ["{source} cannot list its clusters: {error}. Known clusters stay."],
         ["`throughline check`"];
-    ClustersMissing: Warning, None, None, [Ticket],
+    ClustersMissing: Warning, None, None, true, [Ticket],
         ["{part} of {whole} clusters of {source} vanished at once. They stay."],
         ["Check where the source looks; restart throughline if they are gone for good."];
-    ClusterNameTaken: Warning, None, None, [Ticket],
+    ClusterNameTaken: Warning, None, None, false, [Ticket],
         ["{source} offers {cluster}, a name that is in use."],
         ["Rename one of the two clusters."];
-    UpstreamUnknown: Warning, Some(Mirrored), Some(Held), [Upstream, Ticket],
+    UpstreamUnknown: Warning, Some(Mirrored), Some(Held), true, [Upstream, Ticket],
         ["Upstream {what} is configured under another name; hub objects call it {upstream}.",
          "Hub objects name upstream {upstream}, which is not followed."],
         ["Rename {what}; to try it: `throughline check --set {key}={upstream}`",
+         "Rename {what} to {upstream} where it is configured.",
          "Add {upstream} to `clusters` or to what discovery finds."];
-    ProjectMissing: Warning, Some(Mirrored), Some(Held), [Ticket],
+    ProjectMissing: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["Project {upstream}, to which {file} leads, does not exist.",
          "Project {upstream} does not exist, but hub objects name it and may serve traffic."],
         ["Correct the path of the server in {file}, or create the Project.",
          "`throughline orphans`, then `orphans.deletedProjects: true`"];
-    UpstreamRestored: Warning, Some(Mirrored), Some(Held), [Ticket],
+    UpstreamRestored: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["{upstream} was restored from an older state; what it lacks is not removed."],
         ["Finish the restore; restart throughline only once `throughline check` lists no \
           lacking Connectors."];
-    NoLeader: Error, Some(Mirrored), Some(Stuck), [Leader],
+    NoLeader: Error, Some(Mirrored), Some(Stuck), false, [Leader],
         ["{holder}, no throughline, holds Lease {object}; nothing is mirrored, nudged or \
           deleted.",
          "No instance leads by Lease {object}; nothing is mirrored, nudged or deleted."],
         ["`@{hub} -n {namespace} get lease {name} -o yaml`; if you do not know its holder, set \
           another `leaderElection.leaseName`."];
-    LeaseUnusable: Error, None, None, [Ticket],
+    LeaseUnusable: Error, None, None, false, [Ticket],
         ["Lease {object} cannot be read or renewed: {error}."],
         ["As an administrator: `@{hub} -n {namespace} create role {role} --verb={verb} \
           --resource={key}`, then `@{hub} -n {namespace} create rolebinding {role} \
           --role={role} --user={account}`",
          "`@{hub} get --raw '/readyz?verbose'`"];
-    ShardUnheld: Error, Some(Mirrored), Some(Stuck), [Shard],
+    ShardUnheld: Error, Some(Mirrored), Some(Stuck), true, [Shard],
         ["No instance holds shard {what}; what belongs to it is not mirrored."],
         ["Start an instance for this shard, or read the log of the one that runs."];
-    NotReplicated: Warning, Some(Mirrored), Some(Held), [Upstream, Ticket],
+    NotReplicated: Warning, Some(Mirrored), Some(Held), false, [Upstream, Ticket],
         ["The hub has no Connector for {object} of {upstream}."],
         ["Check that the platform's replicator runs, and its log."];
-    LabelsMissing: Warning, Some(Mirrored), Some(Held), [Ticket],
+    LabelsMissing: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["Hub Connector {object} lacks the label {key}; nothing is mirrored to it."],
         ["Let the replicator write it; by uid and name it was made from {what} of {upstream}.",
          "Let the replicator write it."];
-    NamespaceMissing: Warning, Some(Mirrored), Some(Held), [Ticket],
+    NamespaceMissing: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["Namespace {what}, from which {object} was made, is not in {upstream}."],
         ["Check that the kubeconfig of {upstream} leads to its own control plane."];
-    NamespaceMismatch: Warning, Some(Mirrored), Some(Held), [Ticket],
+    NamespaceMismatch: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["Namespace {what} of {upstream} is not the one that {object} was made from."],
         ["`@{upstream} get namespace {what} -o yaml`"];
-    RemovalsHeld: Warning, Some(Mirrored), Some(Held), [Ticket],
+    RemovalsHeld: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["{part} of {whole} Connectors of {upstream} vanished at once; annotations stay."],
         ["Restore them; if they are gone for good: `@{hub} annotate ns -l \
           meta.datumapis.com/upstream-cluster-name={what} \
           throughline.datumapis.com/allow-removals=true`, and afterwards the same with \
           `allow-removals-`"];
-    StatusTooLarge: Warning, Some(Mirrored), None, [Ticket],
+    StatusTooLarge: Warning, Some(Mirrored), None, true, [Ticket],
         ["The status of {object} exceeds 256 KiB of annotations; only Ready and \
           connectionDetails are kept."],
         ["Shorten the upstream status; routing is not affected."];
-    Deferred: Info, Some(Mirrored), None, [],
+    Deferred: Info, Some(Mirrored), None, false, [],
         ["{object} changed in what does not route; the rest follows within {limit}."],
         ["None needed."];
-    NotMirrored: Error, Some(Mirrored), Some(Stuck), [],
+    NotMirrored: Error, Some(Mirrored), Some(Stuck), true, [],
         ["The hub annotation of {object} differs from its upstream status; last write: {what}."],
         ["`throughline status --state` of {holder}",
          "`@{hub} get --raw '/readyz?verbose'`"];
-    WriteRefused: Error, None, Some(Stuck), [Ticket],
+    WriteRefused: Error, None, Some(Stuck), true, [Ticket],
         ["{cluster} refuses to {verb} {kind} {object}: {error}."],
         ["As an administrator: `@{cluster} create clusterrole {role} --verb={verb} \
           --resource={key}`, then `@{cluster} create clusterrolebinding {role} \
           --clusterrole={role} --user={account}`",
          "Fix the admission webhook that the answer names."];
-    WriteFailing: Error, None, Some(Stuck), [Ticket],
+    WriteFailing: Error, None, Some(Stuck), true, [Ticket],
         ["Writes of {kind} to {cluster} fail: {error}."],
         ["`@{cluster} get --raw '/readyz?verbose'`, then its admission webhooks"];
-    Overwritten: Warning, None, Some(Stuck), [Ticket],
+    Overwritten: Warning, None, Some(Stuck), true, [Ticket],
         ["{manager} keeps overwriting {key} on {kind} {object}."],
         ["`@{cluster} -n {namespace} get {kind} {name} -o yaml --show-managed-fields`; stop \
           that writer. Two throughline installations need the same Lease."];
-    NotCarried: Error, Some(Carried), Some(Stuck), [],
+    NotCarried: Error, Some(Carried), Some(Stuck), true, [],
         ["{edge} does not have the hub annotation of {object}."],
         ["`@{hub} -n {namespace} describe resourcebinding {what}`",
          "See whether what carries Connectors from {hub} to {edge} runs, and its log."];
-    NotPlaced: Warning, Some(Carried), Some(Held), [Ticket],
+    NotPlaced: Warning, Some(Carried), Some(Held), true, [Ticket],
         ["No edge has the Connector {object}."],
         ["Create a PropagationPolicy that selects it: `echo {what} | @{hub} apply -f -`",
          "Create a PropagationPolicy that selects it (`throughline check` prints one)."];
-    NotAnnounced: Error, Some(Announced), Some(Stuck), [],
+    NotAnnounced: Error, Some(Announced), Some(Stuck), true, [],
         ["Gateway {object} at {edge} does not announce its connectors; last touch: {what}."],
         ["`throughline status --state` of {holder}",
          "`@{edge} get --raw '/readyz?verbose'`"];
-    TouchesQueued: Info, Some(Announced), None, [],
+    TouchesQueued: Info, Some(Announced), None, false, [],
         ["{part} touches wait at {edge}; they take about {limit}."],
         ["Raise `touch.maxPerSecond` if Envoy Gateway keeps up."];
-    NoGateway: Info, Some(Announced), None, [],
+    NoGateway: Info, Some(Announced), None, false, [],
         ["No Gateway at {edge} routes to Connector {object}."],
         ["Check `spec.rules[].backends[].connector` of its HTTPProxy."];
-    ConnectorMissing: Info, Some(Announced), None, [],
+    ConnectorMissing: Info, Some(Announced), None, false, [],
         ["HTTPProxy {object} at {edge} names Connector {what}, which does not exist."],
         ["Create the Connector, or correct the name."];
-    Orphaned: Warning, None, None, [],
+    Orphaned: Warning, None, None, true, [],
         ["All parent Gateways of route {object} are gone from {upstream}."],
         ["`throughline orphans`; with `orphans.mode: delete` it is deleted."];
-    DeletesHeld: Warning, None, None, [Ticket],
+    DeletesHeld: Warning, None, None, true, [Ticket],
         ["{part} of {whole} routes of {upstream} look orphaned; none is deleted."],
         ["Restore the Gateways; if they are gone for good, raise `limits.maxShare`, restart, \
           and lower it again."];
-    RouteSettling: Info, None, None, [],
+    RouteSettling: Info, None, None, false, [],
         ["Route {object} is an orphan and waits {limit} before it may be deleted."],
         ["None needed."];
-    RouteUnproven: Info, None, None, [],
+    RouteUnproven: Info, None, None, false, [],
         ["The Gateways of {upstream} are not freshly and fully listed."],
         ["See the open causes of {upstream}."];
-    RouteProtected: Info, None, None, [],
+    RouteProtected: Info, None, None, false, [],
         ["A label, a finalizer or a pending deletion protects route {object}."],
         ["Remove the protection if the route should go."];
-    RouteNotOrphaned: Info, None, None, [],
+    RouteNotOrphaned: Info, None, None, false, [],
         ["Route {object} has a parent that exists, or none that names an upstream Gateway."],
         ["None needed."];
-    Paused: Info, None, Some(Held), [Paused],
+    Paused: Info, None, Some(Held), false, [Paused],
         ["{kind} {object} in {cluster} is paused by annotation."],
         ["`@{cluster} -n {namespace} annotate {kind} {name} throughline.datumapis.com/paused-`"];
-    RuleOff: Info, None, None, [],
+    RuleOff: Info, None, None, false, [],
         ["This rule is switched off for {cluster}."],
         ["Set `touch.enabled: true`, or give the role to another instance."];
-    ConfigRefused: Warning, None, None, [Ticket],
+    ConfigRefused: Warning, None, None, false, [Ticket],
         ["The changed file {file} is not used: {error}."],
         ["`throughline config --config {file}`"];
-    EventLogFailing: Warning, None, None, [Ticket],
+    EventLogFailing: Warning, None, None, false, [Ticket],
         ["{file} does not take all lines: {error}. Orphan deletes wait."],
         ["Free or enlarge the volume; see `eventLog.size`."];
-    Bug: Error, None, None, [Ticket],
+    Bug: Error, None, None, false, [Ticket],
         ["throughline reached a state that should not exist: {error}."],
         ["Report it with the event log (`throughline export`)."];
-    TouchIneffective: Error, Some(Announced), None, [],
+    TouchIneffective: Error, Some(Announced), None, false, [],
         ["Touches have no effect at {edge}: {error}."],
         ["Upgrade Envoy Gateway to v1.1 or later, or use the default `touch.key`."];
-    TouchScopeWrong: Error, Some(Announced), None, [],
+    TouchScopeWrong: Error, Some(Announced), None, false, [],
         ["Scope `gatewayClass` misses Gateways: GatewayClass {what} of {edge} is not merged."],
         ["Set `touch.scope: gateway`."];
-    RetentionMissing: Warning, Some(Carried), None, [],
+    RetentionMissing: Warning, Some(Carried), None, false, [],
         ["Karmada may bring back old triggers: it has no retention rule for Gateways."],
         ["`@{hub} apply -f deploy/karmada/retain-trigger.yaml`"];
-    PermissionsExcess: Warning, None, None, [],
+    PermissionsExcess: Warning, None, None, false, [],
         ["throughline may do more in {cluster} than it needs: {what}."],
         ["Remove these permissions."];
-    AnnotationRemoved: Info, Some(Mirrored), None, [],
+    AnnotationRemoved: Info, Some(Mirrored), None, true, [],
         ["The upstream Connector of {object} is gone; its annotation was removed."],
         ["None if that was meant: the platform deletes the hub Connector. Else restore it at \
           {upstream}."];
@@ -281,6 +283,8 @@ pub struct CauseInfo {
     pub hop: Option<Hop>,
     /// What it makes of the connectors concerned.
     pub state: Option<State>,
+    /// Whether a Kubernetes Event tells of it.
+    pub event: bool,
     pub alert: &'static [AlertRule],
     /// What is wrong, with places for the subject and the facts.
     pub sentence: &'static [&'static str],
@@ -347,6 +351,65 @@ pub enum Request {
 
 /// kubectl for a cluster, as the reader reaches it; `None` where that is not known.
 pub type Kubectl<'a> = &'a dyn Fn(&ClusterName) -> Option<String>;
+
+impl Problem {
+    pub fn new(cause: Cause, about: About, since: UnixMillis) -> Self {
+        Self { cause, about, since, facts: Facts::default() }
+    }
+
+    /// The same, whatever is known about it by now.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.cause == other.cause && self.about.is_same(&other.about)
+    }
+
+    pub fn sentence(&self) -> String {
+        self.cause.sentence(&self.about, &self.facts)
+    }
+}
+
+impl About {
+    /// A whole cluster, or a source of clusters.
+    pub fn cluster(cluster: &ClusterName) -> Self {
+        Self { cluster: cluster.clone(), kind: None, object: None, more: 0 }
+    }
+
+    pub fn object(cluster: &ClusterName, kind: Kind, object: ObjectKey) -> Self {
+        Self { kind: Some(kind), object: Some(object), ..Self::cluster(cluster) }
+    }
+
+    /// Of several objects the first counts.
+    fn is_same(&self, other: &Self) -> bool {
+        let key = |about: &Self| (about.cluster.clone(), about.kind, about.object.clone());
+        key(self) == key(other)
+    }
+}
+
+impl Facts {
+    /// What RBAC's 403 says: `User "a" cannot patch resource "gateways" in API group "b.c" …`. A webhook
+    /// names nobody.
+    pub fn of_refusal(error: &RequestFailure) -> Self {
+        let after = |mark: &str| {
+            let (_, rest) = error.split_once(mark)?;
+            Some(rest.split_once('"').map_or(rest, |(value, _)| value))
+        };
+        let verb = error.split_once(" cannot ").and_then(|(_, rest)| rest.split(' ').next());
+        let account = after("User \"").filter(|_| error.cause == ErrorCause::Forbidden);
+        let named = account.zip(verb).zip(after("resource \""));
+        let known = named.map(|((account, verb), resource)| {
+            let group = after("API group \"").filter(|group| !group.is_empty());
+            Self {
+                verb: Some(verb.into()),
+                role: Some(format!("throughline-{resource}-{verb}").into()),
+                account: Some(account.into()),
+                key: Some(
+                    group.map_or(resource.into(), |group| format!("{resource}.{group}").into()),
+                ),
+                ..Self::default()
+            }
+        });
+        Self { error: Some(error.clone()), ..known.unwrap_or_default() }
+    }
+}
 
 impl Cause {
     /// The cause that a failed request stands for.
@@ -539,7 +602,7 @@ mod tests {
         for cause in Cause::ALL {
             let CauseInfo { sentence, remedy, .. } = cause.info();
             assert!(
-                (1..=2).contains(&sentence.len()) && (1..=2).contains(&remedy.len()),
+                (1..=2).contains(&sentence.len()) && (1..=3).contains(&remedy.len()),
                 "{cause:?}"
             );
             for form in *sentence {

@@ -51,6 +51,8 @@ pub(crate) struct Failure {
     failures: u32,
     /// Conflicts in a row.
     conflicts: u8,
+    /// The attempt before failed, too, and not because the object changed.
+    is_repeated: bool,
 }
 
 /// What the next attempt waits for.
@@ -370,7 +372,14 @@ impl Failure {
             released_at: previous.and_then(|previous| previous.released_at),
             failures: if is_refused { 0 } else { failures.saturating_add(1) },
             conflicts: if is_conflict { conflicts.saturating_add(1) } else { 0 },
+            is_repeated: !is_conflict
+                && previous.is_some_and(|p| p.class != FailureClass::Conflict),
         }
+    }
+
+    /// Whether it is the second in a row, so that somebody should look.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.is_repeated
     }
 
     fn waits_until(&self) -> Option<UnixMillis> {
@@ -424,7 +433,12 @@ impl Contention {
 
     /// Whether the last overwrite is so recent that the pauses keep growing.
     pub(crate) fn is_recent(&self, quiet_ms: u64, now: UnixMillis) -> bool {
-        now.since(self.last_at) <= quiet_ms.saturating_add(self.queued_ms)
+        now < self.quiet_at(quiet_ms)
+    }
+
+    /// When it is over, if nobody overwrites the value again.
+    pub(crate) fn quiet_at(&self, quiet_ms: u64) -> UnixMillis {
+        self.last_at.plus(quiet_ms).plus(self.queued_ms).plus(1)
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Breakers {
 pub(crate) struct Updated {
     pub(crate) key: BreakerKey,
     pub(crate) change: Option<BreakerChange>,
+    /// What it holds while it is tripped.
+    pub(crate) held: Option<ObjectRef>,
     /// Objects that are planned again, because it tripped or was reset.
     pub(crate) affected: Vec<ObjectRef>,
     pub(crate) count: u64,
@@ -182,12 +184,13 @@ impl Breakers {
         let breaker = self.breakers.get_mut(&key)?;
         let change = breaker.update(population, limit, may_reset, now);
         let affected = change.map(|_| breaker.wanted().cloned().collect()).unwrap_or_default();
+        let held = breaker.wanted().next().filter(|_| breaker.state().is_tripped).cloned();
         let count = breaker.entries().count() as u64;
         let next_expiry = breaker.next_expiry(limit);
         if breaker.is_idle() && breaker.state().reset_at.is_none() {
             self.breakers.remove(&key);
         }
-        Some(Updated { key, change, affected, count, population, next_expiry })
+        Some(Updated { key, change, held, affected, count, population, next_expiry })
     }
 
     /// How many could go. One that never had an annotation is not among them; one that lost it is.

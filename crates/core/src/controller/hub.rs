@@ -6,6 +6,7 @@ use super::hub_memory::HubMemory;
 use super::leadership::Leadership;
 use super::limits::repeats_per_second;
 use super::notes::Notes;
+use super::problems::Finder;
 use super::state::{Controller, Dirty};
 use crate::circuit_breaker::BreakerState;
 use crate::contract::hold_reason::HoldReason;
@@ -15,6 +16,7 @@ use crate::data::ids::ClusterName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::plan::{Agenda, Next};
+use crate::rules::findings::Findings;
 use crate::rules::hop::{self, Passed};
 use crate::rules::mirror::{self, Before, MirrorMemory, Oversize, Place, Plan, Verdict};
 use crate::rules::nudge::{self, Carrier};
@@ -76,6 +78,12 @@ pub(super) fn plan(
     let has_arrived = facts.pass_hops(&mut memory, &plan, before, &mut c.notes);
     let nudge = facts.plan_nudge(&memory, plan.verdict);
     let late_at = facts.update_stall(&mut memory, plan.verdict, &mut c.notes);
+    memory.hop.on_verdict(plan.verdict);
+    let found = facts.find_problems(&memory, &plan);
+    let next_at = late_at.into_iter().chain(found.as_ref().and_then(|found| found.next_at)).min();
+    if let Some(found) = found {
+        c.notes.found(&Finder::Subject(subject), found.problems);
+    }
 
     if let Some(upstream) = upstream.cloned() {
         move_hold(c, &upstream, before.held, memory.mirror.held);
@@ -87,7 +95,7 @@ pub(super) fn plan(
     if !memory.is_at_rest(plan.verdict, &c.settings.mirror, c.now) {
         c.memory.hub.insert(at.clone(), memory);
     }
-    Some(Agenda::of([plan.next, nudge]).requeue_at(late_at))
+    Some(Agenda::of([plan.next, nudge]).requeue_at(next_at))
 }
 
 impl Facts<'_> {
@@ -182,6 +190,21 @@ impl Facts<'_> {
         })
     }
 
+    fn find_problems(&self, memory: &HubMemory, plan: &Plan) -> Option<Findings> {
+        let HubMemory { mirror, nudge, hop, .. } = memory;
+        let view = hop::View {
+            mirror: self.view(mirror),
+            verdict: plan.verdict,
+            world: self.world,
+            nudges: nudge.nudges(&self.settings.mirror, self.now),
+            repeats_per_second: None,
+            is_repeat: matches!(self.queue, Some(QueueKey::Repeats(_))),
+            is_oversized: plan.oversize.is_some(),
+            lease_wait_until: self.leadership.wait.until,
+        };
+        hop::find(&view, hop)
+    }
+
     /// Reports what is late, and what is no longer. Returns when it becomes late.
     fn update_stall(
         &self,
@@ -200,6 +223,8 @@ impl Facts<'_> {
                 Some(QueueKey::Repeats(upstream)) => Some(repeats_per_second(upstream, world)),
                 _ => None,
             },
+            is_repeat: false,
+            is_oversized: false,
             lease_wait_until: self.leadership.wait.until,
         };
 

@@ -8,7 +8,7 @@ use crate::contract::note::NoteKind;
 use crate::data::ids::{ActionId, ClusterName, ResourceVersion};
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::UPSTREAM_STATUS;
-use crate::plan::{Job, MirrorJob, PlannedWrite};
+use crate::plan::{Intent, Job, MirrorJob, PlannedWrite};
 use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
 use crate::rules::nudge::SILENT_EVERY_MS;
 use crate::subject::Subject;
@@ -138,6 +138,9 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
 
     match (completion, mirror) {
         (Completion::Written { object_changed }, Some(job)) => {
+            if job.intent == Intent::Removal {
+                memory.hop.on_removed();
+            }
             on_mirrored(c, at, job, outcome, object_changed);
         }
         (Completion::Written { object_changed }, None) => {

@@ -92,6 +92,13 @@ impl Memory {
         connectors.chain(self.routes.keys().cloned().map(Subject::Route))
     }
 
+    /// Hub Connectors that an edge is seen to be behind.
+    pub(crate) fn behind_at(&self, edge: ClusterId) -> impl Iterator<Item = Subject> {
+        let behind =
+            self.hub.iter().filter(move |(_, memory)| memory.hop.behind_since(edge).is_some());
+        behind.map(|(at, _)| Subject::HubConnector(at.clone()))
+    }
+
     /// The API server carries out writes of the kind again. Returns those that failed for this
     /// reason, or for a lesser one: they need not wait any longer.
     pub(crate) fn release(

@@ -25,8 +25,10 @@ mod memory;
 mod naming;
 mod notes;
 mod orphan;
+mod problems;
 mod state;
 mod touch;
+mod whole;
 
 pub(crate) use breakers::Breakers;
 pub(crate) use hub_memory::HubMemory;
@@ -34,6 +36,7 @@ pub(crate) use memory::Memory;
 pub(crate) use state::Controller;
 
 use self::in_flight::Submitted;
+use self::problems::Finder;
 use self::state::Dirty;
 use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::event::{EventKind, Outcome};
@@ -61,6 +64,9 @@ impl Controller {
     pub(crate) fn on_watch_event(&mut self, event: &EventKind) {
         for change in self.world.observe(event, self.now) {
             self.on_change(&change);
+        }
+        if let EventKind::WatchLost { cluster, kind, error } = event {
+            whole::on_watch_lost(self, cluster, *kind, error);
         }
     }
 
@@ -106,6 +112,7 @@ impl Controller {
     fn on_unknown_outcome(&mut self, id: ActionId) {
         if !self.in_flight.has_decided(id) {
             let detail = format!("an outcome came for action {}, which was never decided", id.0);
+            whole::on_bug(self, &detail);
             self.notes.anomaly(AnomalyKind::UnknownAction, &"".into(), None, detail);
         }
     }
@@ -140,11 +147,12 @@ impl Controller {
             }
             // Its write state stays: a write may be in flight.
             Change::Relinked { subject, from } => self.leave_breakers(subject, Some(from)),
-            Change::ClusterAnswers { id, name, .. } => {
+            Change::ClusterAnswers { id, name, kind } => {
                 for kind in WRITTEN_KINDS {
                     self.release(*id, kind, FailureClass::Unreachable);
                 }
                 self.breakers.on_cluster_answers(name);
+                whole::on_cluster_answers(self, *id, *kind);
             }
             Change::ClusterLeft { id, name } => self.forget_cluster(*id, name),
             Change::ReferenceChanged { upstream } => {
@@ -152,7 +160,9 @@ impl Controller {
             }
             Change::Report(report) => {
                 self.notes.report(report, &self.settings.mirror);
+                whole::on_report(self, report);
             }
+            Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), Vec::new()),
             _ => {}
         }
         hub_changes::on_change(self, change);
@@ -179,6 +189,7 @@ impl Controller {
         self.scheduler.timers.set(Timer::Roster, self.roster.next_at());
 
         for note in self.roster.take_notes() {
+            whole::on_roster_note(self, &note);
             self.notes.push_summary(note);
         }
         for name in self.roster.take_affected() {
@@ -269,6 +280,7 @@ impl Controller {
             let timer = Timer::Breaker(updated.key.clone());
             self.scheduler.timers.set(timer, updated.next_expiry);
             orphan::on_breaker_updated(self, &updated);
+            whole::on_breaker_updated(self, &updated);
             let subject = |at: ObjectRef| match at.kind {
                 Kind::HttpRoute => Subject::Route(at),
                 _ => Subject::HubConnector(at),
@@ -338,6 +350,7 @@ impl Controller {
     }
 
     fn forget(&mut self, subject: &Subject) {
+        self.notes.found(&Finder::Subject(subject.clone()), Vec::new());
         self.scheduler.timers.set(Timer::Subject(subject.clone()), None);
         self.scheduler.withdraw(subject);
         self.memory.forget(subject);
@@ -353,5 +366,6 @@ impl Controller {
         self.memory.forget_cluster(id);
         self.scheduler.forget(id);
         self.breakers.forget_upstream(name);
+        whole::forget_cluster(self, id, name);
     }
 }

@@ -1,6 +1,7 @@
 //! Names: when those of upstreams and of hub labels are compared, and what is reported.
 
 use super::state::Controller;
+use super::whole;
 use crate::data::ids::Kind;
 use crate::rules::naming;
 use crate::scheduler::Timer;
@@ -36,6 +37,7 @@ pub(super) fn report(c: &mut Controller) {
 
     let is_deleted = |name: &_| c.roster.deleted_project(name).is_some();
     for note in c.memory.naming.on_deadline(&c.world, is_deleted, c.now) {
+        whole::on_naming_note(c, &note);
         c.notes.push_summary(note);
     }
     schedule(c);

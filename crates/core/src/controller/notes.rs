@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::problems::{Finder, Problems};
+use crate::cause::Problem;
 use crate::contract::action::Verb;
 use crate::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
 use crate::contract::settings::MirrorSettings;
@@ -19,6 +21,7 @@ pub(crate) struct Notes {
     notes: Vec<NoteKind>,
     /// What this moment says of many objects at once. It comes after what is said of each.
     summaries: Vec<NoteKind>,
+    problems: Problems,
 }
 
 impl Notes {
@@ -29,6 +32,22 @@ impl Notes {
     pub(crate) fn end_moment(&mut self, now: UnixMillis) {
         let kinds = self.notes.drain(..).chain(self.summaries.drain(..));
         self.ready.extend(kinds.map(|kind| Note { at: now, kind }));
+    }
+
+    /// All that a finder finds wrong now.
+    pub(crate) fn found(&mut self, finder: &Finder, problems: Vec<Problem>) {
+        let kinds = self.problems.found(finder, problems);
+        self.notes.extend(kinds);
+    }
+
+    /// Nothing is wrong any longer with what is gone.
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(&Finder) -> bool) {
+        let kinds = self.problems.forget(is_gone);
+        self.notes.extend(kinds);
+    }
+
+    pub(crate) fn problems(&self) -> &Problems {
+        &self.problems
     }
 
     pub(crate) fn push(&mut self, kind: NoteKind) {

@@ -3,6 +3,7 @@
 
 use super::breakers::Updated;
 use super::notes::anomaly;
+use super::problems::Finder;
 use super::state::Controller;
 use crate::circuit_breaker::{BreakerChange, BreakerKey};
 use crate::contract::action::Verb;
@@ -74,6 +75,7 @@ pub(super) fn plan(
 pub(super) fn report_verdicts(c: &mut Controller) {
     for (at, verdict) in std::mem::take(&mut c.route_verdicts) {
         let verdict = shown(c, &at, verdict);
+        find_problems(c, &at, verdict);
         if !verdict.is_absent() && !c.memory.routes.contains_key(&at) {
             continue;
         }
@@ -89,6 +91,14 @@ pub(super) fn report_verdicts(c: &mut Controller) {
             c.notes.push(NoteKind::Orphan { cluster, route, kept: verdict.keep_reason() });
         }
     }
+}
+
+fn find_problems(c: &mut Controller, at: &ObjectRef, verdict: Verdict) {
+    let at_rest = OrphanMemory::default();
+    let memory = c.memory.routes.get(at).unwrap_or(&at_rest);
+    let found = view(c, at, memory).map(|view| orphan::find(&view, verdict, &c.settings.mirror));
+    let problems = found.unwrap_or_default().problems;
+    c.notes.found(&Finder::Subject(Subject::Route(at.clone())), problems);
 }
 
 pub(super) fn on_change(c: &mut Controller, change: &Change) {

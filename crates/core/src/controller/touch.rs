@@ -4,7 +4,9 @@
 //! A connector is announced at an edge once every target that references it has announced its
 //! latest change. Until then it waits, and is late when that takes too long.
 
+use super::problems::Finder;
 use super::state::Controller;
+use crate::cause::{About, Cause, Problem};
 use crate::contract::action::Verb;
 use crate::contract::event::Outcome;
 use crate::contract::note::{Hop, NoteKind};
@@ -29,8 +31,9 @@ pub(super) fn plan(
     target: &Target,
     admitted_by: Option<QueueKey>,
 ) -> Option<Agenda> {
-    let Controller { world, memory, settings, now, .. } = c;
+    let Controller { world, memory, settings, notes, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else {
+        notes.found(&Finder::Subject(Subject::Target(target.clone())), Vec::new());
         if let Some(edge) = memory.edges.get_mut(&target.cluster()) {
             edge.report.on_planned(false);
         }
@@ -51,7 +54,12 @@ pub(super) fn plan(
     // still be known.
     let may_rest = due_at.is_none() && is_ready && edge.outages.is_empty();
     memory.on_planned(may_rest && view.class.is_none(), *now);
-    Some(Agenda::of([next]))
+
+    let subject = Subject::Target(target.clone());
+    let is_queued = due_at.is_some_and(|at| at <= *now) && edge.report.is_reported();
+    let found = touch::find(&view, memory, is_queued);
+    notes.found(&Finder::Subject(subject), found.problems);
+    Some(Agenda::of([next]).requeue_at(found.next_at))
 }
 
 pub(super) fn on_change(c: &mut Controller, change: &Change) {
@@ -110,7 +118,8 @@ fn on_liveness(c: &mut Controller, connector: &ObjectRef, is_unseen: bool, is_or
 fn wait_for(c: &mut Controller, target: &Target, connector: &ObjectRef) {
     let name = &connector.name;
     let touch = c.memory.targets.get_mut(target).filter(|touch| !touch.is_new());
-    let Some(is_new) = touch.map(|touch| touch.add_waiting(name)) else { return };
+    let now = c.now;
+    let Some(is_new) = touch.map(|touch| touch.add_waiting(name, now)) else { return };
 
     // A deleted connector counts as offline; nobody waits for its announcement.
     let cluster = c.world.clusters.get(&connector.cluster);
@@ -167,6 +176,7 @@ fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRe
     let (referenced, unreferenced): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_referenced);
 
     if let Some(memory) = c.memory.targets.get_mut(target) {
+        memory.waiting_since = memory.waiting_since.filter(|_| !referenced.is_empty());
         memory.waiting = referenced;
     }
     announced(c, edge, unreferenced);
@@ -220,6 +230,9 @@ fn update_pause(c: &mut Controller, target: &Target) {
         return;
     }
 
+    if !view.is_paused() {
+        touch.waiting_since = touch.waiting_since.map(|_| *now);
+    }
     let edge = memory.edges.entry(target.cluster()).or_default();
     for name in &touch.waiting {
         dirty.insert(Subject::EdgeConnector(view.cluster.object(Kind::Connector, name)));
@@ -243,8 +256,9 @@ fn update_pause_without(c: &mut Controller, target: &Target, gateway: &ObjectRef
 }
 
 fn take_waiting(c: &mut Controller, target: &Target) -> Vec<NamespacedName> {
-    let memory = c.memory.targets.get_mut(target);
-    memory.map(|memory| std::mem::take(&mut memory.waiting)).unwrap_or_default()
+    let Some(memory) = c.memory.targets.get_mut(target) else { return Vec::new() };
+    memory.waiting_since = None;
+    std::mem::take(&mut memory.waiting)
 }
 
 /// A target has announced everything, or is gone.
@@ -380,6 +394,14 @@ pub(super) fn report_waiting(c: &mut Controller) {
     for (id, edge) in &mut memory.edges {
         let queue = scheduler.queue(QueueKey::Touches(*id));
         if let Some(waiting) = edge.report.news(queue, settings.touch.max_per_second, *now) {
+            let name = world.name_of(*id);
+            let finder = Finder::Whole(name.clone(), Cause::TouchesQueued);
+            let mut problem = Problem::new(Cause::TouchesQueued, About::cluster(&name), *now);
+            problem.facts.edge = Some(name);
+            problem.facts.part = usize::try_from(waiting.touches).unwrap_or(usize::MAX);
+            problem.facts.limit_ms = Some(waiting.seconds() * 1_000);
+            let problem = Some(problem).filter(|_| waiting.touches > 0);
+            notes.found(&finder, problem.into_iter().collect());
             notes.push(NoteKind::TouchesWaiting { cluster: world.name_of(*id), waiting });
         }
     }

@@ -5,11 +5,15 @@
 //! it is *late*: a stall begins, which ends when the hop is passed, or when nothing is expected any
 //! more. What is held, paused or deferred is never late, and nothing is while no instance may lead.
 
+use crate::cause::{About, Cause, Facts, Problem};
+use crate::contract::hold_reason::HoldReason;
 use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::objects::{UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS};
 use crate::data::time::UnixMillis;
-use crate::rules::mirror::{self, Before, LastChange, REPEAT_MS, SyncState, Verdict};
+use crate::rules::findings::{Findings, Writes};
+use crate::rules::mirror::{self, Before, LastChange, Place, REPEAT_MS, SyncState, Verdict};
 use crate::status::digest::Digest;
 use crate::world::World;
 use crate::world::cluster::Cluster;
@@ -23,6 +27,10 @@ pub(crate) struct View<'v> {
     pub(crate) nudges: u32,
     /// The limit of its queue, where it waits because the Connector changes again and again.
     pub(crate) repeats_per_second: Option<u32>,
+    /// It waits in turn, because the Connector changes again and again.
+    pub(crate) is_repeat: bool,
+    /// The status does not fit.
+    pub(crate) is_oversized: bool,
     /// Until then this instance waited for its first Lease.
     pub(crate) lease_wait_until: UnixMillis,
 }
@@ -36,6 +44,8 @@ pub(crate) struct HopMemory {
     /// Edges that do not say what the hub says, in the order of their ids, and since when.
     behind: Vec<(ClusterId, UnixMillis)>,
     pub(crate) stall: Option<Box<Stall>>,
+    /// The annotation was removed, because upstream's Connector is gone.
+    is_removed: bool,
 }
 
 /// What becomes of the stall.
@@ -79,6 +89,149 @@ pub(crate) fn plan(view: &View<'_>, memory: &HopMemory) -> Update {
     let cluster = open.cluster.name.clone();
     let connector = view.mirror.place.at.name.key();
     Update::Begins(Box::new(Stall { cluster, connector, hop: open.hop, since, cause, reason }))
+}
+
+/// What is wrong between upstream and the edges. `None`: that is not known, so what was wrong stays.
+pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
+    let mut found = Findings::default();
+    match view.verdict {
+        Verdict::HubNotLive | Verdict::AbsenceGrace(_) => return None,
+        Verdict::UpstreamNotLive if !is_upstream_live(&view.mirror) => return None,
+        // The upstream as a whole says why.
+        Verdict::UpstreamNotLive | Verdict::Disabled | Verdict::RemovalHeld(..) => {}
+        Verdict::Paused => found.push(view.problem(Cause::Paused, view.mirror.now)),
+        Verdict::UpstreamNotConfigured => found.problems.extend(view.labels_missing()),
+        Verdict::Held(reason) => found.problems.extend(view.held(reason)),
+        Verdict::OutOfSync { since } | Verdict::RemovalDue { since, .. } => {
+            view.find_not_mirrored(since, &mut found);
+        }
+        Verdict::Deferred { since } => view.find_deferred(since, memory, &mut found),
+        Verdict::InSync => view.find_not_carried(memory, &mut found),
+        Verdict::BothAbsent => {
+            if memory.is_removed {
+                found.push(view.problem(Cause::AnnotationRemoved, view.mirror.now));
+            }
+            view.find_not_carried(memory, &mut found);
+        }
+    }
+    if view.is_oversized {
+        found.push(view.problem(Cause::StatusTooLarge, view.mirror.now));
+    }
+    Some(found)
+}
+
+impl View<'_> {
+    fn about(&self) -> About {
+        let Place { at, hub, .. } = self.mirror.place;
+        About::object(&hub.name, Kind::Connector, at.name.key())
+    }
+
+    fn problem(&self, cause: Cause, since: UnixMillis) -> Problem {
+        let Place { hub, .. } = self.mirror.place;
+        let facts = Facts {
+            upstream: self.mirror.place.named().cloned(),
+            hub: Some(hub.name.clone()),
+            ..Facts::default()
+        };
+        Problem { facts, ..Problem::new(cause, self.about(), since) }
+    }
+
+    /// An upstream that is named and not followed is told of as a whole.
+    fn labels_missing(&self) -> Option<Problem> {
+        if self.mirror.place.named().is_some() {
+            return None;
+        }
+        let mut problem = self.problem(Cause::LabelsMissing, self.mirror.now);
+        problem.facts.key = Some(UPSTREAM_CLUSTER_NAME.into());
+        Some(problem)
+    }
+
+    /// A restored upstream, an object that cannot be read and a breaker are told of as a whole.
+    fn held(&self, reason: HoldReason) -> Option<Problem> {
+        let cause = match reason {
+            HoldReason::NamespaceMissing => Cause::NamespaceMissing,
+            HoldReason::NamespaceDiffers => Cause::NamespaceMismatch,
+            HoldReason::Unreadable
+            | HoldReason::Restored
+            | HoldReason::TooMany
+            | HoldReason::Budget => return None,
+        };
+        let mut problem = self.problem(cause, self.mirror.now);
+        let named = self.mirror.place.row.seen.upstream.as_ref();
+        problem.facts.what = named.map(|named| named.name.namespace().into());
+        Some(problem)
+    }
+
+    fn find_not_mirrored(&self, since: UnixMillis, found: &mut Findings) {
+        if self.find_failing(since, found) {
+            return;
+        }
+        let since = since.max(self.lease_wait_until);
+        let late_at = since.plus(self.mirror.settings.stall.mirrored_ms);
+        let mut problem = self.problem(Cause::NotMirrored, since);
+        problem.facts.what = Some(self.last_write().into());
+        found.push_late(problem, late_at, self.mirror.now);
+    }
+
+    fn last_write(&self) -> &'static str {
+        if !self.mirror.is_leader {
+            "the leader's"
+        } else if self.mirror.memory.write.is_in_flight() {
+            "not answered yet"
+        } else if self.is_repeat {
+            "waits for its turn, as it changes again and again"
+        } else {
+            "none yet"
+        }
+    }
+
+    fn find_deferred(&self, since: UnixMillis, memory: &HopMemory, found: &mut Findings) {
+        if !self.find_failing(since, found) {
+            let mut problem = self.problem(Cause::Deferred, since);
+            problem.facts.limit_ms = Some(self.mirror.settings.stall.deferred_ms);
+            found.push(problem);
+        }
+        self.find_edges_behind(memory, found);
+    }
+
+    fn find_not_carried(&self, memory: &HopMemory, found: &mut Findings) {
+        let wanted_since = memory.behind.iter().map(|(_, since)| *since).min();
+        self.find_writes(wanted_since, found);
+        self.find_edges_behind(memory, found);
+    }
+
+    /// Only an edge whose watch is live is known to be behind.
+    fn find_edges_behind(&self, memory: &HopMemory, found: &mut Findings) {
+        let Place { at, hub, .. } = self.mirror.place;
+        let right_since = self.mirror.memory.sync.right_since();
+        for (id, behind_since) in &memory.behind {
+            let edge = self.world.clusters.get(id);
+            let Some((edge, live_since)) =
+                edge.and_then(|edge| Some((edge, edge.live_since(Kind::Connector)?)))
+            else {
+                continue;
+            };
+            let since = [right_since, Some(live_since), Some(self.lease_wait_until)];
+            let since = since.into_iter().flatten().fold(*behind_since, UnixMillis::max);
+
+            let about = About::object(&edge.name, Kind::Connector, at.name.key());
+            let mut problem = Problem::new(Cause::NotCarried, about, since);
+            problem.facts.hub = Some(hub.name.clone());
+            problem.facts.edge = Some(edge.name.clone());
+            let late_at = since.plus(self.mirror.settings.stall.arrived_ms);
+            found.push_late(problem, late_at, self.mirror.now);
+        }
+    }
+
+    fn find_failing(&self, since: UnixMillis, found: &mut Findings) -> bool {
+        self.find_writes(Some(since), found)
+    }
+
+    fn find_writes(&self, wanted_since: Option<UnixMillis>, found: &mut Findings) -> bool {
+        let mirror::View { memory, settings, now, .. } = self.mirror;
+        let writes = Writes { state: &memory.write, key: UPSTREAM_STATUS, wanted_since };
+        found.push_writes(&writes, &self.about(), &settings.mirror, now)
+    }
 }
 
 /// The hop that is expected next.
@@ -283,6 +436,15 @@ impl HopMemory {
         arrivals
     }
 
+    pub(crate) fn on_removed(&mut self) {
+        self.is_removed = true;
+    }
+
+    /// Upstream has a status again, or nobody knows.
+    pub(crate) fn on_verdict(&mut self, verdict: Verdict) {
+        self.is_removed &= matches!(verdict, Verdict::BothAbsent | Verdict::HubNotLive);
+    }
+
     /// Nothing is expected of the edges.
     pub(crate) fn forget_edges(&mut self) {
         self.behind.clear();
@@ -332,7 +494,7 @@ impl HopMemory {
     }
 
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.behind.is_empty() && self.stall.is_none()
+        self.behind.is_empty() && self.stall.is_none() && !self.is_removed
     }
 }
 
@@ -397,6 +559,8 @@ mod tests {
                 world: &self.stage.world,
                 nudges: 1,
                 repeats_per_second: None,
+                is_repeat: false,
+                is_oversized: false,
                 lease_wait_until: UnixMillis(0),
             }
         }

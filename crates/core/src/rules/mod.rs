@@ -4,6 +4,7 @@
 //! rule and is called by the controller when something happened: `on_seen`, `on_started`,
 //! `on_finished`.
 
+pub(crate) mod findings;
 pub(crate) mod hop;
 pub(crate) mod mirror;
 pub(crate) mod naming;

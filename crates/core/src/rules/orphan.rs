@@ -3,15 +3,17 @@
 //! "Does not exist" is a strong claim. [`plan`] keeps a route at the first step that it cannot
 //! prove, and says why. How many orphans may be deleted is up to the breakers and the queue.
 
+use crate::cause::{About, Cause, Problem};
 use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AbsentProject, Urgency};
 use crate::contract::keep_reason::KeepReason;
 use crate::contract::membership::SourceName;
-use crate::contract::settings::{OrphanMode, OrphanSettings};
+use crate::contract::settings::{MirrorSettings, OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::plan::{Job, Next, Turn, Write};
+use crate::rules::findings::{Findings, Writes};
 use crate::world::World;
 use crate::world::absence::{AbsenceProof, Absent, Claim, NoProof, prove_absence};
 use crate::world::cluster::Cluster;
@@ -136,6 +138,32 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
         Turn::in_queue(queue, due, view.admitted_by, now, || delete(view, proof))
     });
     Plan { verdict: Verdict::Orphan, next }
+}
+
+/// What is wrong with a route. Too many orphans are told of as a whole.
+pub(crate) fn find(view: &View<'_>, verdict: Verdict, settings: &MirrorSettings) -> Findings {
+    let mut found = Findings::default();
+    let about = About::object(&view.hub.name, Kind::HttpRoute, view.at.name.key());
+    let wanted_since = (verdict == Verdict::Orphan).then_some(view.now);
+    let writes = Writes { state: &view.memory.write, key: "", wanted_since };
+    if found.push_writes(&writes, &about, settings, view.now) {
+        return found;
+    }
+
+    let limits = view.settings;
+    let (cause, limit_ms) = match verdict {
+        Verdict::Absent(KeepReason::Young) => (Cause::RouteSettling, Some(limits.min_age_ms)),
+        Verdict::Absent(KeepReason::Settling) => (Cause::RouteSettling, Some(limits.settle_ms)),
+        Verdict::Absent(KeepReason::Budget) => (Cause::RouteSettling, Some(60_000)),
+        // The leader deletes it now.
+        Verdict::Orphan if limits.mode != OrphanMode::Delete => (Cause::Orphaned, None),
+        Verdict::Orphan | Verdict::Absent(_) | Verdict::Kept(_) => return found,
+    };
+    let mut problem = Problem::new(cause, about, view.now);
+    problem.facts.upstream = view.named().cloned();
+    problem.facts.limit_ms = limit_ms;
+    found.push(problem);
+    found
 }
 
 impl Plan {

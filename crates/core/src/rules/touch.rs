@@ -17,6 +17,7 @@
 
 pub(crate) mod edge_memory;
 
+use crate::cause::{About, Cause, Problem};
 use crate::contract::action::{Action, AnnotationBefore, Precondition, Urgency};
 use crate::contract::event::Outcome;
 use crate::contract::settings::{PlatformKeyMode, Settings, TouchSettings};
@@ -26,6 +27,7 @@ use crate::data::objects::PLATFORM_KEY;
 use crate::data::time::UnixMillis;
 use crate::plan::{Job, Next, TouchJob, TouchReason, Turn, Write};
 use crate::rate_limit::{Rate, RateLimiter};
+use crate::rules::findings::{Findings, Writes};
 use crate::status::trigger::{Sequence, Trigger};
 use crate::subject::Target;
 use crate::world::World;
@@ -76,6 +78,8 @@ pub(crate) struct TouchMemory {
     is_paused: bool,
     /// Connectors whose latest change waits for this target.
     pub(crate) waiting: Vec<NamespacedName>,
+    /// Since when one of them does, or since the end of a pause.
+    pub(crate) waiting_since: Option<UnixMillis>,
     /// How many Gateways of a class were refused since one was written.
     refused_in_a_row: u32,
 }
@@ -495,6 +499,35 @@ fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
     })
 }
 
+/// What is wrong with the announcements of a target. `is_queued`: it waits for the limit of its edge,
+/// which is told of as a whole.
+pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Findings {
+    let mut found = Findings::default();
+    let is_ready = view.ready_since.is_some() && view.desired.is_some();
+    if !view.settings.touch.enabled || !is_ready {
+        return found;
+    }
+    let about = About::object(&view.cluster.name, Kind::Gateway, view.gateway.key());
+    if view.is_paused() {
+        found.push(Problem::new(Cause::Paused, about, view.now));
+        return found;
+    }
+
+    let wanted_since = memory.is_pending().then_some(memory.waiting_since.unwrap_or(view.now));
+    let key = &view.settings.touch.key;
+    let writes = Writes { state: &memory.write, key, wanted_since };
+    let is_failing = found.push_writes(&writes, &about, &view.settings.mirror, view.now);
+    if let Some(since) = memory.waiting_since.filter(|_| !is_failing && !is_queued) {
+        let since = since.max(memory.last_touch_at.unwrap_or_default());
+        let mut problem = Problem::new(Cause::NotAnnounced, about, since);
+        problem.facts.edge = Some(view.cluster.name.clone());
+        problem.facts.what = Some(memory.last_touch().into());
+        let late_at = since.plus(view.settings.stall.touched_ms);
+        found.push_late(problem, late_at, view.now);
+    }
+    found
+}
+
 impl View<'_> {
     pub(crate) fn trigger(&self) -> Option<Trigger> {
         self.row.seen.trigger
@@ -634,6 +667,14 @@ impl TouchMemory {
         matches!(self.state, State::New { .. })
     }
 
+    fn last_touch(&self) -> &'static str {
+        match self.state {
+            State::InFlight(_) => "not answered yet",
+            _ if self.last_touch_at.is_some() => "before the change",
+            _ => "none yet",
+        }
+    }
+
     /// Whether an announcement is still to be made or has no outcome yet.
     pub(crate) fn is_pending(&self) -> bool {
         match &self.state {
@@ -654,9 +695,10 @@ impl TouchMemory {
     }
 
     /// Makes a connector wait for this target. Returns whether it did not wait already.
-    pub(crate) fn add_waiting(&mut self, connector: &NamespacedName) -> bool {
+    pub(crate) fn add_waiting(&mut self, connector: &NamespacedName, now: UnixMillis) -> bool {
         let is_new = !self.waiting.contains(connector);
         if is_new {
+            self.waiting_since.get_or_insert(now);
             self.waiting.push(connector.clone());
         }
         is_new

@@ -34,6 +34,10 @@ pub(crate) enum Change {
         at: ObjectRef,
     },
     Edge(EdgeChange),
+    /// An object that could not be read can be, or is gone.
+    Readable {
+        at: ObjectRef,
+    },
     /// What is reported to people.
     Report(Report),
 

@@ -74,6 +74,11 @@ impl WaitingReport {
         self.activity = self.activity.max(activity);
     }
 
+    /// That many wait, so that none of them needs a report of its own.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.reported > 0
+    }
+
     /// What there is to report at the end of a moment: that many wait, twice or half as many as at
     /// the last report, or none any longer. They are counted once a second.
     pub(crate) fn news(

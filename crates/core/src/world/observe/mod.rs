@@ -244,7 +244,12 @@ impl Observation<'_> {
         if unreadable.is_empty() {
             return;
         }
-        let was_unreadable = unreadable.remove(&name_of(object));
+        let name = name_of(object);
+        let was_unreadable = unreadable.remove(&name);
+        if was_unreadable {
+            let at = self.cluster().object(kind, &name);
+            self.changes.push(Change::Readable { at });
+        }
         if was_unreadable && self.cluster().shows_absence(kind) {
             self.on_current(kind);
         }

@@ -19,11 +19,16 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
 
     let connectors = &mut o.cluster_mut().upstream_connectors;
     let Some(row) = connectors.refresh(&at.name, shown.sighting()) else { return };
+    let was_unreadable = row.is_unreadable;
     let was_before_restore = row.is_before_restore || is_restored;
     row.is_before_restore = was_before_restore && shown.shown == Shown::Listed;
     let is_confirmed = was_before_restore && !row.is_before_restore;
     let change = row.on_seen(shown.object, shown.shown, now);
     let is_online = row.was_online();
+    if was_unreadable && !row.is_unreadable {
+        let at = o.cluster().object(Kind::Connector, &at.name);
+        o.changes.push(Change::Readable { at });
+    }
 
     if is_new && !is_named(o) {
         naming_changed(o);
@@ -55,6 +60,10 @@ pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, 
     let row = o.cluster_mut().upstream_connectors.remove(name);
     o.world.links.on_absent(&at, is_deleted, o.now);
 
+    if row.as_ref().is_some_and(|row| row.seen.is_unreadable) {
+        let at = o.cluster().object(Kind::Connector, name);
+        o.changes.push(Change::Readable { at });
+    }
     if row.is_some_and(|row| row.seen.was_online()) {
         let UpstreamRef { cluster, name: connector } = at.clone();
         let report = Report::UpstreamSays { cluster, connector, is_online: false };

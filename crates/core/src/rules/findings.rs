@@ -1,0 +1,76 @@
+//! What a rule finds wrong with its subject.
+
+use crate::cause::{About, Cause, Facts, Problem, Request};
+use crate::contract::settings::MirrorSettings;
+use crate::data::objects::FIELD_MANAGER;
+use crate::data::time::UnixMillis;
+use crate::write_state::WriteState;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    pub(crate) problems: Vec<Problem>,
+    /// When that changes although nothing happens.
+    pub(crate) next_at: Option<UnixMillis>,
+}
+
+/// The writes to one object.
+pub(crate) struct Writes<'a> {
+    pub(crate) state: &'a WriteState,
+    /// The annotation that they write.
+    pub(crate) key: &'a str,
+    /// Since when something is to be written; `None` while nothing is.
+    pub(crate) wanted_since: Option<UnixMillis>,
+}
+
+impl Findings {
+    pub(crate) fn push(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    pub(crate) fn look_again_at(&mut self, at: UnixMillis) {
+        self.next_at = self.next_at.into_iter().chain([at]).min();
+    }
+
+    /// Something that is a problem once it has lasted until `late_at`.
+    pub(crate) fn push_late(&mut self, problem: Problem, late_at: UnixMillis, now: UnixMillis) {
+        if now < late_at {
+            self.look_again_at(late_at);
+        } else {
+            self.push(problem);
+        }
+    }
+
+    /// Two writes in a row failed, or another writer keeps changing the value. Returns whether one of
+    /// these is so.
+    pub(crate) fn push_writes(
+        &mut self,
+        writes: &Writes<'_>,
+        about: &About,
+        settings: &MirrorSettings,
+        now: UnixMillis,
+    ) -> bool {
+        let failure = writes.state.failure().filter(|failure| failure.is_repeated());
+        if let Some((failure, since)) = failure.zip(writes.wanted_since) {
+            let cause = Cause::of_request(failure.error.cause, Request::Write);
+            let problem = Problem::new(cause, about.clone(), since);
+            self.push(Problem { facts: Facts::of_refusal(&failure.error), ..problem });
+            return true;
+        }
+
+        let is_lasting = |overwrites: u32| overwrites >= settings.contention_count;
+        let contention = writes.state.contention().filter(|last| is_lasting(last.overwrites()));
+        let quiet_ms = settings.contention_quiet_ms;
+        let Some(contention) = contention.filter(|last| last.is_recent(quiet_ms, now)) else {
+            return false;
+        };
+        let manager = contention.manager.as_deref().map(|manager| match manager {
+            FIELD_MANAGER => "Another throughline".into(),
+            manager => manager.into(),
+        });
+        let facts = Facts { manager, key: Some(writes.key.into()), ..Facts::default() };
+        let problem = Problem::new(Cause::Overwritten, about.clone(), contention.last_at());
+        self.push(Problem { facts, ..problem });
+        self.look_again_at(contention.quiet_at(quiet_ms));
+        true
+    }
+}
