@@ -12,30 +12,23 @@
 //! its outcome, or until the outcome times out. At most one action per object is in flight. Nothing
 //! is decided anywhere else.
 
-use std::collections::BTreeSet;
-
 use crate::contract::action::{Decision, Verb};
 use crate::contract::event::{Event, EventKind};
 use crate::contract::membership::{Membership, MembershipCount};
-use crate::contract::note::{AnomalyKind, Note};
+use crate::contract::note::Note;
 use crate::contract::settings::Settings;
 use crate::controller::{Breakers, Controller, Memory};
-use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::ids::{Kind, Role};
 use crate::data::time::UnixMillis;
 use crate::scheduler::Scheduler;
 use crate::status::trigger::NodeIds;
 use crate::world::World;
 use crate::world::cluster::Cluster;
 
-/// Events of so many clusters that are not in the run are reported.
-const UNKNOWN_CLUSTERS_MAX: usize = 100;
-
 /// The connector-liveness state machine. Pure: the same events give the same actions.
 #[derive(Default)]
 pub struct Machine {
     pub(crate) controller: Controller,
-    /// Clusters that are not in the run and whose events were reported.
-    unknown_clusters: BTreeSet<ClusterName>,
 }
 
 /// How much the machine holds, to tell whether anything stays behind.
@@ -147,15 +140,14 @@ impl Machine {
         let c = &mut self.controller;
         match event {
             EventKind::ClusterAdded { cluster, .. } => {
-                self.unknown_clusters.remove(cluster);
                 c.on_watch_event(event);
                 c.on_member_added(cluster);
             }
             EventKind::ClusterRemoved { cluster } => {
                 if !c.roster.could_not_join(cluster, &c.world) {
-                    self.on_watch_event(cluster, event);
+                    c.on_watch_event(event);
                 }
-                self.controller.on_member_removed(cluster);
+                c.on_member_removed(cluster);
             }
             EventKind::LeadershipPending { wait_ms } => c.leadership.on_pending(*wait_ms, c.now),
             EventKind::LeadershipAcquired => c.on_leadership(true),
@@ -169,31 +161,7 @@ impl Machine {
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. } => c.on_discovery(event),
-            EventKind::ListStarted { cluster, .. }
-            | EventKind::Listed { cluster, .. }
-            | EventKind::ListFinished { cluster, .. }
-            | EventKind::Applied { cluster, .. }
-            | EventKind::Deleted { cluster, .. }
-            | EventKind::Unreadable { cluster, .. }
-            | EventKind::WatchLost { cluster, .. }
-            | EventKind::WatchResumed { cluster, .. }
-            | EventKind::Bookmark { cluster, .. }
-            | EventKind::ResourceVersionRegressed { cluster, .. } => {
-                self.on_watch_event(cluster, event);
-            }
-        }
-    }
-
-    /// A cluster that is not in the run is reported once, and its events are ignored.
-    fn on_watch_event(&mut self, cluster: &ClusterName, event: &EventKind) {
-        if self.controller.world.ids.contains_key(cluster) {
-            return self.controller.on_watch_event(event);
-        }
-
-        let has_room = self.unknown_clusters.len() < UNKNOWN_CLUSTERS_MAX;
-        if has_room && self.unknown_clusters.insert(cluster.clone()) {
-            let detail = "events of a cluster that is not in the run are ignored".to_owned();
-            self.controller.notes.anomaly(AnomalyKind::UnknownCluster, cluster, None, detail);
+            _ => c.on_watch_event(event),
         }
     }
 

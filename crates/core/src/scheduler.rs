@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::circuit_breaker::BreakerKey;
-use crate::data::ids::ClusterName;
 use crate::data::map::Map;
 use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
@@ -24,8 +23,6 @@ pub(crate) enum Timer {
     Outcome,
     /// An edge needs one more confirmation after an outage.
     Outage(ClusterId),
-    /// Report how many annotations of an upstream are held.
-    Holds(ClusterName),
     /// Look at the names of upstreams, and at those in hub labels.
     Naming,
     Roster,
@@ -185,7 +182,7 @@ impl Timer {
             Self::Subject(subject) => Some(subject.cluster()),
             Self::Outage(cluster) => Some(*cluster),
             Self::Queue(key) => key.cluster(),
-            Self::Breaker(_) | Self::Outcome | Self::Holds(_) | Self::Naming | Self::Roster => None,
+            Self::Breaker(_) | Self::Outcome | Self::Naming | Self::Roster => None,
         }
     }
 }

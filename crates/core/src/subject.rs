@@ -7,7 +7,6 @@ use crate::data::object_ref::{ClusterId, ObjectRef};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     HubConnector(ObjectRef),
-    EdgeConnector(ObjectRef),
     Target(Target),
     Route(ObjectRef),
 }
@@ -24,9 +23,7 @@ impl Subject {
     /// Queues serve namespaces in turn. A class belongs to no namespace and stands for its own.
     pub(crate) fn namespace(&self) -> &str {
         match self {
-            Self::HubConnector(at) | Self::EdgeConnector(at) | Self::Route(at) => {
-                at.name.namespace()
-            }
+            Self::HubConnector(at) | Self::Route(at) => at.name.namespace(),
             Self::Target(Target::Gateway(at)) => at.name.namespace(),
             Self::Target(Target::Class(_, class)) => class,
         }
@@ -34,7 +31,7 @@ impl Subject {
 
     pub(crate) fn cluster(&self) -> ClusterId {
         match self {
-            Self::HubConnector(at) | Self::EdgeConnector(at) | Self::Route(at) => at.cluster,
+            Self::HubConnector(at) | Self::Route(at) => at.cluster,
             Self::Target(target) => target.cluster(),
         }
     }
@@ -42,7 +39,7 @@ impl Subject {
     /// The kind of object that is written for it.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::HubConnector(_) | Self::EdgeConnector(_) => Kind::Connector,
+            Self::HubConnector(_) => Kind::Connector,
             Self::Target(_) => Kind::Gateway,
             Self::Route(_) => Kind::HttpRoute,
         }

@@ -121,14 +121,8 @@ pub(crate) struct Retry {
 /// What an outcome means for the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
-    Written {
-        object_changed: bool,
-    },
+    Written { object_changed: bool },
     NotWritten,
-    /// `is_news`: the last attempt did not fail with the same error.
-    Refused {
-        is_news: bool,
-    },
 }
 
 impl WriteState {
@@ -252,14 +246,8 @@ impl WriteState {
     ) -> Completion {
         let previous = self.failure.take();
         let failure = Failure::new(class, outcome, previous.as_deref(), retry, now);
-        let is_same = |old: Box<Failure>| (old.class, &old.error) == (class, &failure.error);
-        let is_news = !previous.is_some_and(is_same);
         self.failure = Some(Box::new(failure));
-
-        match class {
-            FailureClass::Refused => Completion::Refused { is_news },
-            _ => Completion::NotWritten,
-        }
+        Completion::NotWritten
     }
 
     pub(crate) fn on_object_changed(&mut self) {
@@ -301,23 +289,22 @@ impl WriteState {
         }
     }
 
-    /// Another writer changed the value. Returns how long the next write waits, if it has to.
+    /// Another writer changed the value. From some number of times on the next write has to wait.
     pub(crate) fn on_overwritten(
         &mut self,
         manager: Option<&str>,
         limits: &ContentionLimits,
         now: UnixMillis,
-    ) -> Option<u64> {
+    ) {
         let recent = self.contention.take().filter(|old| old.is_recent(limits.quiet_ms, now));
         let overwrites = recent.map_or(0, |old| old.overwrites).saturating_add(1);
         let manager = manager.map(Box::from);
         self.contention =
             Some(Box::new(Contention { overwrites, last_at: now, queued_ms: 0, manager }));
 
-        let doublings = overwrites.checked_sub(limits.pause_from)?;
-        let pause_ms = doubled(limits.first_ms, doublings, limits.max_ms);
-        self.pause(now.plus(pause_ms));
-        Some(pause_ms)
+        if let Some(doublings) = overwrites.checked_sub(limits.pause_from) {
+            self.pause(now.plus(doubled(limits.first_ms, doublings, limits.max_ms)));
+        }
     }
 
     /// A rewrite waits in its queue beyond the pause. That time is not quiet.

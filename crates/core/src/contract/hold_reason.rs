@@ -62,9 +62,4 @@ impl HoldReason {
             HoldReason::Budget => "nothing; they follow within minutes (limits.maxPerMinute)",
         }
     }
-
-    /// Whether it only waits for its turn.
-    pub(crate) const fn is_turn(self) -> bool {
-        matches!(self, HoldReason::Budget)
-    }
 }

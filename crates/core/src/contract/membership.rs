@@ -104,47 +104,7 @@ pub enum MemberState {
     Gone,
 }
 
-/// Why what a discovery says of clusters is not acted on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
-#[strum(serialize_all = "snake_case", const_into_str)]
-pub enum DiscoveryProblem {
-    Lost,
-    TooManyMissing,
-    Broken,
-    NameTaken,
-}
-
-closed_list!(SourceName, JoinRule, OfferStateName, LeaveReason, MemberState, DiscoveryProblem);
-
-impl DiscoveryProblem {
-    /// The problem in words.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Lost => "the clusters can't be listed, so those that are known stay",
-            Self::TooManyMissing => {
-                "too many clusters went missing at once, so those that are followed stay"
-            }
-            Self::Broken => "no connection can be made to some clusters",
-            Self::NameTaken => "some clusters have the name of one that is followed already",
-        }
-    }
-
-    /// What a person can do about it.
-    pub const fn remedy(self) -> &'static str {
-        match self {
-            Self::Lost => "check the discovery's kubeconfig and its permissions",
-            Self::TooManyMissing => {
-                "check that the discovery looks in the right place; if they are gone for good, \
-                 restart throughline"
-            }
-            Self::Broken => "fix their kubeconfigs, or the objects that show them",
-            Self::NameTaken => {
-                "give them another name, or take the cluster out of the configuration file"
-            }
-        }
-    }
-}
+closed_list!(SourceName, JoinRule, OfferStateName, LeaveReason, MemberState);
 
 /// How many clusters of a source are in a state. States without any are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -304,14 +304,6 @@ impl Settings {
     }
 }
 
-impl MirrorSettings {
-    /// A contention is reported when it begins, and ever more rarely while it lasts.
-    pub(crate) fn is_contention_reported(&self, overwrites: u32) -> bool {
-        overwrites == self.contention_count
-            || (overwrites > self.contention_count && overwrites.is_power_of_two())
-    }
-}
-
 impl TouchSettings {
     /// An edge that was at rest takes the touches of so many seconds at once.
     pub const BURST_SECONDS: u32 = 4;

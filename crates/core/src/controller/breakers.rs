@@ -9,9 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::circuit_breaker::{
-    BreakerChange, BreakerKey, BreakerLimit, BreakerState, CircuitBreaker,
-};
+use crate::circuit_breaker::{BreakerKey, BreakerLimit, BreakerState, CircuitBreaker};
 use crate::contract::settings::{MirrorSettings, OrphanSettings, Settings};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
@@ -36,7 +34,6 @@ pub(crate) struct Breakers {
 #[derive(Debug)]
 pub(crate) struct Updated {
     pub(crate) key: BreakerKey,
-    pub(crate) change: Option<BreakerChange>,
     /// What it holds while it is tripped.
     pub(crate) held: Option<ObjectRef>,
     /// Objects that are planned again, because it tripped or was reset.
@@ -190,7 +187,7 @@ impl Breakers {
         if breaker.is_idle() && breaker.state().reset_at.is_none() {
             self.breakers.remove(&key);
         }
-        Some(Updated { key, change, held, affected, count, population, next_expiry })
+        Some(Updated { key, held, affected, count, population, next_expiry })
     }
 
     /// How many could go. One that never had an annotation is not among them; one that lost it is.

@@ -4,29 +4,21 @@
 
 use super::hub_memory::HubMemory;
 use super::leadership::Leadership;
-use super::limits::repeats_per_second;
-use super::notes::Notes;
-use super::problems::Finder;
+use super::notes::{Finder, Notes};
 use super::state::{Controller, Dirty};
 use crate::circuit_breaker::BreakerState;
 use crate::contract::hold_reason::HoldReason;
-use crate::contract::note::{AnomalyKind, Hop, NoteKind, StallCause};
 use crate::contract::settings::Settings;
-use crate::data::ids::ClusterName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::plan::{Agenda, Next};
 use crate::rules::findings::Findings;
 use crate::rules::hop::{self, Passed};
-use crate::rules::mirror::{self, Before, MirrorMemory, Oversize, Place, Plan, Verdict};
+use crate::rules::mirror::{self, Before, MirrorMemory, Place, Plan, Verdict};
 use crate::rules::nudge::{self, Carrier};
-use crate::scheduler::Timer;
 use crate::subject::Subject;
 use crate::world::World;
 use crate::write_queue::QueueKey;
-
-/// How long the holds of one cause are counted before they are reported.
-const COUNT_HOLDS_MS: u64 = 1_000;
 
 /// What the rules read of one hub Connector, looked up once.
 struct Facts<'w> {
@@ -73,21 +65,15 @@ pub(super) fn plan(
 
     let before = memory.mirror.before();
     memory.mirror.on_verdict(plan.verdict, c.now);
-    facts.report_deferral(&mut memory, before, &mut c.notes);
-    facts.report_oversize(&mut memory, &plan, &mut c.notes);
     let has_arrived = facts.pass_hops(&mut memory, &plan, before, &mut c.notes);
     let nudge = facts.plan_nudge(&memory, plan.verdict);
-    let late_at = facts.update_stall(&mut memory, plan.verdict, &mut c.notes);
     memory.hop.on_verdict(plan.verdict);
     let found = facts.find_problems(&memory, &plan);
-    let next_at = late_at.into_iter().chain(found.as_ref().and_then(|found| found.next_at)).min();
+    let next_at = found.as_ref().and_then(|found| found.next_at);
     if let Some(found) = found {
         c.notes.found(&Finder::Subject(subject), found.problems);
     }
 
-    if let Some(upstream) = upstream.cloned() {
-        move_hold(c, &upstream, before.held, memory.mirror.held);
-    }
     if has_arrived {
         on_arrived(c, at.cluster);
     }
@@ -119,40 +105,6 @@ impl Facts<'_> {
         let is_queued = self.queue == Some(QueueKey::Removals);
         matches!(verdict, Verdict::RemovalHeld(HoldReason::Budget, _))
             && (!is_queued || awaiting_turn.contains(subject))
-    }
-
-    fn report_deferral(&self, memory: &mut HubMemory, before: Before, notes: &mut Notes) {
-        let deferred = memory.mirror.deferred_since.is_some();
-        if deferred == before.is_deferred {
-            return;
-        }
-
-        let Place { at, hub, .. } = self.place;
-        let cluster = hub.name.clone();
-        let connector = at.name.key();
-        notes.push(NoteKind::Deferred { cluster, connector, deferred });
-        let ended = match deferred {
-            // What was late was another difference.
-            true => memory.hop.end(|stall| stall.hop == Hop::Mirrored),
-            false => memory.hop.end(|stall| matches!(stall.cause, StallCause::Deferred { .. })),
-        };
-        notes.extend(ended.map(NoteKind::StallEnded));
-    }
-
-    /// Reports once that a status does not fit.
-    fn report_oversize(&self, memory: &mut HubMemory, plan: &Plan, notes: &mut Notes) {
-        let Plan { verdict, oversize, .. } = plan;
-        let is_fitted = verdict.is_right() || matches!(verdict, Verdict::OutOfSync { .. });
-        if !is_fitted {
-            return;
-        }
-        let was_reported = std::mem::replace(&mut memory.is_oversize_reported, oversize.is_some());
-
-        if let Some(oversize) = oversize.filter(|_| !was_reported) {
-            let detail = oversize_detail(oversize, self.settings.mirror.annotation_limit_bytes);
-            let Place { at, hub, .. } = self.place;
-            notes.anomaly(AnomalyKind::OversizedStatus, &hub.name, Some(&at.name), detail);
-        }
     }
 
     /// Notes the hops that the status has passed. Returns whether it has arrived at an edge.
@@ -190,80 +142,18 @@ impl Facts<'_> {
         })
     }
 
+    /// `None`: that is not known.
     fn find_problems(&self, memory: &HubMemory, plan: &Plan) -> Option<Findings> {
-        let HubMemory { mirror, nudge, hop, .. } = memory;
+        let HubMemory { mirror, hop, .. } = memory;
         let view = hop::View {
             mirror: self.view(mirror),
             verdict: plan.verdict,
             world: self.world,
-            nudges: nudge.nudges(&self.settings.mirror, self.now),
-            repeats_per_second: None,
             is_repeat: matches!(self.queue, Some(QueueKey::Repeats(_))),
             is_oversized: plan.oversize.is_some(),
             lease_wait_until: self.leadership.wait.until,
         };
         hop::find(&view, hop)
-    }
-
-    /// Reports what is late, and what is no longer. Returns when it becomes late.
-    fn update_stall(
-        &self,
-        memory: &mut HubMemory,
-        verdict: Verdict,
-        notes: &mut Notes,
-    ) -> Option<UnixMillis> {
-        let HubMemory { mirror, nudge, hop, .. } = memory;
-        let Self { world, settings, now, .. } = *self;
-        let view = hop::View {
-            mirror: self.view(mirror),
-            verdict,
-            world,
-            nudges: nudge.nudges(&settings.mirror, now),
-            repeats_per_second: match self.queue {
-                Some(QueueKey::Repeats(upstream)) => Some(repeats_per_second(upstream, world)),
-                _ => None,
-            },
-            is_repeat: false,
-            is_oversized: false,
-            lease_wait_until: self.leadership.wait.until,
-        };
-
-        let update = hop::plan(&view, hop);
-        let late_at = update.late_at();
-        notes.extend(hop.on_update(update));
-        late_at
-    }
-}
-
-fn oversize_detail(oversize: Oversize, limit: usize) -> String {
-    let Oversize { bytes, room, is_reduced } = oversize;
-    let done = match is_reduced {
-        true => "only its Ready condition and connectionDetails are mirrored",
-        false => "no part of it fits, so the annotation is removed",
-    };
-    format!(
-        "the status takes {bytes} bytes, but {room} bytes are left of the annotation limit of \
-         {limit} bytes; {done}"
-    )
-}
-
-/// Counts what is held. A reason that begins or ends is reported once those of one cause are
-/// counted.
-pub(super) fn move_hold(
-    c: &mut Controller,
-    upstream: &ClusterName,
-    before: Option<HoldReason>,
-    held: Option<HoldReason>,
-) {
-    if before == held {
-        return;
-    }
-    let holds = c.memory.holds.entry(upstream.clone()).or_default();
-    holds.count(before, held);
-
-    let timer = Timer::Holds(upstream.clone());
-    if holds.has_news() && c.scheduler.timers.at(&timer).is_none() {
-        c.scheduler.timers.set(timer, Some(c.now.plus(COUNT_HOLDS_MS)));
     }
 }
 

@@ -1,13 +1,10 @@
 //! What happens to hub Connectors: the watch shows them, and writes to them are decided and end.
 
-use super::hub::{move_hold, restart_nudges};
+use super::hub::restart_nudges;
 use super::state::Controller;
-use crate::contract::action::Verb;
 use crate::contract::event::Outcome;
-use crate::contract::note::NoteKind;
-use crate::data::ids::{ActionId, ClusterName, ResourceVersion};
+use crate::data::ids::{ActionId, ResourceVersion};
 use crate::data::object_ref::ObjectRef;
-use crate::data::objects::UPSTREAM_STATUS;
 use crate::plan::{Intent, Job, MirrorJob, PlannedWrite};
 use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
 use crate::rules::nudge::SILENT_EVERY_MS;
@@ -29,14 +26,6 @@ pub(super) fn on_change(c: &mut Controller, change: &Change) {
                 memory.mirror.sync = SyncState::NotSeen;
                 memory.hop.on_upstream_left();
             }
-        }
-        Change::Gone { subject: Subject::HubConnector(at), named } => {
-            on_gone(c, at, named.as_ref());
-        }
-        Change::Relinked { subject: Subject::HubConnector(at), from } => {
-            let memory = c.memory.hub.get_mut(at);
-            let held = memory.and_then(|memory| memory.mirror.held.take());
-            move_hold(c, from, held, None);
         }
         Change::EvidenceLost { upstream } => {
             let would_go = c.breakers.would_go(upstream).into_iter();
@@ -86,31 +75,8 @@ fn is_overwritten(c: &Controller, seen: &HubConnectorSeen) -> bool {
 
 /// Another writer changed an annotation that was right.
 fn on_overwritten(c: &mut Controller, at: &ObjectRef, manager: Option<&str>) {
-    let settings = &c.settings.mirror;
     let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
-    let pause_ms = memory.on_overwritten(manager, settings, c.now);
-
-    if let Some((pause_ms, contention)) = pause_ms.zip(memory.write.contention()) {
-        let hub = c.world.name_of(at.cluster);
-        c.notes.contention(&hub, &at.name, UPSTREAM_STATUS, contention, pause_ms, settings);
-    }
-}
-
-/// The object is gone, or another one has its name: what was said of it is over.
-fn on_gone(c: &mut Controller, at: &ObjectRef, named: Option<&ClusterName>) {
-    // Nothing was said of one that was at rest.
-    let Some(mut memory) = c.memory.hub.remove(at) else { return };
-    if memory.mirror.deferred_since.is_some() {
-        let cluster = c.world.name_of(at.cluster);
-        let connector = at.name.key();
-        c.notes.push(NoteKind::Deferred { cluster, connector, deferred: false });
-    }
-    c.notes.extend(memory.hop.end(|_| true).map(NoteKind::StallEnded));
-
-    let named = named.or_else(|| Place::find(&c.world, at)?.named()).cloned();
-    if let Some(named) = named {
-        move_hold(c, &named, memory.mirror.held, None);
-    }
+    memory.on_overwritten(manager, &c.settings.mirror, c.now);
 }
 
 /// A write is decided. It gets its number when the moment ends.
@@ -147,11 +113,7 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
             memory.nudge.on_written(&c.settings.mirror, c.now);
             c.world.on_nudged(at, written_version(outcome), object_changed);
         }
-        (Completion::Refused { is_news: true }, mirror) => {
-            let verb = if mirror.is_some() { Verb::Mirror } else { Verb::Nudge };
-            report_refused(c, at, verb, outcome);
-        }
-        (Completion::Refused { is_news: false } | Completion::NotWritten, _) => {}
+        (Completion::NotWritten, _) => {}
     }
 
     // The annotation itself is not what the watch showed: that is more than a busy object. Without
@@ -186,28 +148,5 @@ fn on_mirrored(
     {
         // Which of the two came first is not known: let the watch catch up.
         memory.mirror.write.pause(c.now.plus(c.settings.retry.first_ms));
-    }
-}
-
-fn report_refused(c: &mut Controller, at: &ObjectRef, verb: Verb, outcome: &Outcome) {
-    let error = outcome.error().cloned().unwrap_or_default();
-    let seconds = c.settings.retry.max_ms.div_ceil(1_000);
-    let next = format!("next attempt in {seconds} s, or when upstream changes");
-    let hub = c.world.name_of(at.cluster);
-    c.notes.refused(&hub, &at.name, verb, &error, &next);
-}
-
-/// Reports the reasons for which an upstream's annotations are held, each when it begins and when
-/// it ends.
-pub(super) fn report_holds(c: &mut Controller, upstream: &ClusterName) {
-    let named = c.world.links.counts_of(upstream).connectors;
-    let Some(holds) = c.memory.holds.get_mut(upstream) else { return };
-
-    for (reason, held) in holds.take_news() {
-        let cluster = upstream.clone();
-        c.notes.push(NoteKind::Held { cluster, reason, held, named });
-    }
-    if holds.is_empty() {
-        c.memory.holds.remove(upstream);
     }
 }

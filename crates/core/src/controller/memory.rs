@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::holds::Holds;
 use super::hub_memory::HubMemory;
-use crate::data::ids::{ActionId, ClusterName, Kind};
+use crate::data::ids::{ActionId, Kind};
 use crate::data::map::Map;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
@@ -29,8 +28,6 @@ pub(crate) struct Memory {
     pub(crate) hub: Map<ObjectRef, Box<HubMemory>>,
     /// Whether the carrier of a hub answers nudges.
     pub(crate) carriers: BTreeMap<ClusterId, Carrier>,
-    /// How many annotations of an upstream are held, and what was reported of that.
-    pub(crate) holds: BTreeMap<ClusterName, Holds>,
     pub(crate) targets: Map<Target, Box<TouchMemory>>,
     pub(crate) edges: BTreeMap<ClusterId, EdgeMemory>,
     pub(crate) routes: BTreeMap<ObjectRef, OrphanMemory>,
@@ -56,7 +53,6 @@ impl Memory {
     pub(crate) fn forget(&mut self, subject: &Subject) {
         match subject {
             Subject::HubConnector(at) => drop(self.hub.remove(at)),
-            Subject::EdgeConnector(_) => {}
             Subject::Route(at) => drop(self.routes.remove(at)),
             Subject::Target(target) => drop(self.targets.remove(target)),
         }
@@ -77,7 +73,6 @@ impl Memory {
             Subject::HubConnector(at) => Some(&mut self.hub.get_mut(at)?.mirror.write),
             Subject::Route(at) => Some(&mut self.routes.get_mut(at)?.write),
             Subject::Target(target) => Some(&mut self.targets.get_mut(target)?.write),
-            Subject::EdgeConnector(_) => None,
         }
     }
 
@@ -90,13 +85,6 @@ impl Memory {
     pub(crate) fn hub_objects(&self) -> impl Iterator<Item = Subject> {
         let connectors = self.hub.keys().cloned().map(Subject::HubConnector);
         connectors.chain(self.routes.keys().cloned().map(Subject::Route))
-    }
-
-    /// Hub Connectors that an edge is seen to be behind.
-    pub(crate) fn behind_at(&self, edge: ClusterId) -> impl Iterator<Item = Subject> {
-        let behind =
-            self.hub.iter().filter(move |(_, memory)| memory.hop.behind_since(edge).is_some());
-        behind.map(|(at, _)| Subject::HubConnector(at.clone()))
     }
 
     /// The API server carries out writes of the kind again. Returns those that failed for this

@@ -13,19 +13,16 @@
 //! [`Scheduler::next_deadline`]: crate::scheduler::Scheduler::next_deadline
 
 mod breakers;
-mod holds;
 mod hub;
 mod hub_changes;
 mod hub_memory;
 mod in_flight;
-mod late;
 mod leadership;
 mod limits;
 mod memory;
 mod naming;
 mod notes;
 mod orphan;
-mod problems;
 mod state;
 mod touch;
 mod whole;
@@ -36,11 +33,9 @@ pub(crate) use memory::Memory;
 pub(crate) use state::Controller;
 
 use self::in_flight::Submitted;
-use self::problems::Finder;
-use self::state::Dirty;
+use self::notes::Finder;
 use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::event::{EventKind, Outcome};
-use crate::contract::note::AnomalyKind;
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -49,6 +44,7 @@ use crate::roster::{Facts, Roster};
 use crate::scheduler::Timer;
 use crate::subject::Subject;
 use crate::world::Change;
+use crate::world::observe::watched_cluster;
 use crate::write_queue::QueueKey;
 use crate::write_state::FailureClass;
 
@@ -65,8 +61,11 @@ impl Controller {
         for change in self.world.observe(event, self.now) {
             self.on_change(&change);
         }
-        if let EventKind::WatchLost { cluster, kind, error } = event {
-            whole::on_watch_lost(self, cluster, *kind, error);
+        match event {
+            EventKind::WatchLost { cluster, kind, error } => {
+                whole::on_watch_lost(self, cluster, *kind, error);
+            }
+            _ => whole::on_seen(self, watched_cluster(event)),
         }
     }
 
@@ -100,7 +99,6 @@ impl Controller {
             Subject::HubConnector(at) => hub_changes::on_finished(self, at, id, outcome),
             Subject::Target(target) => touch::on_finished(self, target, id, outcome),
             Subject::Route(at) => orphan::on_finished(self, at, id, outcome),
-            Subject::EdgeConnector(_) => {}
         }
         if let Some(class) = ended {
             self.release(subject.cluster(), subject.kind(), class);
@@ -112,8 +110,7 @@ impl Controller {
     fn on_unknown_outcome(&mut self, id: ActionId) {
         if !self.in_flight.has_decided(id) {
             let detail = format!("an outcome came for action {}, which was never decided", id.0);
-            whole::on_bug(self, &detail);
-            self.notes.anomaly(AnomalyKind::UnknownAction, &"".into(), None, detail);
+            whole::on_bug(self, &"".into(), &detail);
         }
     }
 
@@ -159,7 +156,6 @@ impl Controller {
                 self.with_roster(|roster, facts| roster.on_references_changed(upstream, facts));
             }
             Change::Report(report) => {
-                self.notes.report(report, &self.settings.mirror);
                 whole::on_report(self, report);
             }
             Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), Vec::new()),
@@ -188,11 +184,11 @@ impl Controller {
         f(&mut self.roster, &facts);
         self.scheduler.timers.set(Timer::Roster, self.roster.next_at());
 
-        for note in self.roster.take_notes() {
-            whole::on_roster_note(self, &note);
-            self.notes.push_summary(note);
+        for (source, found) in self.roster.take_found() {
+            self.notes.found(&Finder::Source(source), found);
         }
         for name in self.roster.take_affected() {
+            whole::on_project(self, &name);
             self.dirty.extend(self.world.links.routes_naming(&name).cloned().map(Subject::Route));
         }
     }
@@ -214,15 +210,10 @@ impl Controller {
     /// All that changed is planned, then counted, then what may go is written. In this order
     /// nothing goes before all that the moment brings is counted.
     fn run(&mut self) {
-        // Nothing is written for edge Connectors, and whether one is late depends on what is.
-        let mut at_last = Dirty::new();
         for _ in 0..STEPS_MAX {
             self.fire_timers();
             while let Some(subject) = self.dirty.pop_first() {
-                match subject {
-                    Subject::EdgeConnector(_) => _ = at_last.insert(subject),
-                    _ => self.reconcile(&subject, None),
-                }
+                self.reconcile(&subject, None);
             }
             self.update_breakers();
             if !self.dirty.is_empty() {
@@ -237,7 +228,7 @@ impl Controller {
             // Those that are left say that a limit holds them.
             self.dirty = std::mem::take(&mut self.awaiting_turn);
             if self.dirty.is_empty() {
-                return at_last.iter().for_each(|subject| self.reconcile(subject, None));
+                return;
             }
         }
         debug_assert!(false, "a moment does not end");
@@ -250,7 +241,6 @@ impl Controller {
                 Timer::Breaker(key) => self.breakers.on_expiry(key),
                 Timer::Outcome => self.on_timed_out(),
                 Timer::Outage(edge) => touch::on_outage_over(self, edge),
-                Timer::Holds(upstream) => hub_changes::report_holds(self, &upstream),
                 Timer::Naming => naming::report(self),
                 // It was run before.
                 Timer::Roster => {}
@@ -279,7 +269,6 @@ impl Controller {
         for updated in self.breakers.update(&self.world, &self.roster, &self.settings, self.now) {
             let timer = Timer::Breaker(updated.key.clone());
             self.scheduler.timers.set(timer, updated.next_expiry);
-            orphan::on_breaker_updated(self, &updated);
             whole::on_breaker_updated(self, &updated);
             let subject = |at: ObjectRef| match at.kind {
                 Kind::HttpRoute => Subject::Route(at),
@@ -307,7 +296,6 @@ impl Controller {
         }
         let agenda = match subject {
             Subject::HubConnector(at) => hub::plan(self, at, admitted_by),
-            Subject::EdgeConnector(at) => late::plan(self, at),
             Subject::Target(target) => touch::plan(self, target, admitted_by),
             Subject::Route(at) => orphan::plan(self, at, admitted_by),
         };
@@ -362,7 +350,6 @@ impl Controller {
             self.scheduler.on_finished(queue, at, false, self.now);
         }
         self.schedule_timeout();
-        touch::on_edge_left(self, id);
         self.memory.forget_cluster(id);
         self.scheduler.forget(id);
         self.breakers.forget_upstream(name);

@@ -36,9 +36,8 @@ pub(super) fn report(c: &mut Controller) {
     }
 
     let is_deleted = |name: &_| c.roster.deleted_project(name).is_some();
-    for note in c.memory.naming.on_deadline(&c.world, is_deleted, c.now) {
-        whole::on_naming_note(c, &note);
-        c.notes.push_summary(note);
+    for (upstream, verdict) in c.memory.naming.on_deadline(&c.world, is_deleted, c.now) {
+        whole::on_named(c, &upstream, verdict);
     }
     schedule(c);
 }

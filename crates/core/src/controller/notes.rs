@@ -1,27 +1,38 @@
-//! Reports that ask for no write, oldest first.
+//! What is reported, oldest first: the hops that connectors pass, and what is wrong.
+//!
+//! Whoever finds problems says each time all that it finds. What is new, changed or over becomes a
+//! note.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::problems::{Finder, Problems};
-use crate::cause::Problem;
-use crate::contract::action::Verb;
-use crate::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
-use crate::contract::settings::MirrorSettings;
-use crate::data::ids::ClusterName;
+use crate::cause::{Cause, Problem};
+use crate::contract::membership::SourceName;
+use crate::contract::note::{Hop, Note, NoteKind};
+use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
-use crate::data::objects::FIELD_MANAGER;
+use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
-use crate::world::change::Report;
-use crate::write_state::Contention;
+use crate::subject::Subject;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Notes {
     ready: VecDeque<Note>,
     /// Of this moment.
     notes: Vec<NoteKind>,
-    /// What this moment says of many objects at once. It comes after what is said of each.
-    summaries: Vec<NoteKind>,
-    problems: Problems,
+    open: BTreeMap<Finder, Vec<Problem>>,
+}
+
+/// Who finds problems.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Finder {
+    /// The plan of a subject.
+    Subject(Subject),
+    Watch(ClusterId, Kind),
+    /// The look at an object, whether it can be read.
+    Object(ObjectRef),
+    Source(SourceName),
+    /// One cause of an upstream or an edge as a whole.
+    Whole(ClusterName, Cause),
 }
 
 impl Notes {
@@ -30,40 +41,8 @@ impl Notes {
     }
 
     pub(crate) fn end_moment(&mut self, now: UnixMillis) {
-        let kinds = self.notes.drain(..).chain(self.summaries.drain(..));
-        self.ready.extend(kinds.map(|kind| Note { at: now, kind }));
-    }
-
-    /// All that a finder finds wrong now.
-    pub(crate) fn found(&mut self, finder: &Finder, problems: Vec<Problem>) {
-        let kinds = self.problems.found(finder, problems);
-        self.notes.extend(kinds);
-    }
-
-    /// Nothing is wrong any longer with what is gone.
-    pub(crate) fn forget(&mut self, is_gone: impl Fn(&Finder) -> bool) {
-        let kinds = self.problems.forget(is_gone);
-        self.notes.extend(kinds);
-    }
-
-    pub(crate) fn problems(&self) -> &Problems {
-        &self.problems
-    }
-
-    pub(crate) fn push(&mut self, kind: NoteKind) {
-        self.notes.push(kind);
-    }
-
-    pub(crate) fn push_summary(&mut self, kind: NoteKind) {
-        self.summaries.push(kind);
-    }
-
-    pub(crate) fn extend(&mut self, kinds: impl IntoIterator<Item = NoteKind>) {
-        self.notes.extend(kinds);
-    }
-
-    pub(crate) fn stall_ended(&mut self, stall: Option<Box<Stall>>) {
-        self.notes.extend(stall.map(|stall| NoteKind::StallEnded(*stall)));
+        let notes = self.notes.drain(..).map(|kind| Note { at: now, kind });
+        self.ready.extend(notes);
     }
 
     pub(crate) fn hop_passed(
@@ -76,102 +55,123 @@ impl Notes {
     ) {
         let connector = connector.key();
         let cluster = cluster.clone();
-        self.push(NoteKind::HopPassed { cluster, connector, hop, online, after_ms });
+        self.notes.push(NoteKind::HopPassed { cluster, connector, hop, online, after_ms });
     }
 
-    pub(crate) fn anomaly(
-        &mut self,
-        kind: AnomalyKind,
-        cluster: &ClusterName,
-        object: Option<&NamespacedName>,
-        detail: String,
-    ) {
-        self.push(NoteKind::Anomaly(anomaly(kind, cluster, object, detail)));
-    }
-
-    /// What is reported of what the watches show, before any rule looks at it.
-    pub(crate) fn report(&mut self, report: &Report, settings: &MirrorSettings) {
-        match report {
-            Report::UpstreamSays { cluster, connector, is_online } => {
-                self.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
-            }
-            Report::StatusUnreadable { cluster, connector } => {
-                let detail = "the status of a Connector can't be read: it is nested more than \
-                              128 levels deep, or has a number that is too large; the hub's \
-                              annotation stays as it is";
-                let kind = AnomalyKind::Undecodable;
-                self.anomaly(kind, cluster, Some(connector), detail.to_owned());
-            }
-            Report::ObjectUnreadable { cluster, kind, object, error } => {
-                let name = NamespacedName::from(object);
-                let detail = format!(
-                    "a {kind} can't be read, so no {kind} counts as missing there: {error}"
-                );
-                self.anomaly(AnomalyKind::Undecodable, cluster, Some(&name), detail);
-            }
-            Report::Restored { cluster } => {
-                let settle_s = settings.restored_settle_ms / 1_000;
-                let detail = format!(
-                    "its resourceVersions are lower than before, as after a restore from an older \
-                     state; until throughline is restarted, none of its orphans is deleted and no \
-                     annotation is removed because a Connector is missing; a status is mirrored \
-                     once its Connector changes, or after {settle_s} s"
-                );
-                self.anomaly(AnomalyKind::ResourceVersionRegressed, cluster, None, detail);
-            }
-        }
-    }
-
-    /// Reports a write that the API server refuses. `next` says what follows.
-    pub(crate) fn refused(
-        &mut self,
-        cluster: &ClusterName,
-        object: &NamespacedName,
-        verb: Verb,
-        error: &str,
-        next: &str,
-    ) {
-        let verb = verb.as_str();
-        let detail = format!("{verb} refused: {error}; fix the permission or webhook; {next}");
-        self.anomaly(AnomalyKind::Refused, cluster, Some(object), detail);
-    }
-
-    /// Reports a contention when it becomes one, and then ever more rarely while it goes on.
-    pub(crate) fn contention(
-        &mut self,
-        cluster: &ClusterName,
-        object: &NamespacedName,
-        annotation: &str,
-        contention: &Contention,
-        pause_ms: u64,
-        settings: &MirrorSettings,
-    ) {
-        let overwrites = contention.overwrites();
-        if !settings.is_contention_reported(overwrites) {
+    /// All that a finder finds wrong now.
+    pub(crate) fn found(&mut self, finder: &Finder, mut found: Vec<Problem>) {
+        if found.is_empty() && !self.open.contains_key(finder) {
             return;
         }
-        let manager = contention.manager.clone();
-        let (who, by) = match manager.as_deref() {
-            Some(FIELD_MANAGER) => ("another throughline", String::new()),
-            Some(manager) => ("another writer", format!("; field manager {manager}")),
-            None => ("another writer", String::new()),
-        };
+        let before = self.open.remove(finder).unwrap_or_default();
+        let is_over = |old: &&Problem| !found.iter().any(|new| new.is_same(old));
+        let over = before.iter().filter(is_over).cloned();
+        self.notes.extend(over.map(NoteKind::Ended));
 
-        let detail = format!(
-            "{who} keeps changing {annotation} ({overwrites} times so far{by}); next write in \
-             {pause_ms} ms"
-        );
-        let anomaly = anomaly(AnomalyKind::Contention, cluster, Some(object), detail);
-        self.push(NoteKind::Anomaly(Anomaly { manager, ..anomaly }));
+        for new in &mut found {
+            let old = before.iter().find(|old| old.is_same(new));
+            let late = || before.iter().find(|old| is_late_likewise(old, new));
+            if let Some(old) = old.or_else(late) {
+                new.since = old.since;
+            }
+            if old != Some(new) {
+                self.notes.push(NoteKind::Began(new.clone()));
+            }
+        }
+        if !found.is_empty() {
+            self.open.insert(finder.clone(), found);
+        }
+    }
+
+    /// One problem, or none, of a finder that looks for nothing else.
+    pub(crate) fn found_one(&mut self, finder: &Finder, problem: Option<Problem>) {
+        self.found(finder, problem.into_iter().collect());
+    }
+
+    /// What such finders found is over: it is gone, or nobody knows.
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(&Finder) -> bool) {
+        let gone = self.open.extract_if(.., |finder, _| is_gone(finder));
+        self.notes.extend(gone.flat_map(|(_, problems)| problems).map(NoteKind::Ended));
+    }
+
+    /// The problems of a subject.
+    pub(crate) fn of_subject(&self, subject: &Subject) -> &[Problem] {
+        self.open.get(&Finder::Subject(subject.clone())).map_or(&[], Vec::as_slice)
+    }
+
+    /// The subjects of which something in this cluster is wrong.
+    pub(crate) fn subjects_in(&self, cluster: &ClusterName) -> Vec<Subject> {
+        let is_there = |problems: &[Problem]| problems.iter().any(|p| p.about.cluster == *cluster);
+        let subjects = self.open.iter().filter_map(|(finder, problems)| match finder {
+            Finder::Subject(subject) if is_there(problems) => Some(subject.clone()),
+            _ => None,
+        });
+        subjects.collect()
     }
 }
 
-pub(super) fn anomaly(
-    anomaly: AnomalyKind,
-    cluster: &ClusterName,
-    object: Option<&NamespacedName>,
-    detail: String,
-) -> Anomaly {
-    let object = object.map(NamespacedName::key);
-    Anomaly { anomaly, cluster: cluster.clone(), object, detail, manager: None }
+/// A hop that is late for another cause than before is as late as before.
+fn is_late_likewise(old: &Problem, new: &Problem) -> bool {
+    let hop = |problem: &Problem| problem.cause.info().hop;
+    old.about.cluster == new.about.cluster && hop(old).is_some() && hop(old) == hop(new)
+}
+
+impl Finder {
+    pub(crate) fn is_of(&self, cluster: ClusterId) -> bool {
+        match self {
+            Self::Subject(subject) => subject.cluster() == cluster,
+            Self::Watch(of, _) => *of == cluster,
+            Self::Object(at) => at.cluster == cluster,
+            Self::Source(_) | Self::Whole(..) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cause::About;
+
+    fn problem(cause: Cause, since: u64) -> Problem {
+        Problem::new(cause, About::cluster(&"hub".into()), UnixMillis(since))
+    }
+
+    #[test]
+    fn what_is_new_changed_or_over_is_noted() {
+        let finder = Finder::Watch(ClusterId(1), Kind::Connector);
+        let mut notes = Notes::default();
+        let mut found = |problems| {
+            notes.found(&finder, problems);
+            std::mem::take(&mut notes.notes)
+        };
+        let late = problem(Cause::NotMirrored, 1);
+        assert_eq!(found(vec![late.clone()]), [NoteKind::Began(late.clone())]);
+        assert_eq!(found(vec![problem(Cause::NotMirrored, 7)]), []);
+
+        let mut known = late.clone();
+        known.facts.part = 3;
+        assert_eq!(found(vec![known.clone()]), [NoteKind::Began(known.clone())]);
+
+        let as_late = problem(Cause::NotReplicated, 1);
+        assert_eq!(
+            found(vec![problem(Cause::NotReplicated, 9)]),
+            [NoteKind::Ended(known), NoteKind::Began(as_late.clone())]
+        );
+        assert_eq!(found(Vec::new()), [NoteKind::Ended(as_late)]);
+        assert_eq!(found(Vec::new()), []);
+    }
+
+    #[test]
+    fn what_is_gone_ends() {
+        let finder = |id| Finder::Watch(ClusterId(id), Kind::Connector);
+        let mut notes = Notes::default();
+        let lost = problem(Cause::ClusterUnavailable, 1);
+        for id in [1, 2] {
+            notes.found(&finder(id), vec![lost.clone()]);
+        }
+        notes.notes.clear();
+        notes.forget(|finder| finder.is_of(ClusterId(1)));
+        assert_eq!(notes.notes, [NoteKind::Ended(lost)]);
+        assert_eq!(notes.open.len(), 1);
+    }
 }

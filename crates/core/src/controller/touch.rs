@@ -2,15 +2,13 @@
 //! outcome means for the Gateways of a class, and what is reported.
 //!
 //! A connector is announced at an edge once every target that references it has announced its
-//! latest change. Until then it waits, and is late when that takes too long.
+//! latest change.
 
-use super::problems::Finder;
+use super::notes::Finder;
 use super::state::Controller;
 use crate::cause::{About, Cause, Problem};
-use crate::contract::action::Verb;
 use crate::contract::event::Outcome;
-use crate::contract::note::{Hop, NoteKind};
-use crate::contract::settings::RetrySettings;
+use crate::contract::note::Hop;
 use crate::data::ids::{ActionId, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -66,7 +64,6 @@ pub(super) fn on_change(c: &mut Controller, change: &Change) {
     match change {
         Change::Changed(Subject::Target(target)) => update_pause(c, target),
         Change::Gone { subject: Subject::Target(target), .. } => announced_all(c, target),
-        Change::Gone { subject: Subject::EdgeConnector(at), .. } => on_connector_gone(c, at),
         Change::Edge(change) => on_edge_change(c, change),
         _ => {}
     }
@@ -116,18 +113,8 @@ fn on_liveness(c: &mut Controller, connector: &ObjectRef, is_unseen: bool, is_or
 }
 
 fn wait_for(c: &mut Controller, target: &Target, connector: &ObjectRef) {
-    let name = &connector.name;
-    let touch = c.memory.targets.get_mut(target).filter(|touch| !touch.is_new());
-    let now = c.now;
-    let Some(is_new) = touch.map(|touch| touch.add_waiting(name, now)) else { return };
-
-    // A deleted connector counts as offline; nobody waits for its announcement.
-    let cluster = c.world.clusters.get(&connector.cluster);
-    let exists = cluster.is_some_and(|cluster| cluster.edge.connectors.get(name).is_some());
-    let edge = c.memory.edges.entry(connector.cluster).or_default();
-    if exists && (is_new || !edge.waiting.contains_key(name)) {
-        edge.on_waits(name, c.now);
-        c.dirty.insert(Subject::EdgeConnector(connector.clone()));
+    if let Some(touch) = c.memory.targets.get_mut(target).filter(|touch| !touch.is_new()) {
+        touch.add_waiting(&connector.name, c.now);
     }
 }
 
@@ -182,31 +169,16 @@ fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRe
     announced(c, edge, unreferenced);
 }
 
-fn on_connector_gone(c: &mut Controller, at: &ObjectRef) {
-    let edge = c.memory.edges.get_mut(&at.cluster);
-    let waiting = edge.and_then(|edge| edge.waiting.remove(&at.name));
-    c.notes.stall_ended(waiting.and_then(|waiting| waiting.stall));
-}
-
 /// Something happened to a target. Does nothing where no Gateway of a class has a connector.
 fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
     update_pause(c, target);
     c.dirty.insert(Subject::Target(target.clone()));
 
-    let Controller { world, memory, settings, notes, now, .. } = c;
+    let Controller { world, memory, settings, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
     let memory = memory.targets.entry(target.clone()).or_default();
-    match touch::on(memory, event, &view) {
-        Effect::None => {}
-        Effect::Announced => announced_all(c, target),
-        Effect::Overwritten { pause_ms } => {
-            if let Some(contention) = memory.write.contention() {
-                let cluster = &view.cluster.name;
-                let key = &settings.touch.key;
-                let limits = &settings.mirror;
-                notes.contention(cluster, view.gateway, key, contention, pause_ms, limits);
-            }
-        }
+    if touch::on(memory, event, &view) == Effect::Announced {
+        announced_all(c, target);
     }
 }
 
@@ -223,25 +195,12 @@ fn changed(reason: TouchReason, is_ordered: bool) -> Event<'static> {
 /// Takes over whether a person has paused the target. What waits for it is not late meanwhile, and
 /// late by itself from the end of the pause.
 fn update_pause(c: &mut Controller, target: &Target) {
-    let Controller { world, memory, settings, dirty, now, .. } = c;
+    let Controller { world, memory, settings, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
     let Some(touch) = memory.targets.get_mut(target) else { return };
-    if !touch.on_paused(view.is_paused()) {
-        return;
-    }
-
-    if !view.is_paused() {
-        touch.waiting_since = touch.waiting_since.map(|_| *now);
-    }
-    let edge = memory.edges.entry(target.cluster()).or_default();
-    for name in &touch.waiting {
-        dirty.insert(Subject::EdgeConnector(view.cluster.object(Kind::Connector, name)));
-        if !view.is_paused()
-            && let Some(waiting) = edge.waiting.get_mut(name)
-        {
-            waiting.has_paused = true;
-            waiting.since = *now;
-        }
+    if touch.on_paused(view.is_paused(), *now) && !view.is_paused() {
+        let edge = memory.edges.entry(target.cluster()).or_default();
+        edge.have_paused.extend(touch.waiting.iter().cloned());
     }
 }
 
@@ -251,7 +210,7 @@ fn update_pause_without(c: &mut Controller, target: &Target, gateway: &ObjectRef
     let edge = &c.world.clusters.get(edge)?.edge;
     let mut others = edge.classes.get(class)?.gateways().filter(|name| **name != gateway.name);
     let is_paused = edge.gateways.get(others.next()?)?.seen.is_paused;
-    c.memory.targets.get_mut(target)?.on_paused(is_paused);
+    c.memory.targets.get_mut(target)?.on_paused(is_paused, c.now);
     Some(())
 }
 
@@ -273,22 +232,20 @@ fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName
     for name in connectors {
         let at = ObjectRef { cluster: edge, kind: Kind::Connector, name };
         let is_last = targets_waiting(c, &at) == 0;
-        let Controller { world, memory, notes, dirty, now, .. } = &mut *c;
+        let Controller { world, memory, notes, now, .. } = &mut *c;
         let Some(cluster) = world.clusters.get(&edge) else { return };
-        dirty.insert(Subject::EdgeConnector(at.clone()));
         if !is_last {
             continue;
         }
 
         let name = at.name;
         let memory = memory.edges.entry(edge).or_default();
-        let waiting = memory.waiting.remove(&name).unwrap_or_default();
+        let has_paused = memory.have_paused.remove(&name);
         let Some(row) = cluster.edge.connectors.get(&name) else { continue };
-        notes.stall_ended(waiting.stall);
 
         // What a list showed changed at an unknown time.
         let listed_since = cluster.listed_since(Kind::Connector);
-        let is_timed = row.seen.changed_at > listed_since && !waiting.has_paused;
+        let is_timed = row.seen.changed_at > listed_since && !has_paused;
         let changed_at = row.seen.changed_at.filter(|_| is_timed);
         let after_ms = changed_at.map(|at| now.since(at));
         notes.hop_passed(&cluster.name, &name, Hop::Touched, row.seen.is_online, after_ms);
@@ -302,9 +259,7 @@ pub(super) fn on_finished(c: &mut Controller, target: &Target, id: ActionId, out
     match finished.completion {
         Completion::Written { .. } if finished.is_latest => announced_all(c, target),
         Completion::Written { .. } => {}
-        Completion::NotWritten | Completion::Refused { .. } => {
-            on_not_written(c, target, &finished, outcome);
-        }
+        Completion::NotWritten => on_not_written(c, target, &finished, outcome),
     }
     update_pause(c, target);
 }
@@ -328,32 +283,15 @@ fn take_over(
 
 /// Where one Gateway of a class cannot be written, another one carries the trigger.
 fn on_not_written(c: &mut Controller, target: &Target, finished: &Finished, outcome: &Outcome) {
-    let Controller { world, memory, settings, notes, .. } = c;
-    let Some(cluster) = world.clusters.get_mut(&target.cluster()) else { return };
-    let Some(memory) = memory.targets.get_mut(target) else { return };
-
     let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
-    let mut is_replaced = false;
-    if is_about_object && let Target::Class(_, class) = target {
-        let has_another = cluster.edge.on_refused(class, &finished.gateway);
-        is_replaced = memory.on_member_refused(has_another);
-    }
-
-    if let Completion::Refused { is_news: true } = finished.completion
-        && let Some(error) = outcome.error()
+    let Target::Class(edge, class) = target else { return };
+    if is_about_object
+        && let Some(cluster) = c.world.clusters.get_mut(edge)
+        && let Some(memory) = c.memory.targets.get_mut(target)
     {
-        let next = next_attempt(is_replaced, &settings.retry);
-        notes.refused(&cluster.name, &finished.gateway, Verb::Touch, error, &next);
+        let has_another = cluster.edge.on_refused(class, &finished.gateway);
+        memory.on_member_refused(has_another);
     }
-}
-
-/// What follows a refusal, in words.
-fn next_attempt(is_replaced: bool, retry: &RetrySettings) -> String {
-    if is_replaced {
-        return "another Gateway of its class is written instead".to_owned();
-    }
-    let seconds = retry.max_ms.div_ceil(1_000);
-    format!("next attempt in {seconds} s, or when a connector changes")
 }
 
 /// The time of a confirmation after an outage has come.
@@ -382,12 +320,6 @@ fn on_outage(c: &mut Controller, edge: ClusterId, since: UnixMillis) {
     }
 }
 
-/// The edge leaves: nothing waits for its connectors any more.
-pub(super) fn on_edge_left(c: &mut Controller, edge: ClusterId) {
-    let waiting = c.memory.edges.remove(&edge).map(|edge| edge.waiting).unwrap_or_default();
-    waiting.into_values().for_each(|waiting| c.notes.stall_ended(waiting.stall));
-}
-
 /// Reports the touches that wait because an edge takes no more. Comes at the end of a moment.
 pub(super) fn report_waiting(c: &mut Controller) {
     let Controller { world, memory, scheduler, settings, notes, now, .. } = c;
@@ -400,9 +332,7 @@ pub(super) fn report_waiting(c: &mut Controller) {
             problem.facts.edge = Some(name);
             problem.facts.part = usize::try_from(waiting.touches).unwrap_or(usize::MAX);
             problem.facts.limit_ms = Some(waiting.seconds() * 1_000);
-            let problem = Some(problem).filter(|_| waiting.touches > 0);
-            notes.found(&finder, problem.into_iter().collect());
-            notes.push(NoteKind::TouchesWaiting { cluster: world.name_of(*id), waiting });
+            notes.found_one(&finder, Some(problem).filter(|_| waiting.touches > 0));
         }
     }
 }

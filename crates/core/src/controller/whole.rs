@@ -2,18 +2,17 @@
 //! objects for one reason is told of once.
 
 use super::breakers::Updated;
-use super::problems::Finder;
+use super::notes::Finder;
 use super::state::Controller;
 use crate::cause::{About, Cause, Facts, Problem, Request};
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::error_cause::RequestFailure;
-use crate::contract::membership::DiscoveryProblem;
-use crate::contract::note::{NamedUpstream, NamingProblem, NoteKind};
+use crate::contract::note::Hop;
 use crate::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::rules::naming::{self, Verdict};
 use crate::subject::Subject;
-use crate::world::absence::uid_of;
 use crate::world::change::Report;
 
 pub(super) fn on_watch_lost(
@@ -22,7 +21,7 @@ pub(super) fn on_watch_lost(
     kind: Kind,
     error: &RequestFailure,
 ) {
-    let Some(id) = c.world.id_of(cluster) else { return };
+    let Some(id) = c.world.id_of(cluster) else { return on_seen(c, Some(cluster)) };
     let about = About { kind: Some(kind), ..About::cluster(cluster) };
     let problem = Problem::new(Cause::of_request(error.cause, Request::Read), about, c.now);
     let facts = Facts { verb: Some("list and watch".into()), ..Facts::default() };
@@ -31,13 +30,20 @@ pub(super) fn on_watch_lost(
     c.notes.found(&Finder::Watch(id, kind), vec![Problem { facts, ..problem }]);
 
     // Nobody knows any longer whether these are late.
-    let unknown = c.notes.problems().subjects_in(cluster);
+    let unknown = c.notes.subjects_in(cluster);
     c.dirty.extend(unknown);
 }
 
-/// A watch is live: what it shows can be read, and may be late from now on.
+/// Events of a cluster that is not in the run are ignored.
+pub(super) fn on_seen(c: &mut Controller, cluster: Option<&ClusterName>) {
+    if let Some(unknown) = cluster.filter(|name| c.world.id_of(name).is_none()) {
+        on_bug(c, unknown, "events of a cluster that is not in the run are ignored");
+    }
+}
+
+/// A watch is live: what it shows can be read.
 pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) {
-    let Controller { world, notes, memory, dirty, .. } = c;
+    let Controller { world, notes, .. } = c;
     notes.found(&Finder::Watch(id, kind), Vec::new());
     let Some(cluster) = world.clusters.get(&id) else { return };
 
@@ -50,14 +56,13 @@ pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) 
         Finder::Object(at) => at.cluster == id && at.kind == kind && is_readable(&at.name),
         _ => false,
     });
-    if kind == Kind::Connector {
-        dirty.extend(memory.behind_at(id));
-    }
 }
 
 pub(super) fn on_report(c: &mut Controller, report: &Report) {
     match report {
-        Report::UpstreamSays { .. } => {}
+        Report::UpstreamSays { cluster, connector, is_online } => {
+            c.notes.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
+        }
         Report::StatusUnreadable { cluster, connector } => {
             on_unreadable(c, cluster, Kind::Connector, connector.key());
         }
@@ -65,7 +70,9 @@ pub(super) fn on_report(c: &mut Controller, report: &Report) {
             on_unreadable(c, cluster, *kind, object.clone());
         }
         Report::Restored { cluster } => {
-            let mut problem = problem_of(c, Cause::UpstreamRestored, cluster);
+            let connectors = c.world.links.counts_of(cluster).connectors;
+            let about = first_naming(c, cluster, connectors);
+            let mut problem = Problem::new(Cause::UpstreamRestored, about, c.now);
             problem.facts.upstream = Some(cluster.clone());
             found(c, cluster, problem);
         }
@@ -110,95 +117,49 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
     c.notes.found(&finder, vec![Problem { facts, ..Problem::new(cause, about, c.now) }]);
 }
 
-pub(super) fn on_naming_note(c: &mut Controller, note: &NoteKind) {
-    let NoteKind::Naming { problem, over, upstreams, unnamed } = note else { return };
-    for NamedUpstream { cluster, connectors } in upstreams {
-        let cause = match problem {
-            NamingProblem::Unconfigured => Cause::UpstreamUnknown,
-            NamingProblem::Unreplicated => Cause::NotReplicated,
-        };
-        let finder = Finder::Whole(cluster.clone(), cause);
-        if *over {
-            c.notes.found(&finder, Vec::new());
-            continue;
+/// Hub labels and an upstream's name fit, or do not.
+pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verdict) {
+    let (mut not_followed, mut not_replicated) = (None, None);
+    match verdict {
+        Verdict::NotFollowed(connectors) => {
+            let about = first_naming(c, upstream, connectors);
+            let mut problem = Problem::new(Cause::UpstreamUnknown, about, c.now);
+            problem.facts.upstream = Some(upstream.clone());
+            let meant = naming::meant(&c.world, upstream);
+            problem.facts.what = meant.map(|name| name.as_str().into());
+            not_followed = Some(problem);
         }
-
-        let mut problem = match problem {
-            NamingProblem::Unconfigured => problem_of(c, cause, cluster),
-            NamingProblem::Unreplicated => not_replicated(c, cluster),
-        };
-        problem.about.more = usize::try_from(connectors.saturating_sub(1)).unwrap_or(usize::MAX);
-        problem.facts.upstream = Some(cluster.clone());
-        problem.facts.what = meant(c, cluster, unnamed).map(|name| name.as_str().into());
-        c.notes.found(&finder, vec![problem]);
+        Verdict::NotReplicated(connectors) => {
+            let about = first_of(c, upstream, connectors);
+            let mut problem = Problem::new(Cause::NotReplicated, about, c.now);
+            problem.facts.upstream = Some(upstream.clone());
+            not_replicated = Some(problem);
+        }
+        Verdict::Fits | Verdict::Unknown => {}
     }
+    let finder = |cause| Finder::Whole(upstream.clone(), cause);
+    c.notes.found_one(&finder(Cause::UpstreamUnknown), not_followed);
+    c.notes.found_one(&finder(Cause::NotReplicated), not_replicated);
 }
 
-/// About an upstream, and its first Connector.
-fn not_replicated(c: &Controller, upstream: &ClusterName) -> Problem {
-    let cluster = c.world.upstream_named(upstream);
-    let names = cluster.into_iter().flat_map(|cluster| cluster.upstream_connectors.keys());
-    let about = match names.min() {
-        Some(first) => About::object(upstream, Kind::Connector, first.key()),
-        None => About::cluster(upstream),
-    };
-    Problem::new(Cause::NotReplicated, about, c.now)
-}
-
-/// The upstream that hub Connectors call by another name: one of its namespaces has the uid of theirs.
-fn meant<'n>(
-    c: &Controller,
-    called: &ClusterName,
-    unnamed: &'n [ClusterName],
-) -> Option<&'n ClusterName> {
-    let uid = uid_of(c.world.links.linked_to(called).next()?.name.namespace())?;
-    unnamed.iter().find(|name| {
-        let namespaces = c.world.upstream_named(name).map(|upstream| &upstream.namespaces);
-        let mut rows = namespaces.into_iter().flat_map(|table| table.iter());
-        rows.any(|(_, row)| row.uid.text().as_deref() == Some(uid))
-    })
-}
-
-pub(super) fn on_roster_note(c: &mut Controller, note: &NoteKind) {
-    match note {
-        NoteKind::ClusterGone { cluster, connectors, routes } => {
-            let finder = Finder::Whole(cluster.clone(), Cause::ProjectMissing);
-            if connectors + routes == 0 {
-                return c.notes.found(&finder, Vec::new());
-            }
-            let mut problem = problem_of(c, Cause::ProjectMissing, cluster);
-            problem.facts.upstream = Some(cluster.clone());
-            c.notes.found(&finder, vec![problem]);
-        }
-        NoteKind::Discovery { source, problem, clusters, of, detail } => {
-            let cluster = ClusterName::from(source.as_str());
-            let cause = match problem {
-                DiscoveryProblem::Lost => Cause::DiscoveryFailing,
-                DiscoveryProblem::TooManyMissing => Cause::ClustersMissing,
-                DiscoveryProblem::Broken => Cause::KubeconfigInvalid,
-                DiscoveryProblem::NameTaken => Cause::ClusterNameTaken,
-            };
-            let finder = Finder::Whole(cluster.clone(), cause);
-            if *clusters == 0 {
-                return c.notes.found(&finder, Vec::new());
-            }
-            let mut problem = Problem::new(cause, About::cluster(&cluster), c.now);
-            problem.facts.source = Some(source.as_str().into());
-            problem.facts.error = Some(detail.as_str().into());
-            problem.facts.part = usize::try_from(*clusters).unwrap_or(usize::MAX);
-            problem.facts.whole = usize::try_from(*of).unwrap_or(usize::MAX);
-            c.notes.found(&finder, vec![problem]);
-        }
-        _ => {}
-    }
+/// A project was deleted, or is there again.
+pub(super) fn on_project(c: &mut Controller, project: &ClusterName) {
+    let deleted = c.roster.deleted_project(project).map(|deleted| deleted.at);
+    let problem = deleted.map(|at| {
+        let connectors = c.world.links.counts_of(project).connectors;
+        let about = first_naming(c, project, connectors);
+        let mut problem = Problem::new(Cause::ProjectMissing, about, at);
+        problem.facts.upstream = Some(project.clone());
+        problem
+    });
+    c.notes.found_one(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
 }
 
 /// The program itself is wrong. It does not end.
-pub(super) fn on_bug(c: &mut Controller, detail: &str) {
-    let nowhere = ClusterName::from("");
-    let mut problem = Problem::new(Cause::Bug, About::cluster(&nowhere), c.now);
+pub(super) fn on_bug(c: &mut Controller, cluster: &ClusterName, detail: &str) {
+    let mut problem = Problem::new(Cause::Bug, About::cluster(cluster), c.now);
     problem.facts.error = Some(detail.into());
-    found(c, &nowhere, problem);
+    found(c, cluster, problem);
 }
 
 /// The cluster left: nothing is known of it. What hub objects say of it is still true.
@@ -208,7 +169,7 @@ pub(super) fn forget_cluster(c: &mut Controller, id: ClusterId, name: &ClusterNa
         Finder::Whole(of, cause) => of == name && !is_of_hubs(*cause),
         finder => finder.is_of(id),
     });
-    let elsewhere: Vec<Subject> = c.notes.problems().subjects_in(name);
+    let elsewhere: Vec<Subject> = c.notes.subjects_in(name);
     c.dirty.extend(elsewhere);
 }
 
@@ -216,12 +177,21 @@ fn found(c: &mut Controller, cluster: &ClusterName, problem: Problem) {
     c.notes.found(&Finder::Whole(cluster.clone(), problem.cause), vec![problem]);
 }
 
-/// About an upstream, and the first hub Connector that names it.
-fn problem_of(c: &Controller, cause: Cause, upstream: &ClusterName) -> Problem {
+/// The first of so many hub Connectors that name an upstream.
+fn first_naming(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
     let first = c.world.links.linked_to(upstream).next();
-    let about = match first {
-        Some(first) => About::object(upstream, Kind::Connector, first.name.key()),
-        None => About::cluster(upstream),
-    };
-    Problem::new(cause, about, c.now)
+    about(upstream, first.map(|at| &at.name), connectors)
+}
+
+/// The first of so many Connectors of an upstream.
+fn first_of(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
+    let cluster = c.world.upstream_named(upstream);
+    let names = cluster.into_iter().flat_map(|cluster| cluster.upstream_connectors.keys());
+    about(upstream, names.min(), connectors)
+}
+
+fn about(upstream: &ClusterName, first: Option<&NamespacedName>, connectors: u64) -> About {
+    let Some(first) = first else { return About::cluster(upstream) };
+    let more = usize::try_from(connectors.saturating_sub(1)).unwrap_or(usize::MAX);
+    About { more, ..About::object(upstream, Kind::Connector, first.key()) }
 }

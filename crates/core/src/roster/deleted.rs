@@ -49,32 +49,20 @@ impl Departed {
         self.clusters.insert(cluster.clone(), departure);
     }
 
-    /// Returns whether that is news.
-    pub(super) fn on_gone(
-        &mut self,
-        source: SourceName,
-        cluster: &ClusterName,
-        now: UnixMillis,
-    ) -> bool {
+    pub(super) fn on_gone(&mut self, source: SourceName, cluster: &ClusterName, now: UnixMillis) {
         let unseen = Departure { source, is_deletion_seen: false, gone_at: None };
         let departure = self.clusters.entry(cluster.clone()).or_insert(unseen);
-        if departure.source != source || departure.gone_at.is_some() {
-            return false;
-        }
-
-        departure.gone_at = Some(now);
-        self.affected.insert(cluster.clone());
-        true
-    }
-
-    /// Returns whether it was a deleted project.
-    pub(super) fn forget(&mut self, cluster: &ClusterName) -> bool {
-        let departure = self.clusters.remove(cluster);
-        let was_gone = departure.is_some_and(|departure| departure.gone_at.is_some());
-        if was_gone {
+        if departure.source == source && departure.gone_at.is_none() {
+            departure.gone_at = Some(now);
             self.affected.insert(cluster.clone());
         }
-        was_gone
+    }
+
+    pub(super) fn forget(&mut self, cluster: &ClusterName) {
+        let departure = self.clusters.remove(cluster);
+        if departure.is_some_and(|departure| departure.gone_at.is_some()) {
+            self.affected.insert(cluster.clone());
+        }
     }
 
     /// A list began, is complete, broke or goes on.

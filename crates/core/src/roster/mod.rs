@@ -34,11 +34,11 @@ mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::cause::Problem;
 use crate::contract::event::EventKind;
 use crate::contract::membership::{
     LeaveReason, MemberState, Membership, MembershipCount, SourceName,
 };
-use crate::contract::note::NoteKind;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::time::UnixMillis;
 use crate::rules::orphan::DeletedProject;
@@ -66,7 +66,8 @@ pub(crate) struct Roster {
     departed: Departed,
     /// When to decide about a cluster although nothing happens.
     requeued: Timers<ClusterName>,
-    notes: Vec<NoteKind>,
+    /// All that is wrong with what a source shows, where that may have changed.
+    found: BTreeMap<SourceName, Vec<Problem>>,
 }
 
 /// What the roster reads besides its own state.
@@ -177,11 +178,11 @@ impl Roster {
         self.members.pop()
     }
 
-    pub(crate) fn take_notes(&mut self) -> Vec<NoteKind> {
-        std::mem::take(&mut self.notes)
+    pub(crate) fn take_found(&mut self) -> BTreeMap<SourceName, Vec<Problem>> {
+        std::mem::take(&mut self.found)
     }
 
-    /// Deleted projects whose routes are to be planned again.
+    /// Projects that were deleted, or are there again, and those about which evidence has changed.
     pub(crate) fn take_affected(&mut self) -> BTreeSet<ClusterName> {
         self.departed.take_affected()
     }
@@ -404,8 +405,8 @@ impl Roster {
         let taken = offers.filter(is_taken).map(|(cluster, _)| cluster);
         let taken: Vec<_> = taken.cloned().collect();
 
-        let news = self.source(name).news(name, &taken, facts.now);
-        self.notes.extend(news);
+        let found = self.source(name).find(name, &taken, facts.now);
+        self.found.insert(name, found);
     }
 }
 
@@ -472,21 +473,12 @@ impl Roster {
             return;
         }
 
-        if self.departed.on_gone(source, cluster, facts.now) {
-            self.notes.push(NoteKind::ClusterGone {
-                cluster: cluster.clone(),
-                connectors: counts.connectors,
-                routes: counts.routes,
-            });
-        }
+        self.departed.on_gone(source, cluster, facts.now);
     }
 
     /// The cluster is shown or followed again, or no hub object names it any more.
     fn on_shown_again(&mut self, cluster: &ClusterName) {
-        if self.departed.forget(cluster) {
-            let cluster = cluster.clone();
-            self.notes.push(NoteKind::ClusterGone { cluster, connectors: 0, routes: 0 });
-        }
+        self.departed.forget(cluster);
     }
 }
 

@@ -5,14 +5,11 @@
 //! are missing, and is not counted with them. The breakers are for what is inferred.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 
+use crate::cause::{About, Cause, Facts, Problem};
 use crate::circuit_breaker::{BreakerLimit, CircuitBreaker, Share};
 use crate::contract::error_cause::RequestFailure;
-use crate::contract::membership::{
-    DiscoveryProblem, JoinRule, LeaveReason, MemberState, OfferState, SourceName,
-};
-use crate::contract::note::NoteKind;
+use crate::contract::membership::{JoinRule, LeaveReason, MemberState, OfferState, SourceName};
 use crate::data::ids::{ClusterName, Role};
 use crate::data::time::UnixMillis;
 
@@ -60,8 +57,6 @@ pub(super) struct Source {
     /// Over all offers, and over the members: few of many offers may have joined. Both count those
     /// that are missing, or left within the window.
     breakers: [CircuitBreaker<ClusterName>; 2],
-    /// The problems that the last note told.
-    reported: BTreeSet<DiscoveryProblem>,
     settle_at: Option<UnixMillis>,
     report_at: Option<UnixMillis>,
 }
@@ -279,64 +274,42 @@ impl Source {
         of_members.update((members.len() + left) as u64, MISSING_LIMIT, may_reset, now);
     }
 
-    /// The problems that began or ended since the last report. `taken`: the offers whose name
-    /// another cluster has.
-    pub(super) fn news(
+    /// All that is wrong with what the source shows. `taken`: the offers whose name another cluster
+    /// has.
+    pub(super) fn find(
         &mut self,
-        source: SourceName,
+        name: SourceName,
         taken: &[ClusterName],
         now: UnixMillis,
-    ) -> Vec<NoteKind> {
-        if let Some(at) = self.lost.as_ref().map(Loss::reported_at).filter(|at| *at > now) {
-            set_no_later(&mut self.report_at, at);
+    ) -> Vec<Problem> {
+        let source = ClusterName::from(name.as_str());
+        let facts = Facts { source: Some(name.as_str().into()), ..Facts::default() };
+        let problem = |cause, cluster: &ClusterName, error: Option<&RequestFailure>| {
+            let facts = Facts { error: error.cloned(), ..facts.clone() };
+            Problem { facts, ..Problem::new(cause, About::cluster(cluster), now) }
+        };
+        let mut found = Vec::new();
+        match &self.lost {
+            Some(lost) if now < lost.reported_at() => {
+                set_no_later(&mut self.report_at, lost.reported_at());
+            }
+            Some(lost) => found.push(problem(Cause::DiscoveryFailing, &source, Some(&lost.error))),
+            None => {}
         }
 
-        let mut notes = Vec::new();
-        for problem in DiscoveryProblem::ALL {
-            let (clusters, detail) = self.extent(problem, taken, now);
-            let is_news = match clusters {
-                0 => self.reported.remove(&problem),
-                _ => self.reported.insert(problem),
-            };
-            if is_news {
-                let of = self.offers.len() as u64;
-                notes.push(NoteKind::Discovery { source, problem, clusters, of, detail });
-            }
+        let missing = self.missing().count();
+        if self.is_held() && missing > 0 {
+            let mut held = problem(Cause::ClustersMissing, &source, None);
+            (held.facts.part, held.facts.whole) = (missing, self.offers.len());
+            found.push(held);
         }
-        notes
-    }
-
-    /// How many clusters a problem concerns, and which, or why.
-    fn extent(
-        &self,
-        problem: DiscoveryProblem,
-        taken: &[ClusterName],
-        now: UnixMillis,
-    ) -> (u64, String) {
-        match problem {
-            DiscoveryProblem::Lost => {
-                let lost = self.lost.as_ref().filter(|lost| lost.reported_at() <= now);
-                let clusters = self.offers.len().max(1) as u64;
-                lost.map(|lost| (clusters, lost.error.text.to_string())).unwrap_or_default()
-            }
-            DiscoveryProblem::TooManyMissing => summary(self.missing().filter(|_| self.is_held())),
-            DiscoveryProblem::Broken => {
-                summary(self.offers.iter().filter_map(|(name, offer)| match &offer.state {
-                    OfferState::Broken { error } => Some(format!("{name}: {}", error.text)),
-                    _ => None,
-                }))
-            }
-            DiscoveryProblem::NameTaken => summary(taken.iter()),
-        }
-    }
-}
-
-/// How many there are, and the first of them.
-fn summary(mut clusters: impl Iterator<Item = impl Display>) -> (u64, String) {
-    let Some(first) = clusters.next() else { return Default::default() };
-    match clusters.count() as u64 {
-        0 => (1, first.to_string()),
-        more => (more + 1, format!("{first} and {more} more")),
+        let broken = self.offers.iter().filter_map(|(name, offer)| match &offer.state {
+            OfferState::Broken { error } => Some((name, error)),
+            _ => None,
+        });
+        found.extend(broken.map(|(of, error)| problem(Cause::KubeconfigInvalid, of, Some(error))));
+        found.extend(taken.iter().map(|of| problem(Cause::ClusterNameTaken, of, None)));
+        found
     }
 }
 

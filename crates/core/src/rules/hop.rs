@@ -1,19 +1,19 @@
 //! Hop: how far a change has come on its way upstream → mirrored → carried → announced, and what is
-//! late. This file has the first two hops and the words for why one is late; `touch` has the last.
+//! wrong there. This file has the first two hops; `touch` has the last.
 //!
-//! A hop is open from the moment in which it could have started. When it takes longer than its limit
-//! it is *late*: a stall begins, which ends when the hop is passed, or when nothing is expected any
-//! more. What is held, paused or deferred is never late, and nothing is while no instance may lead.
+//! A hop is *late* when it takes longer than its limit, counted from the moment in which it could have
+//! started. That is a problem, as is what holds it before. What is held, paused or deferred is never
+//! late, and nothing is while no instance may lead.
 
 use crate::cause::{About, Cause, Facts, Problem};
 use crate::contract::hold_reason::HoldReason;
-use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
+use crate::contract::note::Hop;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::{UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS};
 use crate::data::time::UnixMillis;
 use crate::rules::findings::{Findings, Writes};
-use crate::rules::mirror::{self, Before, LastChange, Place, REPEAT_MS, SyncState, Verdict};
+use crate::rules::mirror::{self, Before, LastChange, Place, SyncState, Verdict};
 use crate::status::digest::Digest;
 use crate::world::World;
 use crate::world::cluster::Cluster;
@@ -24,9 +24,6 @@ pub(crate) struct View<'v> {
     /// That of the mirror.
     pub(crate) verdict: Verdict,
     pub(crate) world: &'v World,
-    pub(crate) nudges: u32,
-    /// The limit of its queue, where it waits because the Connector changes again and again.
-    pub(crate) repeats_per_second: Option<u32>,
     /// It waits in turn, because the Connector changes again and again.
     pub(crate) is_repeat: bool,
     /// The status does not fit.
@@ -43,20 +40,8 @@ pub(crate) struct HopMemory {
     is_change_seen: bool,
     /// Edges that do not say what the hub says, in the order of their ids, and since when.
     behind: Vec<(ClusterId, UnixMillis)>,
-    pub(crate) stall: Option<Box<Stall>>,
     /// The annotation was removed, because upstream's Connector is gone.
     is_removed: bool,
-}
-
-/// What becomes of the stall.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Update {
-    Stays,
-    Ends,
-    /// The hop becomes late then. A stall of another hop ends.
-    LateAt(UnixMillis, Hop),
-    /// In place of the one before, if there is one.
-    Begins(Box<Stall>),
 }
 
 /// A hop that the status has passed.
@@ -67,28 +52,6 @@ pub(crate) struct Passed {
     pub(crate) cluster: ClusterName,
     /// `None` where nobody saw it begin, or another writer made the value wrong.
     pub(crate) after_ms: Option<u64>,
-}
-
-/// A stall begins when the expected hop is late, and ends when another one is expected.
-pub(crate) fn plan(view: &View<'_>, memory: &HopMemory) -> Update {
-    let open = match expected(view, memory) {
-        Ok(open) => open,
-        Err(update) => return update,
-    };
-
-    let since = open.since.max(view.lease_wait_until);
-    let late_at = since.plus(open.limit_ms);
-    if view.mirror.now < late_at {
-        return Update::LateAt(late_at, open.hop);
-    }
-    if memory.stall.as_ref().is_some_and(|stall| stall.hop == open.hop) {
-        return Update::Stays;
-    }
-
-    let (cause, reason) = cause_of(&open, view);
-    let cluster = open.cluster.name.clone();
-    let connector = view.mirror.place.at.name.key();
-    Update::Begins(Box::new(Stall { cluster, connector, hop: open.hop, since, cause, reason }))
 }
 
 /// What is wrong between upstream and the edges. `None`: that is not known, so what was wrong stays.
@@ -234,116 +197,9 @@ impl View<'_> {
     }
 }
 
-/// The hop that is expected next.
-struct Open<'w> {
-    hop: Hop,
-    /// When it could have started.
-    since: UnixMillis,
-    /// Where it ends.
-    cluster: &'w Cluster,
-    limit_ms: u64,
-}
-
-/// `Err`: no hop is expected, or that is not known, and what was late may be as late as before.
-fn expected<'v>(view: &View<'v>, memory: &HopMemory) -> Result<Open<'v>, Update> {
-    let mirror = &view.mirror;
-    let settings = &mirror.settings.stall;
-    let mirrored =
-        |since, limit_ms| Open { hop: Hop::Mirrored, since, cluster: mirror.place.hub, limit_ms };
-    let carried = memory.behind.first().and_then(|(edge, behind_since)| {
-        let cluster = view.world.clusters.get(edge)?;
-        let since = mirror.memory.sync.right_since().max(Some(*behind_since))?;
-        Some(Open { hop: Hop::Arrived, since, cluster, limit_ms: settings.arrived_ms })
-    });
-
-    match view.verdict {
-        Verdict::HubNotLive | Verdict::AbsenceGrace(_) => Err(Update::Stays),
-        Verdict::UpstreamNotLive if !is_upstream_live(mirror) => Err(Update::Stays),
-        Verdict::UpstreamNotLive
-        | Verdict::Disabled
-        | Verdict::Paused
-        | Verdict::UpstreamNotConfigured
-        | Verdict::Held(_)
-        | Verdict::RemovalHeld(..) => Err(Update::Ends),
-        Verdict::OutOfSync { since } | Verdict::RemovalDue { since, .. } => {
-            Ok(mirrored(since, settings.mirrored_ms))
-        }
-        Verdict::InSync | Verdict::BothAbsent => carried.ok_or(Update::Ends),
-        Verdict::Deferred { since } => {
-            let deferred = || mirrored(mirror.unblocked_from(since), settings.deferred_ms);
-            Ok(carried.unwrap_or_else(deferred))
-        }
-    }
-}
-
 fn is_upstream_live(view: &mirror::View<'_>) -> bool {
     let kinds = [Kind::Connector, Kind::Namespace];
     view.place.upstream.is_some_and(|upstream| upstream.cluster.all_live_since(&kinds).is_some())
-}
-
-/// The cause of a stall, as far as this instance can see it, and the same in words.
-fn cause_of(open: &Open<'_>, view: &View<'_>) -> (StallCause, String) {
-    let edge = open.cluster.name.clone();
-    if !open.cluster.is_live(Kind::Connector) {
-        let reason = format!("the watch of {edge} is lost");
-        return (StallCause::WatchLost { cluster: edge }, reason);
-    }
-    if let Some(failure) = view.mirror.memory.write.failure() {
-        let cluster = view.mirror.place.hub.name.clone();
-        let reason = format!("writes to the hub fail: {}", failure.error);
-        return (StallCause::WritesFail { cluster, error: failure.error.cause }, reason);
-    }
-    if !view.mirror.is_leader {
-        let reason = "this instance is not the leader; the leader should write it";
-        return (StallCause::NotLeading, reason.to_owned());
-    }
-    if open.hop == Hop::Mirrored {
-        return not_mirrored(view);
-    }
-
-    let nudges = view.nudges;
-    let times = if nudges == 1 { "time" } else { "times" };
-    let reason =
-        format!("the Connector at {edge} does not say what the hub says; nudged {nudges} {times}");
-    (StallCause::NotCarried { cluster: edge }, reason)
-}
-
-fn not_mirrored(view: &View<'_>) -> (StallCause, String) {
-    let memory = view.mirror.memory;
-    let cluster = view.mirror.place.hub.name.clone();
-    if let Some(per_second) = view.repeats_per_second {
-        let reason = format!(
-            "it changed again within {} s of its last mirror, and waits for the other Connectors of its \
-             upstream that did: {per_second} of them are mirrored a second",
-            REPEAT_MS / 1_000
-        );
-        return (StallCause::NotMirrored { cluster }, reason);
-    }
-
-    let (cause, reason) = if memory.write.is_in_flight() {
-        let reason = "a write to the hub has not been answered yet";
-        (StallCause::WriteInFlight { cluster }, reason)
-    } else if let Some(contention) = memory.write.contention() {
-        let reason = "another writer keeps changing the hub's annotation";
-        (StallCause::Overwritten { cluster, manager: contention.manager.clone() }, reason)
-    } else if memory.deferred_since.is_some() {
-        let reason = "what routes is mirrored; the rest of the status waits for its turn by \
-                      mirror.deferrablePerSecond";
-        (StallCause::Deferred { cluster }, reason)
-    } else {
-        let reason = "the hub's annotation does not say what upstream says";
-        (StallCause::NotMirrored { cluster }, reason)
-    };
-    (cause, reason.to_owned())
-}
-
-impl Update {
-    pub(crate) fn late_at(&self) -> Option<UnixMillis> {
-        match self {
-            Self::LateAt(at, _) => Some(*at),
-            Self::Stays | Self::Ends | Self::Begins(_) => None,
-        }
-    }
 }
 
 impl HopMemory {
@@ -473,28 +329,8 @@ impl HopMemory {
         self.behind.iter().filter_map(seen_since).min()
     }
 
-    /// Returns what is to be reported.
-    pub(crate) fn on_update(&mut self, update: Update) -> Vec<NoteKind> {
-        let ended = match update {
-            Update::Stays => None,
-            Update::Ends | Update::Begins(_) => self.end(|_| true),
-            Update::LateAt(_, hop) => self.end(|stall| stall.hop != hop),
-        };
-        let mut notes: Vec<_> = ended.into_iter().map(NoteKind::StallEnded).collect();
-        if let Update::Begins(stall) = update {
-            self.stall = Some(stall.clone());
-            notes.push(NoteKind::Stalled(*stall));
-        }
-        notes
-    }
-
-    /// Ends the stall if it is such a one.
-    pub(crate) fn end(&mut self, is_over: impl FnOnce(&Stall) -> bool) -> Option<Stall> {
-        self.stall.take_if(|stall| is_over(stall)).map(|stall| *stall)
-    }
-
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.behind.is_empty() && self.stall.is_none() && !self.is_removed
+        self.behind.is_empty() && !self.is_removed
     }
 }
 

@@ -179,7 +179,6 @@ pub(crate) enum Ground {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) sync: SyncState,
-    pub(crate) held: Option<HoldReason>,
     pub(crate) is_deferred: bool,
 }
 
@@ -798,7 +797,7 @@ impl MirrorMemory {
 
     pub(crate) fn before(&self) -> Before {
         let is_deferred = self.deferred_since.is_some();
-        Before { sync: self.sync, held: self.held, is_deferred }
+        Before { sync: self.sync, is_deferred }
     }
 
     pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) {
@@ -885,21 +884,20 @@ impl MirrorMemory {
         }
     }
 
-    /// Another writer changed an annotation that was right. Returns how long the next write waits,
-    /// if it has to.
+    /// Another writer changed an annotation that was right.
     pub(crate) fn on_overwritten(
         &mut self,
         manager: Option<&str>,
         settings: &MirrorSettings,
         now: UnixMillis,
-    ) -> Option<u64> {
+    ) {
         let limits = ContentionLimits {
             pause_from: settings.contention_count,
             first_ms: settings.contention_backoff_ms,
             max_ms: settings.contention_backoff_max_ms,
             quiet_ms: settings.contention_quiet_ms,
         };
-        self.write.on_overwritten(manager, &limits, now)
+        self.write.on_overwritten(manager, &limits, now);
     }
 
     /// Every edge says what the hub says. What went wrong before is over, unless another writer may

@@ -5,13 +5,14 @@
 //! [`judge`] reads the world alone. When a name is judged, [`NamingMemory`] knows: some time after
 //! something changed about it, because objects come one by one.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use crate::contract::note::{NamedUpstream, NamingProblem, NoteKind};
-use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::ids::{ClusterName, Kind, Role, Uid};
 use crate::data::time::UnixMillis;
 use crate::timers::Timers;
 use crate::world::World;
+use crate::world::absence::uid_of;
+use crate::world::cluster::Cluster;
 
 /// How long hub Connectors name an upstream that is not configured before that is reported. Where
 /// clusters are discovered, theirs may be about to join.
@@ -24,17 +25,13 @@ const UNREPLICATED_MS: u64 = 60_000;
 /// What ends is gathered for so long.
 const OVER_MS: u64 = 1_000;
 
-/// More names than that help nobody to find the one that is meant.
-const UNNAMED_MAX: usize = 100;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fits,
-    Wrong {
-        problem: NamingProblem,
-        /// How many Connectors that concerns.
-        connectors: u64,
-    },
+    /// So many hub Connectors name it, and it is not in the run.
+    NotFollowed(u64),
+    /// It has so many Connectors, and no hub Connector names it.
+    NotReplicated(u64),
     /// The watches that would tell are not live.
     Unknown,
 }
@@ -43,8 +40,11 @@ pub(crate) enum Verdict {
 pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verdict {
     let naming = world.links.counts_of(name).connectors;
     let Some(upstream) = world.upstream_named(name) else {
-        let naming = if is_deleted { 0 } else { naming };
-        return Verdict::of(NamingProblem::Unconfigured, naming);
+        return match naming {
+            0 => Verdict::Fits,
+            _ if is_deleted => Verdict::Fits,
+            naming => Verdict::NotFollowed(naming),
+        };
     };
 
     if naming > 0 {
@@ -55,7 +55,10 @@ pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verd
     }
     let names = upstream.upstream_connectors.keys();
     let here = names.filter(|name| upstream.is_upstream_namespace(name.namespace()));
-    Verdict::of(NamingProblem::Unreplicated, here.count() as u64)
+    match here.count() as u64 {
+        0 => Verdict::Fits,
+        connectors => Verdict::NotReplicated(connectors),
+    }
 }
 
 /// Whether every hub shows who is named.
@@ -64,11 +67,11 @@ pub(crate) fn is_judged(world: &World) -> bool {
     hubs.peek().is_some() && hubs.all(|hub| hub.is_live(Kind::Connector))
 }
 
-/// The names that are to be judged, and what was reported about them.
+/// The names that are to be judged, and those that were found wrong.
 #[derive(Debug, Default)]
 pub(crate) struct NamingMemory {
     due: Timers<ClusterName>,
-    reported: BTreeMap<ClusterName, NamingProblem>,
+    wrong: BTreeSet<ClusterName>,
 }
 
 impl NamingMemory {
@@ -86,14 +89,12 @@ impl NamingMemory {
         now: UnixMillis,
     ) {
         let wait_ms = match verdict {
-            _ if self.reported.contains_key(name) => OVER_MS,
+            _ if self.wrong.contains(name) => OVER_MS,
             // The lists that would tell have it judged once they are complete.
             Verdict::Fits | Verdict::Unknown => return,
-            Verdict::Wrong { problem: NamingProblem::Unconfigured, .. } if is_discovering => {
-                UNDISCOVERED_MS
-            }
-            Verdict::Wrong { problem: NamingProblem::Unconfigured, .. } => UNCONFIGURED_MS,
-            Verdict::Wrong { problem: NamingProblem::Unreplicated, .. } => UNREPLICATED_MS,
+            Verdict::NotFollowed(_) if is_discovering => UNDISCOVERED_MS,
+            Verdict::NotFollowed(_) => UNCONFIGURED_MS,
+            Verdict::NotReplicated(_) => UNREPLICATED_MS,
         };
 
         let at = now.plus(wait_ms);
@@ -110,49 +111,28 @@ impl NamingMemory {
         }
     }
 
-    /// Judges the names that are due, and returns what began or ended, all of one kind together.
+    /// Judges the names that are due.
     pub(crate) fn on_deadline(
         &mut self,
         world: &World,
         is_deleted: impl Fn(&ClusterName) -> bool,
         now: UnixMillis,
-    ) -> Vec<NoteKind> {
-        let mut ended = BTreeMap::<_, Vec<_>>::new();
-        let mut began = BTreeMap::<_, Vec<_>>::new();
+    ) -> Vec<(ClusterName, Verdict)> {
+        let mut judged = Vec::new();
         for name in self.take_due(now) {
-            let found = match judge(world, &name, is_deleted(&name)) {
+            let verdict = judge(world, &name, is_deleted(&name));
+            match verdict {
                 Verdict::Unknown => continue,
-                Verdict::Fits => None,
-                Verdict::Wrong { problem, connectors } => Some((problem, connectors)),
-            };
-            if found.map(|(problem, _)| problem) == self.reported.get(&name).copied() {
-                continue;
+                Verdict::Fits => {
+                    self.wrong.remove(&name);
+                }
+                Verdict::NotFollowed(_) | Verdict::NotReplicated(_) => {
+                    self.wrong.insert(name.clone());
+                }
             }
-
-            if let Some(problem) = self.reported.remove(&name) {
-                let upstream = NamedUpstream { cluster: name.clone(), connectors: 0 };
-                ended.entry(problem).or_default().push(upstream);
-            }
-            if let Some((problem, connectors)) = found {
-                self.reported.insert(name.clone(), problem);
-                let upstream = NamedUpstream { cluster: name, connectors };
-                began.entry(problem).or_default().push(upstream);
-            }
+            judged.push((name, verdict));
         }
-        let ended = ended.into_iter().map(|(problem, upstreams)| NoteKind::Naming {
-            problem,
-            over: true,
-            upstreams,
-            unnamed: Vec::new(),
-        });
-        let began = began.into_iter().map(|(problem, upstreams)| {
-            let unnamed = match problem {
-                NamingProblem::Unconfigured => unnamed_upstreams(world),
-                NamingProblem::Unreplicated => Vec::new(),
-            };
-            NoteKind::Naming { problem, over: false, upstreams, unnamed }
-        });
-        ended.chain(began).collect()
+        judged
     }
 
     /// In the order of the names.
@@ -163,23 +143,17 @@ impl NamingMemory {
     }
 }
 
-/// The clusters of this run that could be meant: no hub Connector names them.
-fn unnamed_upstreams(world: &World) -> Vec<ClusterName> {
-    let upstreams = world.clusters.values().filter(|cluster| cluster.has(Role::Upstream));
-    let unnamed = upstreams.filter(|cluster| world.links.counts_of(&cluster.name).connectors == 0);
-
-    let mut names: Vec<_> = unnamed.map(|c| c.name.clone()).take(UNNAMED_MAX + 1).collect();
-    if names.len() > UNNAMED_MAX {
-        names.clear();
-    }
-    names.sort_unstable();
-    names
-}
-
-impl Verdict {
-    fn of(problem: NamingProblem, connectors: u64) -> Self {
-        if connectors == 0 { Self::Fits } else { Self::Wrong { problem, connectors } }
-    }
+/// The upstream that hub Connectors call by another name: none names it, and one of its namespaces has
+/// the uid of theirs.
+pub(crate) fn meant<'w>(world: &'w World, called: &ClusterName) -> Option<&'w ClusterName> {
+    let first = world.links.linked_to(called).next()?;
+    let uid = Uid::new(uid_of(first.name.namespace())?);
+    let is_meant = |cluster: &&Cluster| {
+        cluster.has(Role::Upstream)
+            && world.links.counts_of(&cluster.name).connectors == 0
+            && cluster.namespaces.iter().any(|(_, row)| row.uid == uid)
+    };
+    world.clusters.values().find(is_meant).map(|cluster| &cluster.name)
 }
 
 #[cfg(test)]
@@ -201,16 +175,12 @@ mod tests {
         stage
     }
 
-    fn wrong(problem: NamingProblem) -> Verdict {
-        Verdict::Wrong { problem, connectors: 1 }
-    }
-
     #[test]
     fn a_name_is_wrong_where_only_one_side_has_it() {
         let mut stage = stage();
         let judge = |stage: &Stage, name: &str| judge(&stage.world, &name.into(), false);
-        assert_eq!(judge(&stage, "up"), wrong(NamingProblem::Unreplicated));
-        assert_eq!(judge(&stage, "project-a"), wrong(NamingProblem::Unconfigured));
+        assert_eq!(judge(&stage, "up"), Verdict::NotReplicated(1));
+        assert_eq!(judge(&stage, "project-a"), Verdict::NotFollowed(1));
         assert_eq!(judge(&stage, "nobody"), Verdict::Fits);
 
         let deleted = super::judge(&stage.world, &"project-a".into(), true);
@@ -229,11 +199,11 @@ mod tests {
 
     #[test]
     fn a_name_is_judged_later_where_objects_may_still_come() {
-        let unconfigured = wrong(NamingProblem::Unconfigured);
+        let unconfigured = Verdict::NotFollowed(1);
         for (verdict, is_discovering, wait_ms) in [
             (unconfigured, false, Some(5_000)),
             (unconfigured, true, Some(60_000)),
-            (wrong(NamingProblem::Unreplicated), false, Some(60_000)),
+            (Verdict::NotReplicated(1), false, Some(60_000)),
             (Verdict::Unknown, false, None),
             (Verdict::Fits, false, None),
         ] {

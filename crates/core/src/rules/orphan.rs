@@ -54,15 +54,8 @@ pub(crate) struct DeletedProject {
 #[derive(Debug, Default)]
 pub(crate) struct OrphanMemory {
     pub(crate) write: WriteState,
-    pub(crate) absence: Option<Absence>,
-}
-
-/// None of the parents of a route exists.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Absence {
-    /// Since when, without interruption.
-    pub(crate) since: UnixMillis,
-    pub(crate) reported: Verdict,
+    /// Since when none of its parents exists, without interruption.
+    pub(crate) absent_since: Option<UnixMillis>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +177,7 @@ impl View<'_> {
 
     /// Time without evidence does not count, and it starts again when orphans were too many.
     pub(crate) fn orphan_since(&self, proven_since: UnixMillis) -> UnixMillis {
-        let since = self.memory.absence.map_or(self.now, |absence| absence.since);
+        let since = self.memory.absent_since.unwrap_or(self.now);
         since.max(proven_since).max(self.breaker.reset_at.unwrap_or_default())
     }
 }
@@ -204,19 +197,13 @@ impl Verdict {
 }
 
 impl OrphanMemory {
-    /// Returns whether that is reported: the route is an orphan, was one, or would be one but for its
-    /// age and the like. To report every route would be noise.
-    pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) -> bool {
-        let before = self.absence;
-        let since = before.map_or(now, |absence| absence.since);
-        self.absence = verdict.is_absent().then_some(Absence { since, reported: verdict });
-
-        let reported = |absence: Absence| absence.reported;
-        self.absence.map(reported) != before.map(reported)
+    pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) {
+        let since = self.absent_since.unwrap_or(now);
+        self.absent_since = verdict.is_absent().then_some(since);
     }
 
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.absence.is_none() && self.write.is_idle()
+        self.absent_since.is_none() && self.write.is_idle()
     }
 }
 
@@ -366,12 +353,14 @@ mod tests {
                 world.ids.insert(name.into(), id);
                 world.clusters.insert(id, cluster);
             }
-            let absence = Absence { since: UnixMillis(1), reported: Verdict::Orphan };
             let name = NamespacedName::new("ns-1", "app");
             let mut stage = Self {
                 world,
                 at: ObjectRef { cluster: HUB, kind: Kind::HttpRoute, name },
-                memory: OrphanMemory { absence: Some(absence), ..OrphanMemory::default() },
+                memory: OrphanMemory {
+                    absent_since: Some(UnixMillis(1)),
+                    ..OrphanMemory::default()
+                },
                 breaker: BreakerState::default(),
                 deleted_project: None,
                 settings: OrphanSettings { mode: OrphanMode::Delete, ..OrphanSettings::default() },

@@ -200,10 +200,6 @@ pub(crate) enum Effect {
     None,
     /// The connectors in [`TouchMemory::waiting`] have been announced.
     Announced,
-    /// Another writer changed the trigger.
-    Overwritten {
-        pause_ms: u64,
-    },
 }
 
 /// `None` where there is no such Gateway, or the class has none.
@@ -367,7 +363,7 @@ fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
         max_ms: mirror.contention_backoff_max_ms,
         quiet_ms: mirror.contention_quiet_ms,
     };
-    let pause_ms = memory.write.on_overwritten(None, &limits, view.now).unwrap_or_default();
+    memory.write.on_overwritten(None, &limits, view.now);
 
     let change = Announcement::new(TouchReason::Overwritten, view.now);
     match &mut memory.state {
@@ -375,7 +371,7 @@ fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
         State::InFlight(ongoing) => _ = ongoing.next.get_or_insert(change),
         State::New { .. } | State::Pending(_) => {}
     }
-    Effect::Overwritten { pause_ms }
+    Effect::None
 }
 
 fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
@@ -694,30 +690,24 @@ impl TouchMemory {
         trigger.map(|trigger| trigger.digest).or(self.announced.by_stamp)
     }
 
-    /// Makes a connector wait for this target. Returns whether it did not wait already.
-    pub(crate) fn add_waiting(&mut self, connector: &NamespacedName, now: UnixMillis) -> bool {
-        let is_new = !self.waiting.contains(connector);
-        if is_new {
-            self.waiting_since.get_or_insert(now);
+    /// Makes a connector wait for this target.
+    pub(crate) fn add_waiting(&mut self, connector: &NamespacedName, now: UnixMillis) {
+        self.waiting_since.get_or_insert(now);
+        if !self.waiting.contains(connector) {
             self.waiting.push(connector.clone());
         }
-        is_new
     }
 
     /// Takes over whether a person has paused the target. Returns whether that is new.
-    pub(crate) fn on_paused(&mut self, is_paused: bool) -> bool {
+    pub(crate) fn on_paused(&mut self, is_paused: bool, now: UnixMillis) -> bool {
         let was_paused = std::mem::replace(&mut self.is_paused, is_paused);
         if was_paused && !is_paused {
             // Nothing of before counts.
             self.write.end_pauses();
             self.write.forget_contention();
+            self.waiting_since = self.waiting_since.map(|_| now);
         }
         was_paused != is_paused
-    }
-
-    /// Whether a change waits to be announced.
-    pub(crate) fn has_change(&self) -> bool {
-        self.state.pending().is_some()
     }
 
     pub(crate) fn on_started(&mut self, job: &TouchJob, id: ActionId, now: UnixMillis) {

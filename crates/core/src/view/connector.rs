@@ -6,7 +6,8 @@ use super::edges::EdgeAt;
 use super::hubs::HubAt;
 use super::phase::{AnnotationState, AnnouncementState, Phase};
 use super::{ConnectorView, EdgeView, LivenessView, StallView, upstream};
-use crate::contract::note::{Hop, Stall, StallCause};
+use crate::cause::{Cause, Problem, State};
+use crate::contract::note::Hop;
 use crate::controller::Controller;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
@@ -82,7 +83,7 @@ impl<'c> Connector<'c> {
         }
 
         let phases = [
-            (Phase::Stalled, self.stalls().any(|stall| self.shows(stall))),
+            (Phase::Stalled, self.stalls().iter().any(|(hop, _)| self.shows(*hop))),
             (mirroring, has_annotation(AnnotationState::Wrong)),
             (Phase::Unknown, has_annotation(AnnotationState::Unknown)),
             (Phase::Unconfigured, has_annotation(AnnotationState::Unconfigured)),
@@ -112,7 +113,7 @@ impl<'c> Connector<'c> {
             upstream: linked.or(unlinked),
             place: self.place.map(NamespacedName::key),
             phase: self.phase(),
-            stalls: self.stalls().map(|stall| self.stall_view(stall)).collect(),
+            stalls: self.stalls().into_iter().map(|stall| self.stall_view(stall)).collect(),
             hubs: self.hubs.iter().map(|hub| hub.view(c, at_edges())).collect(),
             edges: self.edges.iter().map(|edge| self.edge_view(edge)).collect(),
         }
@@ -131,44 +132,50 @@ impl<'c> Connector<'c> {
         }
     }
 
-    fn stall_view(&self, stall: &Stall) -> StallView {
+    fn stall_view(&self, (hop, problem): (Hop, &Problem)) -> StallView {
         let limits = &self.c.settings.stall;
-        let limit_ms = match (stall.hop, &stall.cause) {
-            (_, StallCause::Deferred { .. }) => limits.deferred_ms,
-            (Hop::Upstream | Hop::Mirrored, _) => limits.mirrored_ms,
-            (Hop::Arrived, _) => limits.arrived_ms,
-            (Hop::Touched, _) => limits.touched_ms,
+        let limit_ms = match problem.cause {
+            Cause::NotMirrored => limits.mirrored_ms,
+            Cause::NotCarried => limits.arrived_ms,
+            Cause::NotAnnounced => limits.touched_ms,
+            _ => 0,
         };
-        // What was the cause when the stall began may have been an effect of silence.
-        let world = &self.c.world;
-        let cluster = world.id_of(&stall.cluster).and_then(|id| world.clusters.get(&id));
-        let unseen = cluster.filter(|_| !self.shows(stall)).map(not_seen);
+        let unseen =
+            self.hubs.iter().map(|hub| hub.cluster).filter(|_| !self.shows(hop)).map(not_seen);
 
         StallView {
-            hop: stall.hop,
-            cluster: stall.cluster.clone(),
-            since_ms: stall.since,
-            late_since_ms: Some(stall.since.plus(limit_ms)),
-            reason: unseen.unwrap_or_else(|| stall.reason.clone()),
+            hop,
+            cluster: problem.about.cluster.clone(),
+            since_ms: problem.since,
+            late_since_ms: Some(problem.since.plus(limit_ms)),
+            reason: unseen.last().unwrap_or_else(|| problem.sentence()),
         }
     }
 
-    fn stalls(&self) -> impl Iterator<Item = &'c Stall> {
-        let hubs = self.hubs.iter().filter_map(|hub| hub.memory?.hop.stall.as_deref());
-        hubs.chain(self.edges.iter().filter_map(|edge| edge.stall))
+    /// The problems that make it stuck.
+    fn stalls(&self) -> Vec<(Hop, &'c Problem)> {
+        let at_hubs = self.hubs.iter().flat_map(|hub| {
+            let is_right = hub.annotation == AnnotationState::Right;
+            hub.problems().iter().map(move |problem| match problem.cause {
+                Cause::NotCarried => (Hop::Arrived, problem),
+                _ if is_right => (Hop::Arrived, problem),
+                _ => (Hop::Mirrored, problem),
+            })
+        });
+        let gateways = self.edges.iter().flat_map(|edge| &edge.gateways);
+        let at_edges = gateways.flat_map(|gateway| gateway.problems(self.c));
+        let all = at_hubs.chain(at_edges.map(|problem| (Hop::Touched, problem)));
+        let is_stuck = |problem: &Problem| problem.cause.info().state == Some(State::Stuck);
+        let mut stalls: Vec<_> = all.filter(|(_, problem)| is_stuck(problem)).collect();
+        // A class has several Gateways, and one problem.
+        stalls.dedup();
+        stalls
     }
 
-    /// Whether the watches still show that the hop of a stall is late.
-    fn shows(&self, stall: &Stall) -> bool {
-        match stall.hop {
-            Hop::Upstream | Hop::Mirrored => self.hubs.iter().any(|hub| {
-                hub.cluster.name == stall.cluster && hub.annotation != AnnotationState::Unknown
-            }),
-            Hop::Arrived => self.is_seen_behind(),
-            Hop::Touched => self.edges.iter().any(|edge| {
-                edge.cluster.name == stall.cluster && edge.cluster.edge.ready_since.is_some()
-            }),
-        }
+    /// Whether the watches still show what makes it stuck before a hop.
+    fn shows(&self, hop: Hop) -> bool {
+        hop != Hop::Mirrored
+            || self.hubs.iter().any(|hub| hub.annotation != AnnotationState::Unknown)
     }
 
     /// Since when an edge does not say what the hub says.

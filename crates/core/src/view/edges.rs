@@ -2,7 +2,7 @@
 
 use super::phase::AnnouncementState;
 use super::{GatewayView, WritesView};
-use crate::contract::note::Stall;
+use crate::cause::Problem;
 use crate::controller::Controller;
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
@@ -16,8 +16,6 @@ use crate::write_queue::QueueKey;
 pub(super) struct EdgeAt<'c> {
     pub(super) cluster: &'c Cluster,
     pub(super) row: &'c EdgeConnector,
-    /// Its announcement is late.
-    pub(super) stall: Option<&'c Stall>,
     pub(super) gateways: Vec<GatewayAt<'c>>,
 }
 
@@ -43,13 +41,10 @@ impl<'c> EdgeAt<'c> {
 
     fn find(c: &'c Controller, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
         let row = &cluster.edge.connectors.get(name)?.seen;
-        let memory = c.memory.edges.get(&cluster.id);
-        let waiting = memory.and_then(|edge| edge.waiting.get(name));
         let gateways = cluster.edge.gateways_of(name).iter();
         Some(Self {
             cluster,
             row,
-            stall: waiting.and_then(|waiting| waiting.stall.as_deref()),
             gateways: gateways.map(|gateway| GatewayAt::new(c, cluster, gateway)).collect(),
         })
     }
@@ -103,6 +98,12 @@ impl<'c> GatewayAt<'c> {
             due_at_ms: self.due_at(c),
             writes: WritesView::of(self.memory.map(|memory| &memory.write), c.now),
         }
+    }
+
+    /// What is wrong with what announces its connectors.
+    pub(super) fn problems(&self, c: &'c Controller) -> &'c [Problem] {
+        let target = self.target.clone().map(Subject::Target);
+        target.map_or(&[], |target| c.notes.of_subject(&target))
     }
 
     /// When the next touch is due.

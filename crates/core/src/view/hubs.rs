@@ -2,6 +2,7 @@
 
 use super::phase::AnnotationState;
 use super::{HoldView, HubView, LivenessView, UpstreamView, WritesView, upstream};
+use crate::cause::Problem;
 use crate::contract::hold_reason::HoldReason;
 use crate::controller::{Controller, HubMemory};
 use crate::data::ids::Kind;
@@ -9,6 +10,7 @@ use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::rules::mirror::{self, MirrorMemory, Place, Verdict};
 use crate::status::digest::Digest;
+use crate::subject::Subject;
 use crate::world::cluster::Cluster;
 use crate::world::edge::EdgeConnector;
 use crate::world::hub::HubConnector;
@@ -26,6 +28,7 @@ pub(super) struct HubAt<'c> {
     changed_at: Option<UnixMillis>,
     pub(super) annotation: AnnotationState,
     held: Option<HoldReason>,
+    problems: &'c [Problem],
 }
 
 impl<'c> HubAt<'c> {
@@ -54,7 +57,12 @@ impl<'c> HubAt<'c> {
         let changed_at = place.upstream.map(|upstream| upstream.changed_at());
         let annotation = annotation(row, upstream, verdict);
         let held = verdict.hold_reason().filter(|_| annotation == AnnotationState::Held);
-        Some(Self { cluster, row, memory, upstream, changed_at, annotation, held })
+        let problems = c.notes.of_subject(&Subject::HubConnector(at));
+        Some(Self { cluster, row, memory, upstream, changed_at, annotation, held, problems })
+    }
+
+    pub(super) fn problems(&self) -> &'c [Problem] {
+        self.problems
     }
 
     pub(super) fn digest(&self) -> Option<Digest> {

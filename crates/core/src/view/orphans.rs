@@ -55,8 +55,9 @@ pub(super) fn views(c: &Controller) -> Vec<OrphanView> {
 }
 
 fn orphan_view(c: &Controller, at: &ObjectRef, memory: &OrphanMemory) -> Option<OrphanView> {
-    let absence = memory.absence?;
-    if !matches!(absence.reported, Verdict::Orphan | Verdict::Absent(KeepReason::Budget)) {
+    let since = memory.absent_since?;
+    let (_, verdict) = c.judge_route(at, memory)?;
+    if !matches!(verdict, Verdict::Orphan | Verdict::Absent(KeepReason::Budget)) {
         return None;
     }
 
@@ -64,7 +65,7 @@ fn orphan_view(c: &Controller, at: &ObjectRef, memory: &OrphanMemory) -> Option<
     Some(OrphanView {
         cluster: c.world.name_of(at.cluster),
         route: at.name.key(),
-        since_ms: Some(absence.since),
+        since_ms: Some(since),
         in_flight: writes.in_flight,
         error: writes.error.map(|error| error.to_string()),
         not_before_ms: writes.not_before_ms,
@@ -122,6 +123,6 @@ fn evidence(view: &View<'_>, parents: &Parents) -> OrphanEvidence {
         parents: parents.gateways.iter().map(|at| (at.name().to_owned(), exists(at))).collect(),
         namespace_proved: view.upstream.is_some_and(is_proved),
         last_activity_at: listed.and_then(|up| up.watch(Kind::Gateway).last_event_at),
-        orphan_since: view.memory.absence.map(|absence| absence.since),
+        orphan_since: view.memory.absent_since,
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::contract::error_cause::RequestFailure;
 use crate::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -133,7 +132,6 @@ pub(crate) enum Report {
         cluster: ClusterName,
         kind: Kind,
         object: ObjectKey,
-        error: RequestFailure,
     },
     /// The upstream was restored from an older state, for the first time in this run.
     Restored {

@@ -135,13 +135,10 @@ impl Cluster {
 
     /// What rules decide about, of its hub and edge. The order is not defined.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
-        let at_edge = self.edge.connectors.keys();
-        let at_edge =
-            at_edge.map(|name| Subject::EdgeConnector(self.object(Kind::Connector, name)));
         let targets = self.edge.targets(self.id).into_iter().map(Subject::Target);
         let hub_connectors = self.hub_connectors.keys().map(|name| self.hub_connector(name));
         let routes = self.routes.keys().map(|name| self.route(name));
-        hub_connectors.chain(routes).chain(at_edge).chain(targets)
+        hub_connectors.chain(routes).chain(targets)
     }
 
     pub(super) fn hub_connector(&self, name: &NamespacedName) -> Subject {

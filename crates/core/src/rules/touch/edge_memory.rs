@@ -1,8 +1,7 @@
 //! What throughline remembers of all touches of an edge together.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use crate::contract::note::Stall;
 use crate::contract::touches_waiting::TouchesWaiting;
 use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
@@ -17,18 +16,9 @@ pub(crate) struct EdgeMemory {
     /// the next one, and the first after that, which must not put the former off. A proxy that cuts
     /// watches every minute would do so for ever.
     pub(crate) outages: Vec<UnixMillis>,
-    pub(crate) waiting: BTreeMap<NamespacedName, WaitingConnector>,
+    /// Connectors that waited for a Gateway which was paused, so how long they took says nothing.
+    pub(crate) have_paused: BTreeSet<NamespacedName>,
     pub(crate) report: WaitingReport,
-}
-
-/// A connector whose latest change is not announced by every target.
-#[derive(Debug, Default)]
-pub(crate) struct WaitingConnector {
-    /// Since when it waits, or since the end of a pause.
-    pub(crate) since: UnixMillis,
-    /// It waited for a Gateway that was paused, so how long it took says nothing.
-    pub(crate) has_paused: bool,
-    pub(crate) stall: Option<Box<Stall>>,
 }
 
 /// What was reported of the touches that wait because the edge takes no more.
@@ -38,8 +28,6 @@ pub(crate) struct WaitingReport {
     reported: u64,
     /// When they are counted again for the next report.
     count_at: UnixMillis,
-    /// How many waited, and when that was counted.
-    counted: Option<(UnixMillis, u64)>,
     activity: Activity,
 }
 
@@ -60,10 +48,6 @@ impl EdgeMemory {
             self.outages.push(since);
         }
         self.outages.len() == 1
-    }
-
-    pub(crate) fn on_waits(&mut self, connector: &NamespacedName, now: UnixMillis) {
-        self.waiting.entry(connector.clone()).or_default().since = now;
     }
 }
 
@@ -104,19 +88,6 @@ impl WaitingReport {
             self.reported = waiting.touches;
         }
         is_news.then_some(waiting)
-    }
-
-    /// The touches that wait, as it was within the last second: many may ask at once.
-    pub(crate) fn lately(
-        &mut self,
-        queue: Option<&WriteQueue>,
-        per_second: u32,
-        now: UnixMillis,
-    ) -> Option<TouchesWaiting> {
-        let lately = self.counted.filter(|(at, _)| now.since(*at) < COUNT_EVERY_MS);
-        let counted = lately.unwrap_or_else(|| (now, count(queue, now)));
-        self.counted = Some(counted);
-        many_waiting(counted.1, per_second)
     }
 }
 

@@ -37,7 +37,6 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
             }
         }
     }
-    o.changed([Subject::EdgeConnector(o.object(Kind::Connector, &shown.name))]);
     hub_connector_elsewhere_changed(o, &shown.name);
 }
 
@@ -73,8 +72,6 @@ pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) 
     let is_ready = edge.ready_since.is_some();
     let Some(connector) = edge.on_connector_gone(name) else { return };
 
-    let subject = Subject::EdgeConnector(o.object(Kind::Connector, name));
-    o.changes.push(Change::Gone { subject, named: None });
     if connector.is_online {
         liveness_changed(o, name, false, is_ready);
     }
@@ -282,8 +279,6 @@ pub(super) fn on_edge_left(o: &mut Observation<'_>) {
     let gone = |subject| Change::Gone { subject, named: None };
     o.changes.extend(targets.into_iter().map(Subject::Target).map(gone));
     for name in connectors(o) {
-        let subject = Subject::EdgeConnector(o.object(Kind::Connector, &name));
-        o.changes.push(gone(subject));
         hub_connector_elsewhere_changed(o, &name);
     }
 }

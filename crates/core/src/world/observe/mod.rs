@@ -22,7 +22,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::observation::{Observation, ShownObject};
-use crate::contract::error_cause::RequestFailure;
 use crate::contract::event::EventKind;
 use crate::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::data::name::NamespacedName;
@@ -52,7 +51,7 @@ impl World {
 }
 
 /// The cluster whose watch an event comes from.
-fn watched_cluster(event: &EventKind) -> Option<&ClusterName> {
+pub(crate) fn watched_cluster(event: &EventKind) -> Option<&ClusterName> {
     match event {
         EventKind::ListStarted { cluster, .. }
         | EventKind::Listed { cluster, .. }
@@ -93,9 +92,7 @@ impl Observation<'_> {
                 self.on_gone(object.kind(), &name, true);
                 self.on_readable(object);
             }
-            EventKind::Unreadable { kind, object, error, .. } => {
-                self.on_unreadable(*kind, object, error);
-            }
+            EventKind::Unreadable { kind, object, .. } => self.on_unreadable(*kind, object),
             _ => {}
         }
     }
@@ -221,7 +218,7 @@ impl Observation<'_> {
     }
 
     /// The object exists, and its content cannot be read. What the tables hold of it stays.
-    fn on_unreadable(&mut self, kind: Kind, object: &ObjectKey, error: &RequestFailure) {
+    fn on_unreadable(&mut self, kind: Kind, object: &ObjectKey) {
         let name = NamespacedName::from(object);
         self.on_event_about(kind, &name);
         let cluster = self.cluster_mut();
@@ -231,7 +228,6 @@ impl Observation<'_> {
             cluster: cluster.name.clone(),
             kind,
             object: object.clone(),
-            error: error.clone(),
         };
         self.changes.push(Change::Report(report));
         upstream::on_unreadable(self, kind, &name);
