@@ -302,6 +302,16 @@ pub struct Problem {
     pub facts: Facts,
 }
 
+/// What makes two problems the same one, whatever is known about them by now.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProblemId {
+    pub cause: Cause,
+    pub cluster: ClusterName,
+    pub kind: Option<Kind>,
+    /// Of several objects the first.
+    pub object: Option<ObjectKey>,
+}
+
 /// The subject of a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct About {
@@ -357,9 +367,9 @@ impl Problem {
         Self { cause, about, since, facts: Facts::default() }
     }
 
-    /// The same, whatever is known about it by now.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.cause == other.cause && self.about.is_same(&other.about)
+    pub fn id(&self) -> ProblemId {
+        let About { cluster, kind, object, .. } = self.about.clone();
+        ProblemId { cause: self.cause, cluster, kind, object }
     }
 
     pub fn sentence(&self) -> String {
@@ -375,12 +385,6 @@ impl About {
 
     pub fn object(cluster: &ClusterName, kind: Kind, object: ObjectKey) -> Self {
         Self { kind: Some(kind), object: Some(object), ..Self::cluster(cluster) }
-    }
-
-    /// Of several objects the first counts.
-    fn is_same(&self, other: &Self) -> bool {
-        let key = |about: &Self| (about.cluster.clone(), about.kind, about.object.clone());
-        key(self) == key(other)
     }
 }
 

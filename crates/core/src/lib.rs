@@ -30,7 +30,7 @@ pub mod contract;
 pub mod cause;
 
 mod circuit_breaker;
-mod rate_limit;
+pub mod rate_limit;
 mod subject;
 mod timers;
 mod write_queue;

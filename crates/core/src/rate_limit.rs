@@ -7,20 +7,20 @@
 use crate::data::time::UnixMillis;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub struct Rate {
     interval_us: u64,
     burst: u64,
 }
 
 impl Rate {
-    pub(crate) const UNLIMITED: Self = Self { interval_us: 0, burst: 1 };
+    pub const UNLIMITED: Self = Self { interval_us: 0, burst: 1 };
 
-    pub(crate) const fn every_ms(interval_ms: u64, burst: u64) -> Self {
+    pub const fn every_ms(interval_ms: u64, burst: u64) -> Self {
         Self { interval_us: interval_ms * 1_000, burst }
     }
 
     /// `n` a second, `burst` of them at once; 0 lifts the limit.
-    pub(crate) fn per_second(n: u32, burst: u32) -> Self {
+    pub fn per_second(n: u32, burst: u32) -> Self {
         if n == 0 {
             return Self::UNLIMITED;
         }
@@ -28,13 +28,13 @@ impl Rate {
     }
 
     /// The time between two writes, where all are spread evenly.
-    pub(crate) fn interval_ms(self) -> u64 {
+    pub fn interval_ms(self) -> u64 {
         self.interval_us / 1_000
     }
 
     /// At most `n` in *any* window: half of them at once, then half of them in each window.
     /// `None` for 0: never.
-    pub(crate) fn at_most(n: u32, window_ms: u64) -> Option<Self> {
+    pub fn at_most(n: u32, window_ms: u64) -> Option<Self> {
         if n == 0 {
             return None;
         }
@@ -45,30 +45,30 @@ impl Rate {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RateLimiter {
+pub struct RateLimiter {
     /// GCRA's theoretical arrival time.
     arrival_us: u64,
 }
 
 impl RateLimiter {
     /// When the next write may go.
-    pub(crate) fn ready_at(self, rate: Rate) -> UnixMillis {
+    pub fn ready_at(self, rate: Rate) -> UnixMillis {
         let ahead_us = (rate.burst - 1).saturating_mul(rate.interval_us);
         UnixMillis(self.arrival_us.saturating_sub(ahead_us).div_ceil(1_000))
     }
 
-    pub(crate) fn take(&mut self, rate: Rate, now: UnixMillis) {
+    pub fn take(&mut self, rate: Rate, now: UnixMillis) {
         let now_us = now.0.saturating_mul(1_000);
         self.arrival_us = self.arrival_us.max(now_us).saturating_add(rate.interval_us);
     }
 
     /// Returns what was taken for a write that changed nothing.
-    pub(crate) fn give_back(&mut self, rate: Rate) {
+    pub fn give_back(&mut self, rate: Rate) {
         self.arrival_us = self.arrival_us.saturating_sub(rate.interval_us);
     }
 
     /// Forgets what was taken. With a burst of 1 the next write may go at `at`.
-    pub(crate) fn restart_at(&mut self, at: UnixMillis) {
+    pub fn restart_at(&mut self, at: UnixMillis) {
         self.arrival_us = at.0.saturating_mul(1_000);
     }
 }

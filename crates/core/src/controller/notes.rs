@@ -64,12 +64,12 @@ impl Notes {
             return;
         }
         let before = self.open.remove(finder).unwrap_or_default();
-        let is_over = |old: &&Problem| !found.iter().any(|new| new.is_same(old));
+        let is_over = |old: &&Problem| !found.iter().any(|new| new.id() == old.id());
         let over = before.iter().filter(is_over).cloned();
         self.notes.extend(over.map(NoteKind::Ended));
 
         for new in &mut found {
-            let old = before.iter().find(|old| old.is_same(new));
+            let old = before.iter().find(|old| old.id() == new.id());
             let late = || before.iter().find(|old| is_late_likewise(old, new));
             if let Some(old) = old.or_else(late) {
                 new.since = old.since;
