@@ -498,12 +498,27 @@ mod tests {
         }
 
         let mut state = WriteState::default();
-        for is_news in [true, false] {
-            assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news });
-        }
+        write(&mut state, &refused());
         assert!(state.on_api_answers(FailureClass::Refused, NOW));
         assert_eq!(state.retry(), None);
-        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: false });
+    }
+
+    #[test]
+    fn the_second_failure_in_a_row_is_one_that_somebody_should_look_at() {
+        for (outcomes, is_repeated) in [
+            ([refused(), refused()], true),
+            ([refused(), failed(None)], true),
+            ([refused(), conflict()], false),
+            ([conflict(), refused()], false),
+            ([refused(), Outcome::Unchanged], false),
+        ] {
+            let mut state = WriteState::default();
+            let found = outcomes.clone().map(|outcome| {
+                write(&mut state, &outcome);
+                state.failure().is_some_and(Failure::is_repeated)
+            });
+            assert_eq!(found, [false, is_repeated], "{outcomes:?}");
+        }
     }
 
     #[test]
@@ -557,11 +572,14 @@ mod tests {
     fn pauses_grow_from_the_third_overwrite_until_it_is_quiet_again() {
         let mut state = WriteState::default();
 
-        let pauses = [0; 6].map(|_| state.on_overwritten(None, &LIMITS, NOW));
+        let mut overwrite = |now| {
+            state.on_overwritten(None, &LIMITS, now);
+            state.paused_until.take().map(|until| until.since(now))
+        };
+        let pauses = [0; 6].map(|_| overwrite(NOW));
         assert_eq!(pauses, [None, None, Some(1_000), Some(2_000), Some(4_000), Some(4_000)]);
 
-        let later = NOW.plus(LIMITS.quiet_ms + 1);
-        assert_eq!(state.on_overwritten(None, &LIMITS, later), None);
+        assert_eq!(overwrite(NOW.plus(LIMITS.quiet_ms + 1)), None);
         assert_eq!(state.contention().map(Contention::overwrites), Some(1));
     }
 }

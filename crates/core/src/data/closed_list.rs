@@ -69,14 +69,15 @@ where
 
 #[cfg(test)]
 mod tests {
+    use crate::cause::Cause;
     use crate::contract::action::Verb;
     use crate::contract::event::{EventName, OutcomeName};
     use crate::contract::hold_reason::HoldReason;
     use crate::contract::keep_reason::KeepReason;
     use crate::contract::membership::{
-        DiscoveryProblem, JoinRule, LeaveReason, MemberState, OfferStateName, SourceName,
+        JoinRule, LeaveReason, MemberState, OfferStateName, SourceName,
     };
-    use crate::contract::note::{AnomalyKind, Hop};
+    use crate::contract::note::Hop;
     use crate::data::ids::{Kind, Role};
     use crate::view::Phase;
 
@@ -115,9 +116,17 @@ mod tests {
             "namespace_missing namespace_differs unreadable restored too_many budget"
         );
         assert_names!(
-            AnomalyKind,
-            "contention oversized_status undecodable unknown_cluster refused \
-             unknown_action too_many_orphans went_back too_many_clusters impossible"
+            Cause,
+            "credentials_rejected permission_missing kind_not_served cluster_unavailable \
+             kubeconfig_invalid object_unreadable discovery_failing clusters_missing \
+             cluster_name_taken upstream_unknown project_missing upstream_restored no_leader \
+             lease_unusable shard_unheld not_replicated labels_missing namespace_missing \
+             namespace_mismatch removals_held status_too_large deferred not_mirrored write_refused \
+             write_failing overwritten not_carried not_placed not_announced touches_queued \
+             no_gateway connector_missing orphaned deletes_held route_settling route_unproven \
+             route_protected route_not_orphaned paused rule_off config_refused event_log_failing \
+             bug touch_ineffective touch_scope_wrong retention_missing permissions_excess \
+             annotation_removed"
         );
         assert_names!(
             EventName,
@@ -134,7 +143,6 @@ mod tests {
             LeaveReason,
             "withdrawn not_listed replaced roles_changed not_needed name_taken"
         );
-        assert_names!(DiscoveryProblem, "lost too_many_missing broken name_taken");
         assert_names!(MemberState, "joined held idle not_ready broken name_taken gone");
         assert_names!(
             OutcomeName,

@@ -126,7 +126,7 @@ impl View<'_> {
     }
 
     fn find_not_mirrored(&self, since: UnixMillis, found: &mut Findings) {
-        if self.find_failing(since, found) {
+        if self.find_writes(Some(since), found) {
             return;
         }
         let since = since.max(self.lease_wait_until);
@@ -149,7 +149,7 @@ impl View<'_> {
     }
 
     fn find_deferred(&self, since: UnixMillis, memory: &HopMemory, found: &mut Findings) {
-        if !self.find_failing(since, found) {
+        if !self.find_writes(Some(since), found) {
             let mut problem = self.problem(Cause::Deferred, since);
             problem.facts.limit_ms = Some(self.mirror.settings.stall.deferred_ms);
             found.push(problem);
@@ -166,16 +166,11 @@ impl View<'_> {
     /// Only an edge whose watch is live is known to be behind.
     fn find_edges_behind(&self, memory: &HopMemory, found: &mut Findings) {
         let Place { at, hub, .. } = self.mirror.place;
-        let right_since = self.mirror.memory.sync.right_since();
+        let right_since = self.mirror.memory.sync.right_since().unwrap_or_default();
         for (id, behind_since) in &memory.behind {
-            let edge = self.world.clusters.get(id);
-            let Some((edge, live_since)) =
-                edge.and_then(|edge| Some((edge, edge.live_since(Kind::Connector)?)))
-            else {
-                continue;
-            };
-            let since = [right_since, Some(live_since), Some(self.lease_wait_until)];
-            let since = since.into_iter().flatten().fold(*behind_since, UnixMillis::max);
+            let Some(edge) = self.world.clusters.get(id) else { continue };
+            let Some(live_since) = edge.live_since(Kind::Connector) else { continue };
+            let since = (*behind_since).max(right_since).max(live_since).max(self.lease_wait_until);
 
             let about = About::object(&edge.name, Kind::Connector, at.name.key());
             let mut problem = Problem::new(Cause::NotCarried, about, since);
@@ -186,10 +181,8 @@ impl View<'_> {
         }
     }
 
-    fn find_failing(&self, since: UnixMillis, found: &mut Findings) -> bool {
-        self.find_writes(Some(since), found)
-    }
-
+    /// Whether writes to the hub Connector fail, or are undone. `wanted_since`: since when one is to be
+    /// written.
     fn find_writes(&self, wanted_since: Option<UnixMillis>, found: &mut Findings) -> bool {
         let mirror::View { memory, settings, now, .. } = self.mirror;
         let writes = Writes { state: &memory.write, key: UPSTREAM_STATUS, wanted_since };
@@ -365,6 +358,8 @@ mod tests {
         settings: Settings,
     }
 
+    type Found = (Cause, String, UnixMillis);
+
     impl Stage {
         /// The edge does not say what the hub says.
         fn behind() -> Self {
@@ -393,8 +388,6 @@ mod tests {
                 mirror: mirror::View::new(place, &self.mirror, &self.settings, true, now),
                 verdict,
                 world: &self.stage.world,
-                nudges: 1,
-                repeats_per_second: None,
                 is_repeat: false,
                 is_oversized: false,
                 lease_wait_until: UnixMillis(0),
@@ -410,8 +403,16 @@ mod tests {
             passed.into_iter().map(|passed| passed.after_ms).collect()
         }
 
-        fn plan(&self, verdict: Verdict, now: UnixMillis) -> Update {
-            plan(&self.view(verdict, now), &self.memory)
+        /// What is wrong and since when, and when that may change. `None`: nobody knows.
+        fn find(
+            &self,
+            verdict: Verdict,
+            now: UnixMillis,
+        ) -> Option<(Vec<Found>, Option<UnixMillis>)> {
+            let found = find(&self.view(verdict, now), &self.memory)?;
+            let problems = found.problems.iter();
+            let problems = problems.map(|p| (p.cause, p.about.cluster.to_string(), p.since));
+            Some((problems.collect(), found.next_at))
         }
     }
 
@@ -429,30 +430,25 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_is_late_after_its_limit_and_says_why() {
-        let mut stage = Stage::behind();
+    fn a_hop_is_late_after_its_limit() {
+        let stage = Stage::behind();
         let since = stage.stage.now;
-        let late = Verdict::OutOfSync { since };
-        let late_at = since.plus(5_000);
-        assert_eq!(stage.plan(late, since), Update::LateAt(late_at, Hop::Mirrored));
-
-        let Update::Begins(stall) = stage.plan(late, late_at) else { panic!("it is late") };
-        assert_eq!(stall.cause, StallCause::NotMirrored { cluster: "hub".into() });
-        stage.memory.on_update(Update::Begins(stall));
-        for (verdict, update) in [
-            (late, Update::Stays),
-            (Verdict::HubNotLive, Update::Stays),
-            (Verdict::UpstreamNotLive, Update::Stays),
-            (Verdict::Paused, Update::Ends),
-            (Verdict::InSync, Update::LateAt(since.plus(10_000), Hop::Arrived)),
+        let [mirrored_at, carried_at] = [5_000, 10_000].map(|ms| since.plus(ms));
+        let found = |cause, cluster: &str, since| vec![(cause, cluster.to_owned(), since)];
+        for (verdict, now, expected) in [
+            (Verdict::OutOfSync { since }, since, Some((vec![], Some(mirrored_at)))),
+            (
+                Verdict::OutOfSync { since },
+                mirrored_at,
+                Some((found(Cause::NotMirrored, "hub", since), None)),
+            ),
+            (Verdict::InSync, mirrored_at, Some((vec![], Some(carried_at)))),
+            (Verdict::InSync, carried_at, Some((found(Cause::NotCarried, "edge", since), None))),
+            (Verdict::Paused, carried_at, Some((found(Cause::Paused, "hub", carried_at), None))),
+            (Verdict::HubNotLive, carried_at, None),
+            (Verdict::UpstreamNotLive, carried_at, None),
         ] {
-            assert_eq!(stage.plan(verdict, late_at), update, "{verdict:?}");
+            assert_eq!(stage.find(verdict, now), expected, "{verdict:?} {now:?}");
         }
-
-        let Update::Begins(stall) = stage.plan(Verdict::InSync, since.plus(10_000)) else {
-            panic!("it is late")
-        };
-        let reason = "the Connector at edge does not say what the hub says; nudged 1 time";
-        assert_eq!((stall.hop, stall.reason.as_str()), (Hop::Arrived, reason));
     }
 }

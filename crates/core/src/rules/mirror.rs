@@ -1065,9 +1065,9 @@ mod tests {
             self.memory.on_finished(ActionId(1), outcome, &self.settings, now).unwrap();
         }
 
-        fn overwrite(&mut self) -> Option<u64> {
+        fn overwrite(&mut self) {
             let now = self.now();
-            self.memory.on_overwritten(None, &self.settings.mirror, now)
+            self.memory.on_overwritten(None, &self.settings.mirror, now);
         }
     }
 

@@ -1313,12 +1313,12 @@ mod tests {
         let mut stage = Stage::new();
         stage.shows(trigger(7, 4, 0));
         stage.gateway().is_paused = true;
-        stage.memory.on_paused(true);
+        stage.memory.on_paused(true, stage.now);
         assert_eq!(stage.next(), None);
         assert_eq!(stage.shows(trigger(8, 4, 0)), Effect::None, "that is no contention");
 
         stage.gateway().is_paused = false;
-        assert!(stage.memory.on_paused(false));
+        assert!(stage.memory.on_paused(false, stage.now));
         assert_eq!(stage.next(), Some((100_100, trigger(1, 5, 0))));
     }
 

@@ -1,9 +1,8 @@
 use std::sync::Arc;
 
 use super::{Phase, View};
+use crate::cause::About;
 use crate::contract::event::{Event, EventKind};
-use crate::contract::hold_reason::HoldReason;
-use crate::contract::note::{Anomaly, AnomalyKind, Hop, NoteKind, Stall, StallCause};
 use crate::contract::settings::Settings;
 use crate::data::ids::{Kind, ObjectKey, Role};
 use crate::data::objects::{PAUSED, UPSTREAM_STATUS};
@@ -183,54 +182,26 @@ fn paused_gateways_are_counted() {
     assert_eq!(stage.machine.paused_objects(), [(("edge".into(), Kind::Gateway), 1)].into());
 }
 
-fn stall(cluster: &str, hop: Hop) -> NoteKind {
-    NoteKind::Stalled(Stall {
-        cluster: cluster.into(),
-        connector: ObjectKey::new(PLACE, "lab"),
-        hop,
-        since: UnixMillis(1),
-        cause: StallCause::NotLeading,
-        reason: String::new(),
-    })
-}
-
-fn anomaly(cluster: &str, anomaly: AnomalyKind, name: &str) -> NoteKind {
-    NoteKind::Anomaly(Anomaly {
-        anomaly,
-        cluster: cluster.into(),
-        object: Some(ObjectKey::new(PLACE, name)),
-        detail: String::new(),
-        manager: None,
-    })
-}
-
-fn gone(cluster: &str) -> NoteKind {
-    NoteKind::ClusterGone { cluster: cluster.into(), connectors: 1, routes: 0 }
-}
-
 #[test]
-fn a_note_is_about_the_object_at_the_hub_or_the_edge() {
+fn a_problem_is_about_the_object_at_the_hub_or_the_edge() {
     let mut stage = Stage::carried();
     reference(&mut stage);
-    let held_for_another_reason =
-        NoteKind::Held { cluster: "up".into(), reason: HoldReason::TooMany, held: 1, named: 1 };
-
-    for (note, expected) in [
-        (stall("edge", Hop::Touched), "edge Connector lab"),
-        (stall("edge", Hop::Arrived), "hub Connector lab"),
-        (stall("hub", Hop::Mirrored), "hub Connector lab"),
-        (stall("hub", Hop::Touched), ""),
-        (anomaly("hub", AnomalyKind::OversizedStatus, "lab"), "hub Connector lab"),
-        (anomaly("edge", AnomalyKind::Contention, "app"), "edge Gateway app"),
-        (anomaly("edge", AnomalyKind::Contention, "other"), ""),
-        (gone("up"), "hub Connector lab"),
-        (gone("other"), ""),
-        (held_for_another_reason, ""),
+    for (cluster, kind, name, expected) in [
+        ("hub", Kind::Connector, "lab", "hub Connector lab"),
+        ("edge", Kind::Connector, "lab", "edge Connector lab"),
+        ("edge", Kind::Gateway, "app", "edge Gateway app"),
+        ("edge", Kind::Gateway, "other", ""),
+        // An upstream, followed or not, of which the hub has an object.
+        ("up", Kind::Connector, "lab", "hub Connector lab"),
+        ("other", Kind::Connector, "lab", "hub Connector lab"),
+        ("other", Kind::Connector, "other", ""),
     ] {
-        let found = stage.machine.involved_object(&note).map(|found| {
+        let about = About::object(&cluster.into(), kind, ObjectKey::new(PLACE, name));
+        let found = stage.machine.involved_object(&about).map(|found| {
             assert!(found.resource_version.is_some());
             format!("{} {} {}", found.cluster, found.kind, found.object.name)
         });
-        assert_eq!(found.unwrap_or_default(), expected, "{note:?}");
+        assert_eq!(found.unwrap_or_default(), expected, "{about:?}");
     }
+    assert_eq!(stage.machine.involved_object(&About::cluster(&"hub".into())), None);
 }
