@@ -24,9 +24,8 @@ pub(super) fn on_watch_lost(
     let Some(id) = c.world.id_of(cluster) else { return on_seen(c, Some(cluster)) };
     let about = About { kind: Some(kind), ..About::cluster(cluster) };
     let problem = Problem::new(Cause::of_request(error.cause, Request::Read), about, c.now);
-    let facts = Facts { verb: Some("list and watch".into()), ..Facts::default() };
-    let known = Facts::of_refusal(error);
-    let facts = Facts { verb: known.verb.clone().or(facts.verb), ..known };
+    let mut facts = Facts::of_refusal(error);
+    facts.verb.get_or_insert("list,watch".into());
     c.notes.found(&Finder::Watch(id, kind), vec![Problem { facts, ..problem }]);
 
     // Nobody knows any longer whether these are late.
@@ -107,7 +106,10 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
         more: part.saturating_sub(1),
         ..About::cluster(&cluster)
     };
+    // As the replicator writes the name into labels.
+    let label = |name: &ClusterName| format!("cluster-{}", name.as_str().replace('/', "_"));
     let facts = Facts {
+        what: Some(label(&upstream)).filter(|_| upstream == cluster).map(Into::into),
         upstream: Some(upstream),
         hub,
         part,
