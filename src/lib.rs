@@ -76,6 +76,7 @@ mod nearest;
 pub mod orphans;
 pub mod outage;
 pub mod outside_text;
+pub mod problems;
 pub mod record;
 pub mod replay;
 pub mod report;
