@@ -24,6 +24,12 @@ This page is generated from `crates/core/src/cause.rs`.
 ";
 
 const AFTER_THE_TABLE: &str = "
+## One cause, one message
+
+The log has a line a second after a cause began, at most one a minute while it changes, and one when it is over (`resolved`). Objects of
+one cause in one cluster share a line, which names the first and counts the others; so do more than three clusters with one cause.
+Errors are ERROR, warnings WARN, and infos DEBUG. The fields are `cause`, `cluster`, `count`, `since`, `error` and `remedy`.
+
 ## Kubernetes Events
 
 `kubectl describe` and `kubectl events` show what is wrong with an object. The reason of an Event is the name of the cause in
@@ -31,7 +37,7 @@ CamelCase (`NotCarried`), and its message is the sentence, `Next:` and the remed
 `Resolved` follows on the same object. `LeaderElection` on the Lease says that an instance became leader, or stopped being leader.
 
 - Only the leader posts Events; without an election, every instance does. A new leader waits 10 s, and posts what is still open then.
-- One cause, one message: up to three objects of one cause get an Event each. More of them get one Event together, on the first object.
+- Up to three objects of one cause get an Event each. More of them get one Event together, on the first object.
 - At most 30 are sent in a minute, in all clusters together. Those that are left out are counted in
   `throughline_events_total{result=\"dropped\"}`.
 - A dry run posts none, and a cluster that is only an upstream gets none, unless it holds the Lease. `events.enabled: false` switches
