@@ -34,7 +34,8 @@ Errors are ERROR, warnings WARN, and infos DEBUG. The fields are `cause`, `clust
 
 `kubectl describe` and `kubectl events` show what is wrong with an object. The reason of an Event is the name of the cause in
 CamelCase (`NotCarried`), and its message is the sentence, `Next:` and the remedy. When the cause has ended, an Event with the reason
-`Resolved` follows on the same object. `LeaderElection` on the Lease says that an instance became leader, or stopped being leader.
+`Resolved` follows on the same object; its message is the former reason. `LeaderElection` on the Lease says that an instance became
+leader, or stopped being leader.
 
 - Only the leader posts Events; without an election, every instance does. A new leader waits 10 s, and posts what is still open then.
 - Up to three objects of one cause get an Event each. More of them get one Event together, on the first object.
