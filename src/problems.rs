@@ -295,21 +295,10 @@ impl Problems {
         }
         let mut reports = Vec::new();
         for ((stage, cause), keys) in ready {
-            let clusters =
-                keys.iter().map(|(_, cluster, _)| cluster).collect::<BTreeSet<_>>().len();
-            let told = keys.iter().filter_map(|key| self.tell(now, stage, key)).collect::<Vec<_>>();
-            self.count_told(now, (stage, cause), clusters);
-            let Some((at, _)) = told.first().filter(|_| clusters > FEW) else {
-                let one = |(at, group)| Report { stage, at, groups: vec![group] };
-                reports.extend(told.into_iter().map(one));
-                continue;
-            };
-            let at = *at;
-            reports.push(Report {
-                stage,
-                at,
-                groups: told.into_iter().map(|told| told.1).collect(),
-            });
+            let told = keys.iter().filter_map(|key| self.tell(now, stage, key)).collect();
+            let told = reports_of(stage, told);
+            self.count_told(now, (stage, cause), told.iter().map(Report::clusters).sum());
+            reports.extend(told);
         }
         let dues = self.groups.iter().filter_map(|(key, group)| self.next(key, group));
         self.due = dues.map(|(_, at)| at).min();
@@ -349,9 +338,56 @@ impl Problems {
         before.is_none_or(|before| says(&before) != says(&view)).then_some((now, view))
     }
 
-    /// Every group that is open.
+    /// Every group that is open, by cause.
     pub fn open(&self) -> Vec<GroupView> {
         self.groups.values().filter_map(Group::view).collect()
+    }
+
+    /// Everything that is open, as if it had just begun.
+    pub fn all(&self, now: UnixMillis) -> Vec<Report> {
+        let open = self.open();
+        let of_cause = open.chunk_by(|a, b| a.cause == b.cause);
+        let began =
+            |groups: &[GroupView]| groups.iter().map(|group| (now, group.clone())).collect();
+        of_cause.flat_map(|groups| reports_of(Stage::Began, began(groups))).collect()
+    }
+}
+
+/// One report for all groups of a cause where more than a few clusters have it, else one for each.
+fn reports_of(stage: Stage, groups: Vec<(UnixMillis, GroupView)>) -> Vec<Report> {
+    let clusters = groups.iter().map(|(_, group)| &group.cluster).collect::<BTreeSet<_>>().len();
+    match groups.first() {
+        Some(&(at, _)) if clusters > FEW => {
+            let groups = groups.into_iter().map(|(_, group)| group).collect();
+            vec![Report { stage, at, groups }]
+        }
+        _ => {
+            let one = |(at, group)| Report { stage, at, groups: vec![group] };
+            groups.into_iter().map(one).collect()
+        }
+    }
+}
+
+impl Report {
+    fn names(&self) -> BTreeSet<&ClusterName> {
+        self.groups.iter().map(|group| &group.cluster).collect()
+    }
+
+    fn clusters(&self) -> usize {
+        self.names().len()
+    }
+
+    /// `The API server of a does not answer: timed out. The same in 299 more clusters: b, c, …`
+    pub fn text(&self) -> String {
+        let Some(first) = self.groups.first() else { return String::new() };
+        let mut others = self.names();
+        others.remove(&first.cluster);
+        if others.is_empty() {
+            return first.message.clone();
+        }
+        let more = count(others.len(), "more cluster");
+        let named: Vec<_> = others.iter().take(FEW - 1).map(ToString::to_string).collect();
+        format!("{} The same in {more}: {}, …", first.message, named.join(", "))
     }
 }
 
@@ -360,18 +396,14 @@ pub fn log(report: &Report) {
     let Some(first) = report.groups.first() else { return };
     let GroupView { cause, cluster, error, remedy, .. } = first;
     let (cause, age) = (cause.as_str(), age(report.at.since(first.since_ms)));
-    let names: BTreeSet<_> = report.groups.iter().map(|group| &group.cluster).collect();
-    let clusters = (names.len() > 1).then_some(names.len());
+    let clusters = Some(report.clusters()).filter(|clusters| *clusters > 1);
     if report.stage == Stage::Ended {
         info!(cause, %cluster, clusters, after = age, "resolved");
         return;
     }
 
-    let total = report.groups.iter().map(|group| group.count).sum::<usize>();
-    let text = match clusters {
-        Some(clusters) => format!("{} {}", first.message, others(clusters - 1, names, cluster)),
-        None => first.message.clone(),
-    };
+    let (text, total) =
+        (report.text(), report.groups.iter().map(|group| group.count).sum::<usize>());
     macro_rules! line {
         ($level:ident) => {
             $level!(cause, %cluster, clusters, count = total, since = age, error, remedy, "{text}")
@@ -382,13 +414,6 @@ pub fn log(report: &Report) {
         Severity::Warning => line!(warn),
         Severity::Info => line!(debug),
     }
-}
-
-/// `The same in 299 more clusters: a, b, …`
-fn others(more: usize, names: BTreeSet<&ClusterName>, first: &ClusterName) -> String {
-    let named = names.into_iter().filter(|name| *name != first).take(FEW - 1);
-    let named: Vec<_> = named.map(ToString::to_string).collect();
-    format!("The same in {}: {}, …", count(more, "more cluster"), named.join(", "))
 }
 
 /// `1m 15s`

@@ -10,6 +10,7 @@
 
 mod attempt;
 mod lane;
+mod log;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -194,6 +195,7 @@ impl Executor {
         }
         loop {
             if let Some(ended) = self.ended.pop_front() {
+                log::finished(&ended);
                 return ended;
             }
             match self.attempts.join_next_with_id().await {

@@ -118,9 +118,8 @@ impl WatchTask {
             self.list_later();
         }
         if self.shared.is_crowd() {
-            self.shared.log.listed(self.watch_name(), objects);
+            self.shared.log.listed(objects);
         } else {
-            self.shared.log.resumed(self.watch_name());
             info!(objects, ms = millis(began.elapsed()), "listed");
         }
         Ok(())

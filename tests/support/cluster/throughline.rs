@@ -56,7 +56,7 @@ impl Setup {
     /// Prints the log as text as it comes, with a line for each hop.
     pub(crate) fn print_log(mut self) -> Self {
         self.shown = true;
-        let level = "info,throughline::run_log=debug,kube_client=error";
+        let level = "info,throughline::executor=debug,kube_client=error";
         self.set(&json!({ "log": { "format": "text", "level": level } }))
     }
 
