@@ -14,7 +14,6 @@ use crate::build_info;
 use crate::client::ClusterClient;
 use crate::clock::{Clock, sleep_until_opt};
 use crate::config::{Config, EventLogConfig};
-use crate::core::contract::action::Urgency;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::membership::SourceName;
 use crate::core::contract::note::{Note, NoteKind};
@@ -293,10 +292,8 @@ impl Engine {
 
     /// Feeds the outcome of an action to the machine.
     pub(crate) fn handle_finished(&mut self, finished: FinishedAction) {
-        self.metrics.action_finished(&finished.decision.action, &finished.outcome, finished.took);
-        if finished.decision.urgency == Urgency::Deferrable {
-            self.metrics.deferred_mirror_finished(&finished.outcome);
-        }
+        let (verb, after) = (finished.decision.action.verb, finished.waited + finished.took);
+        self.metrics.action_finished(verb, &finished.outcome, after);
         let (id, outcome) = (finished.decision.action.id, finished.outcome);
         self.handle_event(EventKind::ActionFinished { id, outcome });
     }

@@ -104,6 +104,7 @@ impl Run {
             engine.metrics.clone(),
         );
         engine.add_observer(Box::new(impact));
+        engine.metrics.set_lease_name(&config.leader_election.lease_name);
         let (_, reloads) = mpsc::channel(1);
         let (discovery, recorder, listener) = (None, None, None);
         Self { config, engine, keeper, reloads, discovery, recorder, listener }
@@ -143,7 +144,6 @@ impl Run {
             None => listen(self.config.admin.address).await?,
         };
         self.engine.open_log()?;
-        self.engine.metrics.config_loaded();
         banner::log(&self.config, self.engine.machine.settings().orphans.mode);
         let admin = listener.map(|listener| self.serve_admin(listener, queries, stop.clone()));
         let settings = self.engine.machine.settings().clone();
@@ -153,7 +153,7 @@ impl Run {
         let election = self.start_election(&leadership_changes);
         let mut discovered = self.start_discovery();
         if election.is_none() {
-            self.engine.metrics.set_leader(true);
+            self.engine.metrics.set_leader(true, None);
             self.engine.handle_event(EventKind::LeadershipAcquired);
         }
 
@@ -305,8 +305,7 @@ fn answer(engine: &Engine, query: Query) {
         Query::Ping(reply) => drop(reply.send(())),
         Query::Counts(reply) => {
             let (phases, members) = (machine.phases(), machine.membership_counts());
-            let (orphans, paused) = (machine.orphan_counts(), machine.paused_objects());
-            drop(reply.send(MachineCounts { phases, orphans, paused, members }));
+            drop(reply.send(MachineCounts { phases, members }));
         }
         Query::State(reply) => {
             // Not the time of the last event, which may be hours ago.

@@ -111,7 +111,7 @@ impl WatchTask {
 
     async fn list_finished(&mut self, objects: u64, began: Instant) -> Result<(), WatchEnd> {
         self.history.is_unsure = false;
-        self.metrics.list_finished(objects);
+        self.metrics.list_finished();
         self.send(|cluster, kind| EventKind::ListFinished { cluster, kind }).await?;
         if self.list_at.is_some() {
             // However long the list took.
