@@ -1,9 +1,10 @@
 //! The alerts: what fires when, and where the runbook says what to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::Value;
+use throughline::core::cause::{AlertRule, Cause};
 
 use crate::tools::{read, repo, run_tool, temp_folder};
 
@@ -63,5 +64,27 @@ fn every_alert_leads_to_a_section_of_the_runbook_that_says_when_it_pages() {
             let after = after.strip_suffix('m').unwrap();
             assert!(section.contains(&format!("ages after {after} minutes")), "{name}: {section}");
         }
+    }
+}
+
+/// Causes are found by name, and a new one is easily forgotten here.
+#[test]
+fn the_rules_name_the_causes_that_the_table_gives_them() {
+    let named = |alert: &str| -> BTreeSet<String> {
+        let rule = rules().into_iter().find(|rule| rule["alert"] == alert).unwrap();
+        let expression = rule["expr"].as_str().unwrap().to_owned();
+        let (_, rest) = expression.split_once("throughline_causes_open{cause=").unwrap();
+        let causes = rest.trim_start_matches('~').split('"').nth(1).unwrap();
+        causes.split('|').map(str::to_owned).collect()
+    };
+    for (alert, rule) in [
+        ("ThroughlineClusterNotWatched", AlertRule::NotWatched),
+        ("ThroughlineCauseOpen", AlertRule::Ticket),
+        ("ThroughlineShardUnheld", AlertRule::Shard),
+        ("ThroughlinePaused", AlertRule::Paused),
+    ] {
+        let given = Cause::ALL.into_iter().filter(|cause| cause.info().alert.contains(&rule));
+        let given: BTreeSet<_> = given.map(|cause| cause.as_str().to_owned()).collect();
+        assert_eq!(named(alert), given, "{alert}");
     }
 }
