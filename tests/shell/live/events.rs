@@ -79,7 +79,7 @@ impl Bench {
     }
 
     fn counted(&self, delivery: &str) -> u64 {
-        let name = format!("throughline_events_{delivery}_total ");
+        let name = format!("throughline_events_total{{result=\"{delivery}\"}} ");
         let text = self.metrics.text(None, Format::Plain);
         text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
