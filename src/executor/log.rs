@@ -31,9 +31,9 @@ pub(super) fn finished(finished: &FinishedAction) {
     match &finished.outcome {
         Outcome::Applied { .. } => line!(info, "write applied"),
         Outcome::DryRun => line!(info, "dry run: would write"),
-        Outcome::Unchanged => line!(debug, "write unchanged"),
-        Outcome::Superseded => line!(debug, "write superseded"),
-        Outcome::Dropped => line!(debug, "write dropped"),
+        Outcome::Unchanged => line!(info, "write unchanged"),
+        Outcome::Superseded => line!(info, "write superseded"),
+        Outcome::Dropped => line!(info, "write dropped"),
         Outcome::NotFound
         | Outcome::Conflict { .. }
         | Outcome::Unanswered { .. }
