@@ -106,6 +106,7 @@ pub struct Place {
     /// `None` where the subject is no object that exists.
     pub object: Option<InvolvedObject>,
     pub message: String,
+    pub remedy: String,
 }
 
 #[derive(Debug)]
@@ -173,15 +174,14 @@ impl Group {
 
     /// `None` for a group without members.
     fn view(&self) -> Option<GroupView> {
-        let first = &self.members.get(&self.first)?.problem;
-        let count = self.members.values().map(|member| 1 + member.problem.about.more).sum();
+        let member = self.members.get(&self.first)?;
+        let (first, count) = (&member.problem, self.members.values().map(Member::count).sum());
         let about = About { more: count - 1, ..first.about.clone() };
-        let message = sentence(first, &about);
         let names = self.members.keys().filter(|id| **id != self.first);
         let names = std::iter::once(&self.first).chain(names);
         let places = match self.members.len() {
-            0..=FEW => self.members.iter().map(|(id, member)| member.place(id, None)).collect(),
-            _ => vec![self.members[&self.first].place(&self.first, Some(&message))],
+            0..=FEW => self.members.iter().map(|(id, member)| member.place(id)).collect(),
+            _ => vec![member.place_for_all(&self.first, &about)],
         };
 
         Some(GroupView {
@@ -191,24 +191,35 @@ impl Group {
             since_ms: self.since,
             count,
             objects: names.filter_map(|id| id.object.clone()).take(FEW).collect(),
-            message,
+            message: sentence(first, &about),
             error: first.facts.error.as_ref().map(|error| error.text.to_string()),
-            remedy: one_line(&first.cause.remedy(&about, &first.facts, &|_| None)).into_owned(),
+            remedy: remedy(first, &about),
             places,
         })
     }
 }
 
 impl Member {
-    fn place(&self, id: &ProblemId, message: Option<&str>) -> Place {
-        let own = || sentence(&self.problem, &self.problem.about);
-        let message = message.map_or_else(own, str::to_owned);
-        Place { id: id.clone(), object: self.object.clone(), message }
+    fn count(&self) -> usize {
+        1 + self.problem.about.more
+    }
+
+    fn place(&self, id: &ProblemId) -> Place {
+        self.place_for_all(id, &self.problem.about)
+    }
+
+    fn place_for_all(&self, id: &ProblemId, about: &About) -> Place {
+        let (message, remedy) = (sentence(&self.problem, about), remedy(&self.problem, about));
+        Place { id: id.clone(), object: self.object.clone(), message, remedy }
     }
 }
 
 fn sentence(problem: &Problem, about: &About) -> String {
     one_line(&problem.cause.sentence(about, &problem.facts)).into_owned()
+}
+
+fn remedy(problem: &Problem, about: &About) -> String {
+    one_line(&problem.cause.remedy(about, &problem.facts, &|_| None)).into_owned()
 }
 
 /// How many clusters were told of one cause in the current [`FEW_EVERY_MS`].
@@ -235,7 +246,6 @@ impl Problems {
             *text = without_secrets(text).into();
         }
         let (id, key) = (ProblemId::from(&problem), group_key(&problem));
-        // Other facts may put it into another group.
         self.leave(at, &id, Some(&key));
 
         let new = || Group::new(at, id.clone(), problem.since);
@@ -250,19 +260,20 @@ impl Problems {
         self.leave(at, &ProblemId::from(problem), None);
     }
 
-    /// Takes a problem out of its group, unless that is `but`.
-    fn leave(&mut self, at: UnixMillis, id: &ProblemId, but: Option<&GroupKey>) {
+    /// Takes a problem out of its group: it is over, or its facts put it into the group `to`.
+    fn leave(&mut self, at: UnixMillis, id: &ProblemId, to: Option<&GroupKey>) {
         let groups = self.groups.range_mut((id.cause, id.cluster.clone(), None)..);
         let mut groups = groups
             .take_while(|((cause, cluster, _), _)| (*cause, cluster) == (id.cause, &id.cluster));
         let Some((key, group)) = groups.find(|(_, group)| group.members.contains_key(id)) else {
             return;
         };
-        if but == Some(key) {
+        if to == Some(key) {
             return;
         }
         group.remove(at, id);
-        if group.members.is_empty() && group.told.is_none() {
+        let is_news = to.is_none() && group.told.is_some();
+        if group.members.is_empty() && !is_news {
             let key = key.clone();
             self.groups.remove(&key);
             return;

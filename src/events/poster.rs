@@ -140,7 +140,7 @@ impl Poster {
     }
 
     fn post(&mut self, at: UnixMillis, group: &GroupView, place: &Place, message: &str) {
-        let message = format!("{message} Next: {}", group.remedy);
+        let message = format!("{message} Next: {}", place.remedy);
         if let Some(posted) = self.posted.get_mut(&place.id) {
             if posted.is_fresh && posted.event.message == shortened(&message) {
                 return;

@@ -143,9 +143,12 @@ fn what_one_remedy_does_not_cure_is_told_apart() {
         group.objects.iter().map(|object| object.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(groups.iter().map(names).collect::<Vec<_>>(), [vec!["a"], vec!["b", "c"]]);
+    bench.begin(5_000, refused("a", ErrorCause::Invalid));
+    bench.pass_to(8_000);
+    assert_eq!((bench.told.len(), bench.problems.open().len()), (2, 1), "no end: {:?}", bench.told);
     for error in [ErrorCause::Forbidden, ErrorCause::Invalid] {
         for name in ["a", "b", "c"] {
-            bench.end(300, &refused(name, error));
+            bench.end(9_000, &refused(name, error));
         }
     }
     assert_eq!(bench.problems.open(), []);
