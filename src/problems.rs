@@ -408,9 +408,12 @@ pub fn log(report: &Report) {
     let GroupView { cause, cluster, error, remedy, .. } = first;
     let (cause, age) = (cause.as_str(), age(report.at.since(first.since_ms)));
     let clusters = Some(report.clusters()).filter(|clusters| *clusters > 1);
-    if report.stage == Stage::Ended {
-        info!(cause, %cluster, clusters, after = age, "resolved");
-        return;
+    match (report.stage, first.severity) {
+        (Stage::Ended, Severity::Info) => {
+            return debug!(cause, %cluster, clusters, after = age, "resolved");
+        }
+        (Stage::Ended, _) => return info!(cause, %cluster, clusters, after = age, "resolved"),
+        _ => {}
     }
 
     let (text, total) =

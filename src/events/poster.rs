@@ -11,12 +11,12 @@ use crate::core::cause::{Cause, Problem, Severity};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
-use crate::problems::{GATHER_MS, GroupView, Place, ProblemId, Problems, Report, Stage};
+use crate::problems::{FEW, GATHER_MS, GroupView, Place, ProblemId, Problems, Report, Stage};
 
 /// How long a new leader may repair what its predecessor left before it posts it.
 const TAKEOVER_GRACE_MS: u64 = 10_000;
 /// The end of a problem is posted only where the Event about it is remembered.
-const POSTED_MAX: usize = 1_000;
+const POSTED_MAX: usize = 256;
 
 /// Turns what is told of problems into Events.
 #[derive(Debug)]
@@ -124,18 +124,12 @@ impl Poster {
         if self.leadership != Leadership::Leads || report.stage == Stage::Ended {
             return;
         }
-        match &*report.groups {
-            [group] => {
-                for place in &group.places {
-                    self.post(report.at, group, place, &place.message);
-                }
-            }
-            groups => {
-                let first = groups.first().and_then(|group| Some((group, group.places.first()?)));
-                if let Some((group, place)) = first {
-                    self.post(report.at, group, place, &report.text());
-                }
-            }
+        let Some(group) = report.groups.first() else { return };
+        let for_all = (report.groups.len() > 1).then(|| report.text());
+        let places = if for_all.is_some() { 1 } else { FEW };
+        for place in group.places.iter().take(places) {
+            let message = for_all.as_ref().unwrap_or(&place.message);
+            self.post(report.at, group, place, message);
         }
     }
 

@@ -227,6 +227,7 @@ fn a_line_has_sentence_fields_and_remedy_and_no_address() {
     assert!(warning[0].starts_with("WARN Hub Connector ns/a lacks the label"), "{warning:?}");
     let info = lines(&[problem(Cause::NoGateway, "edge", Some("a"))]);
     assert!(info[0].starts_with("DEBUG No Gateway at edge routes to"), "{info:?}");
+    assert!(info[1].starts_with("DEBUG resolved"), "{info:?}");
 }
 
 #[test]

@@ -137,6 +137,19 @@ fn an_event_has_sentence_and_remedy_and_its_end_the_cause() {
 }
 
 #[test]
+fn a_reason_is_the_name_of_its_cause_in_camel_case() {
+    for cause in Cause::ALL {
+        let mut name = format!("{cause:?}");
+        let is_upper = |c: char| c.is_ascii_uppercase();
+        while let Some(at) = name.rfind(is_upper) {
+            let lower = name[at..=at].to_lowercase();
+            name.replace_range(at..=at, &format!("_{lower}"));
+        }
+        assert_eq!(name.strip_prefix('_'), Some(cause.as_str()));
+    }
+}
+
+#[test]
 fn a_problem_that_returns_at_once_was_not_over() {
     let mut bench = leading();
     bench.begin(0, &not_mirrored("a"));
