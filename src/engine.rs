@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::debug;
 
 use crate::admin::RecentHops;
 use crate::apply::Applier;
@@ -282,6 +283,9 @@ impl Engine {
                     poster.end(note.at, problem, is_there);
                 }
                 self.problems.end(note.at, problem);
+            }
+            NoteKind::HopPassed { cluster, connector, hop, online, after_ms } => {
+                debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }
             _ => {}
         }
