@@ -22,8 +22,8 @@ use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{LogEntry, LogReader};
 use throughline::metrics::Metrics;
+use throughline::observer::Observer;
 use throughline::outage::UserImpactMeter;
-use throughline::run_log::Observer;
 
 const START_MS: u64 = 1_795_252_772_000;
 const EVENTS: usize = 30_000;

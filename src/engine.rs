@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::debug;
 
 use crate::admin::RecentHops;
 use crate::apply::Applier;
@@ -14,21 +15,22 @@ use crate::build_info;
 use crate::client::ClusterClient;
 use crate::clock::{Clock, sleep_until_opt};
 use crate::config::{Config, EventLogConfig};
-use crate::core::contract::action::Urgency;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::membership::SourceName;
+use crate::core::contract::note::{Note, NoteKind};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::event_log::Header;
+use crate::events::Poster;
 use crate::executor::{Executor, FinishedAction};
 use crate::fleet::{ClusterTable, Fleet, Member};
-use crate::grouping::GATHER_MS;
 use crate::leader::gate::Gate;
 use crate::live_log::{DeletedRoutes, LiveLog};
 use crate::metrics::Metrics;
-use crate::run_log::Observer;
+use crate::observer::Observer;
+use crate::problems::{self, GATHER_MS, Problems};
 use crate::watch::WatchMessage;
 
 /// The machine, with its inputs and outputs.
@@ -43,6 +45,9 @@ pub(crate) struct Engine {
     /// `None` until it is opened, and without a file.
     log: Option<LiveLog>,
     observers: Vec<Box<dyn Observer>>,
+    problems: Problems,
+    /// `None` where no Kubernetes Events are posted.
+    pub(crate) poster: Option<Poster>,
 }
 
 /// The event log's header for these clusters.
@@ -138,8 +143,19 @@ impl Engine {
             // Not logged: the header names these clusters.
             machine.handle_event(&Event { at, kind: cluster.added() });
         }
-        let (event_log, log, hops) = (event_log.clone(), None, RecentHops::default());
-        Self { fleet, metrics, clock, machine, executor, hops, event_log, log, observers }
+        Self {
+            fleet,
+            metrics,
+            clock,
+            machine,
+            executor,
+            hops: RecentHops::default(),
+            event_log: event_log.clone(),
+            log: None,
+            observers,
+            problems: Problems::default(),
+            poster: None,
+        }
     }
 
     /// Opens the event log, if one is configured: after all else that can fail at a start, and before
@@ -191,25 +207,32 @@ impl Engine {
         sleep_until_opt(self.machine.poll_deadline().map(|at| self.clock.instant(at)))
     }
 
-    /// Sleeps until an observer has something to report; forever when none has.
-    pub(crate) fn observers_due(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.observers.iter().filter_map(|observer| observer.due()).min();
+    /// Sleeps until there is something to tell of problems; forever when there is nothing.
+    pub(crate) fn reports_due(&self) -> impl Future<Output = ()> + use<> {
+        let posts = self.poster.as_ref().and_then(Poster::due);
+        let due = self.problems.due().into_iter().chain(posts).min();
         sleep_until_opt(due.map(|at| self.clock.instant(at)))
     }
 
-    /// Lets the observers report what is due.
+    /// Tells what is due.
     pub(crate) fn report_due(&mut self) {
         self.report_until(self.clock.now());
     }
 
-    /// Lets the observers report what would be due soon: the run ends.
+    /// Tells what would be due soon: the run ends.
     pub(crate) fn report_rest(&mut self) {
         self.report_until(self.clock.now().plus(GATHER_MS));
     }
 
     fn report_until(&mut self, now: UnixMillis) {
-        for observer in &mut self.observers {
-            observer.on_due(now);
+        for report in self.problems.poll(now) {
+            problems::log(&report);
+            if let Some(poster) = &mut self.poster {
+                poster.report(&report);
+            }
+        }
+        if let Some(poster) = &mut self.poster {
+            poster.poll(now, &self.problems);
         }
     }
 
@@ -221,6 +244,9 @@ impl Engine {
         }
         for observer in &mut self.observers {
             observer.on_event(&event);
+        }
+        if let Some(poster) = &mut self.poster {
+            poster.on_event(event.at, &event.kind);
         }
         let began = Instant::now();
         self.machine.handle_event(&event);
@@ -235,28 +261,43 @@ impl Engine {
             self.executor.submit(decision);
         }
         while let Some(note) = self.machine.poll_note() {
-            self.metrics.count_note(&note);
-            self.hops.add(&note);
-            let subject = self.machine.involved_object(&note.kind);
-            for observer in &mut self.observers {
-                observer.on_note(&note);
-                if let Some(subject) = &subject {
-                    observer.on_object_note(&note, subject);
+            self.handle_note(&note);
+        }
+    }
+
+    /// Passes a note on: one of the machine, or about a problem outside of it.
+    fn handle_note(&mut self, note: &Note) {
+        self.metrics.count_note(note);
+        self.hops.add(note);
+        match &note.kind {
+            NoteKind::Began(problem) => {
+                if let Some(poster) = &mut self.poster {
+                    poster.begin(problem);
                 }
+                let object = self.machine.involved_object(&note.kind);
+                self.problems.begin(note.at, problem.clone(), object);
             }
+            NoteKind::Ended(problem) => {
+                if let Some(poster) = &mut self.poster {
+                    let is_there = self.machine.involved_object(&note.kind).is_some();
+                    poster.end(note.at, problem, is_there);
+                }
+                self.problems.end(note.at, problem);
+            }
+            NoteKind::HopPassed { cluster, connector, hop, online, after_ms } => {
+                debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
+            }
+            _ => {}
+        }
+        for observer in &mut self.observers {
+            observer.on_note(note);
         }
     }
 
     /// Feeds the outcome of an action to the machine.
     pub(crate) fn handle_finished(&mut self, finished: FinishedAction) {
-        self.metrics.action_finished(&finished.decision.action, &finished.outcome, finished.took);
-        if finished.decision.urgency == Urgency::Deferrable {
-            self.metrics.deferred_mirror_finished(&finished.outcome);
-        }
-        let at = self.clock.now();
-        for observer in &mut self.observers {
-            observer.on_finished(at, &finished);
-        }
+        let (verb, after) = (finished.decision.action.verb, finished.waited + finished.took);
+        self.metrics.action_finished(verb, &finished.outcome, after);
         let (id, outcome) = (finished.decision.action.id, finished.outcome);
         self.handle_event(EventKind::ActionFinished { id, outcome });
     }

@@ -26,9 +26,9 @@
 //!
 //! What a live run reports:
 //!
-//! - [`grouping`]: one cause, one message: what many objects suffer from together
-//! - [`run_log`]: log lines for actions and notes
-//! - [`events`]: Kubernetes Events on the objects concerned, deduplicated as client-go does
+//! - [`observer`]: who watches a live run
+//! - [`problems`]: what is open, told to people once: in the log, as Events, in `/state`
+//! - [`events`]: Kubernetes Events on the objects concerned
 //! - [`metrics`]: counters and gauges for Prometheus
 //! - [`admin`]: probes, metrics and state over HTTP
 //! - [`event_log`]: the versioned JSON-lines format: reading, writing, redaction
@@ -65,7 +65,6 @@ pub mod event_log;
 pub mod events;
 pub mod executor;
 pub mod fleet;
-pub mod grouping;
 pub mod instance;
 pub mod kubectl;
 pub mod leader;
@@ -73,14 +72,15 @@ pub mod live_log;
 pub mod logging;
 pub mod metrics;
 mod nearest;
+pub mod observer;
 pub mod orphans;
 pub mod outage;
 pub mod outside_text;
+pub mod problems;
 pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;
-pub mod run_log;
 pub mod trace;
 pub mod watch;
 

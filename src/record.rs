@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
@@ -178,6 +179,9 @@ impl WatchRecorder {
     }
 
     fn record(&mut self, kind: EventKind) {
+        if let EventKind::WatchLost { cluster, kind, error } = &kind {
+            warn!(%cluster, %kind, %error, "watch lost; retrying");
+        }
         self.stats.count(&kind, &self.upstreams);
         self.log.event(&Event { at: self.clock.now(), kind });
     }

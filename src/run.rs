@@ -27,12 +27,12 @@ use crate::core::view::View;
 use crate::discovery::Discovery;
 use crate::engine::{Engine, log_header};
 use crate::environment::{is_simulated, spawn};
-use crate::events::{Recorder, Reporter};
+use crate::events::{Poster, Recorder};
 use crate::leader::LeaderElection;
 use crate::leader::gate::{Gate, GateKeeper};
 use crate::metrics::MachineCounts;
+use crate::observer::Observer;
 use crate::outage::UserImpactMeter;
-use crate::run_log::{Observer, RunLog};
 use changes::machine_settings;
 
 /// The queue of queries from the admin port.
@@ -87,8 +87,8 @@ pub async fn run(
 }
 
 impl Run {
-    /// Prepares a run. `observers` see everything that the log for people is written from.
-    pub fn new(config: Config, mut observers: Vec<Box<dyn Observer>>) -> Self {
+    /// Prepares a run. `observers` see what enters and leaves the machine.
+    pub fn new(config: Config, observers: Vec<Box<dyn Observer>>) -> Self {
         let settings = machine_settings(&config);
         let (gate, keeper) = if config.election_cluster().is_some() {
             let (gate, keeper) = Gate::closed();
@@ -96,7 +96,6 @@ impl Run {
         } else {
             (Gate::always_open(), None)
         };
-        observers.push(Box::new(RunLog::new(&settings)));
         let mut engine = Engine::new(&config, settings, gate, &config.event_log, observers);
         let header = log_header(engine.fleet.table(), engine.machine.settings());
         let impact = UserImpactMeter::new(
@@ -105,6 +104,7 @@ impl Run {
             engine.metrics.clone(),
         );
         engine.add_observer(Box::new(impact));
+        engine.metrics.set_lease_name(&config.leader_election.lease_name);
         let (_, reloads) = mpsc::channel(1);
         let (discovery, recorder, listener) = (None, None, None);
         Self { config, engine, keeper, reloads, discovery, recorder, listener }
@@ -144,7 +144,6 @@ impl Run {
             None => listen(self.config.admin.address).await?,
         };
         self.engine.open_log()?;
-        self.engine.metrics.config_loaded();
         banner::log(&self.config, self.engine.machine.settings().orphans.mode);
         let admin = listener.map(|listener| self.serve_admin(listener, queries, stop.clone()));
         let settings = self.engine.machine.settings().clone();
@@ -154,7 +153,7 @@ impl Run {
         let election = self.start_election(&leadership_changes);
         let mut discovered = self.start_discovery();
         if election.is_none() {
-            self.engine.metrics.set_leader(true);
+            self.engine.metrics.set_leader(true, None);
             self.engine.handle_event(EventKind::LeadershipAcquired);
         }
 
@@ -164,7 +163,7 @@ impl Run {
         while !*stop.borrow() {
             self.carry_out_memberships();
             let engine = &mut self.engine;
-            let (deadline, reports) = (engine.deadline(), engine.observers_due());
+            let (deadline, reports) = (engine.deadline(), engine.reports_due());
             tokio::select! {
                 // The rarest first: none of them keeps the watches waiting for long.
                 biased;
@@ -222,8 +221,7 @@ impl Run {
             self.config.constants.events_per_minute,
             self.engine.metrics.clone(),
         );
-        let settings = self.engine.machine.settings().clone();
-        self.engine.add_observer(Box::new(Reporter::new(recorder.clone(), settings)));
+        self.engine.poster = Some(Poster::new(recorder.clone()));
         self.recorder = Some(recorder);
         Some(workers)
     }
@@ -307,8 +305,7 @@ fn answer(engine: &Engine, query: Query) {
         Query::Ping(reply) => drop(reply.send(())),
         Query::Counts(reply) => {
             let (phases, members) = (machine.phases(), machine.membership_counts());
-            let (orphans, paused) = (machine.orphan_counts(), machine.paused_objects());
-            drop(reply.send(MachineCounts { phases, orphans, paused, members }));
+            drop(reply.send(MachineCounts { phases, members }));
         }
         Query::State(reply) => {
             // Not the time of the last event, which may be hours ago.

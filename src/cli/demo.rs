@@ -15,7 +15,7 @@ const NOT_CONVERGED: u8 = 1;
 /// The API servers, the run and the demo itself share one process.
 const THREADS: usize = 4;
 /// The demo prints writes and lost watches itself.
-const LOG_LEVEL: &str = "warn,throughline::run_log=off,throughline::watch=error,kube_client=error,\
+const LOG_LEVEL: &str = "warn,throughline::problems=off,throughline::watch=error,kube_client=error,\
                          kube_client::client::builder=off";
 
 /// `throughline demo`.

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::credentials::SharedCredentials;
 use super::pool::Pools;
 use super::spec::Credentials;
-use crate::metrics::Metrics;
 
 /// Connections and followed kubeconfigs, shared by the clusters that share host and credentials. A
 /// clone shares them, too. What no cluster uses any more is dropped.
@@ -24,11 +23,6 @@ impl fmt::Debug for Connections {
 }
 
 impl Connections {
-    /// Open connections are counted in these metrics.
-    pub fn new(metrics: &Metrics) -> Self {
-        Self { followed: Arc::default(), pools: Pools::new(metrics.open_connections()) }
-    }
-
     /// What is made from the credentials, as long as somebody holds it.
     pub(super) fn credentials(&self, credentials: &Credentials) -> Arc<SharedCredentials> {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -72,7 +72,7 @@ impl ClusterClient {
     /// With connections of its own. Does not connect and does not read the kubeconfig yet.
     pub fn new(config: ClusterConfig, metrics: Arc<Metrics>) -> Self {
         let spec = ConnectionSpec::from(&config);
-        let connections = Connections::new(&metrics);
+        let connections = Connections::default();
         Self::shared(config.name, config.roles, spec, &connections, metrics)
     }
 

@@ -12,10 +12,10 @@ use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::note::Note;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::time::UnixMillis;
+use crate::observer::Observer;
 use crate::outage::{Outage, OutageTracker};
 use crate::replay::Replay;
 use crate::report::{self, LiveStory, Notice};
-use crate::run_log::Observer;
 
 /// Related lines arrive within this time and are printed together.
 const BATCH_WINDOW: Duration = Duration::from_millis(300);

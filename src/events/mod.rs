@@ -1,19 +1,11 @@
-//! Kubernetes Events: problems and their end. Where few objects have a problem, they are posted on the
-//! objects themselves, where `kubectl describe` shows them; where many have it for one cause, once on
-//! the Lease or on their namespace, with the number.
+//! Kubernetes Events: a problem, and its end, on the object concerned, where `kubectl describe` shows it.
 //!
-//! A [`Recorder`] never waits: what its queue can't take is dropped and counted. Each cluster has a
-//! worker that correlates Events as client-go does ([`correlate`]) and sends them. Only the hub and
+//! A [`Recorder`] never waits: what the rate limit does not take is dropped and counted. Only the hub and
 //! edges get Events; an upstream cluster gets none unless it holds the Lease.
 
-mod budget;
-pub mod correlate;
-mod lru;
 mod object;
 mod poster;
-mod problem;
-mod reporter;
-mod worker;
+mod sender;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,90 +15,140 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::ClusterClient;
-use crate::clock::millis;
 use crate::core::data::ids::ClusterName;
-use crate::environment::here;
+use crate::core::data::time::UnixMillis;
+use crate::environment::{here, wall_clock};
 use crate::metrics::{EventDelivery, Metrics};
-use budget::EventBudget;
-use worker::Worker;
+use sender::Sender;
 
-pub use budget::Scope;
-pub use object::{EventReport, EventWrite, ObjectReference, Severity};
-pub use reporter::Reporter;
+pub use object::{EventType, EventWrite, ObjectReference};
+pub use poster::Poster;
 
-/// The queue for one cluster; client-go's number.
+/// Events on their way to their senders; the rate limit takes fewer.
 const QUEUE_MAX: usize = 1000;
 
-/// Takes reports for clusters. Clones share queues and budget; the workers end when the last clone is
-/// dropped.
+/// Has Events posted. Clones share queue and rate limit.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     metrics: Arc<Metrics>,
     started: Instant,
+    queue: mpsc::Sender<(Arc<Sender>, EventWrite)>,
     shared: Arc<Mutex<Shared>>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    queues: BTreeMap<ClusterName, mpsc::Sender<EventReport>>,
-    workers: mpsc::UnboundedSender<(Worker, mpsc::Receiver<EventReport>)>,
-    budget: EventBudget,
+    senders: BTreeMap<ClusterName, Arc<Sender>>,
+    limit: RateLimit,
+    last_number: u64,
     /// The Lease, and its cluster, once it is known.
     lease: Option<(ClusterName, ObjectReference)>,
 }
 
+/// A token bucket of a minute's Events.
+#[derive(Debug)]
+struct RateLimit {
+    interval_us: u64,
+    /// When the bucket is full again.
+    full_at_us: u64,
+}
+
+impl RateLimit {
+    const WINDOW_US: u64 = 60_000_000;
+
+    fn new(max_per_minute: u32) -> Self {
+        Self { interval_us: Self::WINDOW_US / u64::from(max_per_minute.max(1)), full_at_us: 0 }
+    }
+
+    fn take(&mut self, now_us: u64) -> bool {
+        let full_at = self.full_at_us.max(now_us) + self.interval_us;
+        let is_free = full_at - now_us <= Self::WINDOW_US;
+        if is_free {
+            self.full_at_us = full_at;
+        }
+        is_free
+    }
+}
+
 impl Recorder {
-    /// Starts a worker for each of these clusters. The task that is returned runs them, and those of
-    /// clusters that join later.
+    /// For these clusters, and those that join later. The task that is returned posts the Events; it ends
+    /// once the last clone is dropped and all are posted.
     pub fn start(
         clusters: Vec<Arc<ClusterClient>>,
         max_per_minute: u32,
         metrics: Arc<Metrics>,
     ) -> (Self, JoinSet<()>) {
-        let (workers, started) = mpsc::unbounded_channel();
-        let budget = EventBudget::new(max_per_minute);
-        let shared = Shared { queues: BTreeMap::new(), workers, budget, lease: None };
+        let (recorder, mut queue) = Self::new(clusters, max_per_minute, metrics);
+        let mut task = JoinSet::new();
+        task.spawn(here(async move {
+            let mut sends = JoinSet::new();
+            while let Some((sender, event)) = queue.recv().await {
+                sends.spawn(here(async move { sender.deliver(&event).await }));
+                while sends.try_join_next().is_some() {}
+            }
+            sends.join_all().await;
+        }));
+        (recorder, task)
+    }
+
+    fn new(
+        clusters: Vec<Arc<ClusterClient>>,
+        max_per_minute: u32,
+        metrics: Arc<Metrics>,
+    ) -> (Self, mpsc::Receiver<(Arc<Sender>, EventWrite)>) {
+        let (queue, events) = mpsc::channel(QUEUE_MAX);
+        let (senders, limit) = (BTreeMap::new(), RateLimit::new(max_per_minute));
+        let shared = Shared { senders, limit, last_number: 0, lease: None };
         let shared = Arc::new(Mutex::new(shared));
-        let recorder = Self { metrics, started: Instant::now(), shared };
-        for cluster in clusters {
-            recorder.join(cluster);
-        }
-        let mut tasks = JoinSet::new();
-        tasks.spawn(here(run_workers(started)));
-        (recorder, tasks)
+        let recorder = Self { metrics, started: Instant::now(), queue, shared };
+        clusters.into_iter().for_each(|cluster| recorder.join(cluster));
+        (recorder, events)
     }
 
-    /// Starts a worker for a cluster that joins.
+    /// A cluster joins: Events can be posted there.
     pub(crate) fn join(&self, cluster: Arc<ClusterClient>) {
-        let (queue, reports) = mpsc::channel(QUEUE_MAX);
-        self.shared(|shared| {
-            shared.queues.insert(cluster.name().clone(), queue);
-            // Where nothing runs workers any longer, the run is at its end.
-            let _ = shared.workers.send((Worker::new(cluster, self.metrics.clone()), reports));
-        });
+        let (name, metrics) = (cluster.name().clone(), self.metrics.clone());
+        self.shared(|shared| shared.senders.insert(name, Arc::new(Sender::new(cluster, metrics))));
     }
 
-    /// A cluster leaves: its worker ends once it has sent what is queued.
+    /// A cluster leaves.
     pub(crate) fn leave(&self, cluster: &ClusterName) {
-        self.shared(|shared| shared.queues.remove(cluster));
+        self.shared(|shared| shared.senders.remove(cluster));
     }
 
-    /// Queues a report for its cluster. Returns false when it is dropped: the budget is used up, or
-    /// the queue is full.
-    pub fn record(&self, cluster: &ClusterName, scope: Scope, report: EventReport) -> bool {
-        let now_ms = millis(self.started.elapsed());
-        let is_sent = self.shared(|shared| {
-            let queue = shared.queues.get(cluster)?;
-            Some(shared.budget.take(now_ms, scope) && queue.try_send(report).is_ok())
+    /// A new Event, to be posted.
+    pub fn event(
+        &self,
+        at: UnixMillis,
+        object: ObjectReference,
+        (event_type, reason): (EventType, String),
+        message: &str,
+    ) -> EventWrite {
+        let nanos = u64::try_from(wall_clock().as_nanos()).unwrap_or(u64::MAX);
+        // No other Event of the object has this number, whichever instance posts it.
+        let number = self.shared(|shared| {
+            shared.last_number = nanos.max(shared.last_number + 1);
+            shared.last_number
         });
-        let Some(is_sent) = is_sent else { return false };
-        if !is_sent {
+        EventWrite::new(at, object, (event_type, reason), message, number)
+    }
+
+    /// Posts an Event, without waiting. Returns whether it is not dropped.
+    pub fn post(&self, cluster: &ClusterName, event: &EventWrite) -> bool {
+        let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let taken = self.shared(|shared| {
+            let sender = shared.senders.get(cluster)?.clone();
+            Some((sender, shared.limit.take(now_us)))
+        });
+        let Some((sender, is_within_limit)) = taken else { return false };
+        let is_queued = is_within_limit && self.queue.try_send((sender, event.clone())).is_ok();
+        if !is_queued {
             self.metrics.count_kubernetes_event(EventDelivery::Dropped);
         }
-        is_sent
+        is_queued
     }
 
-    /// The Lease exists: what concerns many objects can be posted on it.
+    /// The Lease exists: what concerns no other object can be posted on it.
     pub fn set_lease(&self, cluster: &ClusterName, lease: ObjectReference) {
         self.shared(|shared| shared.lease = Some((cluster.clone(), lease)));
     }
@@ -120,18 +162,14 @@ impl Recorder {
     }
 }
 
-/// Runs workers until the last recorder is dropped and every queue is empty.
-async fn run_workers(mut started: mpsc::UnboundedReceiver<(Worker, mpsc::Receiver<EventReport>)>) {
-    let mut workers = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            new = started.recv() => match new {
-                Some((worker, reports)) => drop(workers.spawn(here(worker.run(reports)))),
-                None => break,
-            },
-            Some(_) = workers.join_next() => {}
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minutes_events_may_go_at_once_and_then_one_every_other_second() {
+        let mut limit = RateLimit::new(30);
+        let mut taken = |s: u64| (0..100).filter(|_| limit.take(s * 1_000_000)).count();
+        assert_eq!([taken(0), taken(1), taken(2), taken(61), taken(1_000)], [30, 0, 1, 29, 30]);
     }
-    workers.join_all().await;
 }

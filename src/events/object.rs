@@ -8,15 +8,15 @@ use crate::core::view::involved_object::InvolvedObject;
 /// The Event's source.
 const COMPONENT: &str = "throughline";
 
-/// The longest message, in characters: `events.k8s.io/v1` accepts no more.
-const MESSAGE_CHARS_MAX: usize = 1024;
+/// `events.k8s.io/v1` accepts no longer message.
+const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// How much of the object's name the Event's name keeps before the number: a name may have 253
 /// characters.
 const NAME_CHARS_MAX: usize = 236;
 
 /// The object that an Event is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReference {
     pub api_version: String,
     pub kind: String,
@@ -25,112 +25,115 @@ pub struct ObjectReference {
     pub name: String,
     /// Empty where it is not known.
     pub uid: String,
-    /// Empty where it is not known.
-    pub resource_version: String,
 }
 
 impl From<InvolvedObject> for ObjectReference {
-    fn from(subject: InvolvedObject) -> Self {
+    fn from(object: InvolvedObject) -> Self {
         Self {
-            api_version: subject.kind.api_version().to_owned(),
-            kind: subject.kind.as_str().to_owned(),
-            namespace: subject.object.namespace,
-            name: subject.object.name,
-            uid: subject.uid.unwrap_or_default(),
-            resource_version: subject.resource_version.unwrap_or_default(),
+            api_version: object.kind.api_version().to_owned(),
+            kind: object.kind.as_str().to_owned(),
+            namespace: object.object.namespace,
+            name: object.object.name,
+            uid: object.uid.unwrap_or_default(),
         }
     }
 }
 
 /// The `type` of an Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Severity {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
     Normal,
     /// A person may have to do something.
     Warning,
 }
 
-impl Severity {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Severity::Normal => "Normal",
-            Severity::Warning => "Warning",
-        }
-    }
-}
-
-/// An occurrence to report on an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventReport {
-    pub at: UnixMillis,
-    pub object: ObjectReference,
-    pub severity: Severity,
-    /// In CamelCase: `StalledMirror`.
-    pub reason: &'static str,
-    /// For people; without addresses and node ids.
-    pub message: String,
-}
-
-/// An Event to create, or to update if it exists.
+/// An Event to create, or to patch if it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventWrite {
     /// The Event's own name.
-    pub name: String,
-    pub first_at: UnixMillis,
-    /// The number of occurrences; above 1 the Event exists already.
-    pub count: u32,
-    /// The latest occurrence.
-    pub report: EventReport,
+    name: String,
+    pub(super) object: ObjectReference,
+    event_type: EventType,
+    /// In CamelCase: `NotMirrored`.
+    reason: String,
+    pub(super) message: String,
+    first_at: UnixMillis,
+    last_at: UnixMillis,
+    /// How often it was posted; above 1 it exists already.
+    pub(super) count: u32,
 }
 
 impl EventWrite {
+    pub(super) fn new(
+        at: UnixMillis,
+        object: ObjectReference,
+        (event_type, reason): (EventType, String),
+        message: &str,
+        number: u64,
+    ) -> Self {
+        let name: String = object.name.chars().take(NAME_CHARS_MAX).collect();
+        let name = format!("{}.{number:016x}", name.trim_end_matches(['.', '-']));
+        let (message, count) = (shortened(message), 1);
+        Self { name, object, event_type, reason, message, first_at: at, last_at: at, count }
+    }
+
+    /// The same Event, once more.
+    #[must_use]
+    pub fn again(&self, at: UnixMillis, message: &str) -> Self {
+        let count = self.count.saturating_add(1);
+        Self { message: shortened(message), last_at: at, count, ..self.clone() }
+    }
+
+    /// Where to patch it.
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.collection(), self.name)
+    }
+
+    /// Where to create it.
+    pub(super) fn collection(&self) -> String {
+        format!("/api/v1/namespaces/{}/events", self.object.namespace)
+    }
+
     /// The body of a POST.
     pub(super) fn event(&self) -> Value {
-        let EventReport { at, object, severity, reason, .. } = &self.report;
+        let Self { object, .. } = self;
         let mut involved = json!({
             "apiVersion": object.api_version,
             "kind": object.kind,
             "namespace": object.namespace,
             "name": object.name,
         });
-        let known = [("uid", &object.uid), ("resourceVersion", &object.resource_version)];
-        for (member, value) in known.into_iter().filter(|(_, value)| !value.is_empty()) {
-            involved[member] = value.as_str().into();
+        if !object.uid.is_empty() {
+            involved["uid"] = object.uid.as_str().into();
         }
         json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": self.name, "namespace": object.namespace},
             "involvedObject": involved,
-            "reason": reason,
-            "message": self.message(),
-            "type": severity.as_str(),
+            "reason": self.reason,
+            "message": self.message,
+            "type": format!("{:?}", self.event_type),
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "firstTimestamp": to_seconds(self.first_at),
-            "lastTimestamp": to_seconds(*at),
+            "lastTimestamp": to_seconds(self.last_at),
             "count": self.count,
         })
     }
 
-    /// The body of a PATCH: the fields that another occurrence changes.
+    /// The body of a PATCH: the fields that change.
     pub(super) fn patch(&self) -> Value {
         json!({
             "count": self.count,
-            "lastTimestamp": to_seconds(self.report.at),
-            "message": self.message(),
+            "lastTimestamp": to_seconds(self.last_at),
+            "message": self.message,
         })
-    }
-
-    fn message(&self) -> String {
-        self.report.message.chars().take(MESSAGE_CHARS_MAX).collect()
     }
 }
 
-/// An Event's name: the object's name and a number that no other Event of the object has.
-pub(super) fn event_name(object: &ObjectReference, number: u64) -> String {
-    let name: String = object.name.chars().take(NAME_CHARS_MAX).collect();
-    format!("{}.{number:016x}", name.trim_end_matches(['.', '-']))
+pub(super) fn shortened(message: &str) -> String {
+    message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned()
 }
 
 /// RFC 3339 in whole seconds, which is the precision of an Event's times.
@@ -143,39 +146,31 @@ fn to_seconds(at: UnixMillis) -> String {
 mod tests {
     use super::*;
 
+    fn event(name: String, message: &str, number: u64) -> EventWrite {
+        let object = ObjectReference { name, uid: "u-1".into(), ..ObjectReference::default() };
+        let about = (EventType::Warning, "NotMirrored".to_owned());
+        EventWrite::new(UnixMillis(1_795_252_712_865), object, about, message, number)
+    }
+
     #[test]
     fn an_event_has_client_gos_fields() {
-        let object = ObjectReference {
-            api_version: "networking.datumapis.com/v1alpha1".into(),
-            kind: "Connector".into(),
-            namespace: "ns-1".into(),
-            name: "home-lab".into(),
-            uid: "u-1".into(),
-            resource_version: "7".into(),
-        };
-        let at = UnixMillis(1_795_252_772_865);
-        let severity = Severity::Warning;
-        let message = "x".repeat(2_000);
-        let report = EventReport { at, object, severity, reason: "StalledMirror", message };
-        let name = event_name(&report.object, 255);
-        let write = EventWrite { name, first_at: UnixMillis(at.0 - 60_000), count: 2, report };
-        let event = write.event();
-        assert_eq!(event["metadata"]["name"], "home-lab.00000000000000ff");
-        assert_eq!(event["firstTimestamp"], "2026-11-21T09:18:32Z");
-        assert_eq!(event["lastTimestamp"], "2026-11-21T09:19:32Z");
-        assert_eq!(event["involvedObject"]["uid"], "u-1");
-        assert_eq!(event["message"].as_str().map(str::len), Some(MESSAGE_CHARS_MAX));
-        let patch = write.patch();
-        assert_eq!(
-            (&patch["count"], patch.as_object().map(serde_json::Map::len)),
-            (&json!(2), Some(3))
-        );
+        let event = event("home-lab".into(), "m", 255);
+        let event = event.again(UnixMillis(1_795_252_772_865), &"ä".repeat(1_000));
+        let created = event.event();
+        assert_eq!(created["metadata"]["name"], "home-lab.00000000000000ff");
+        assert_eq!(created["firstTimestamp"], "2026-11-21T09:18:32Z");
+        assert_eq!(created["lastTimestamp"], "2026-11-21T09:19:32Z");
+        assert_eq!((&created["type"], &created["count"]), (&json!("Warning"), &json!(2)));
+        assert_eq!(created["involvedObject"]["uid"], "u-1");
+        assert_eq!(created["message"].as_str().map(str::len), Some(MESSAGE_BYTES_MAX));
+        let patch = event.patch();
+        let fields = patch.as_object().map(serde_json::Map::len);
+        assert_eq!((&patch["count"], fields), (&json!(2), Some(3)));
     }
 
     #[test]
     fn names_are_valid_for_an_api_server() {
-        let object = |name: String| ObjectReference { name, ..ObjectReference::default() };
-        assert!(event_name(&object("a".repeat(253)), u64::MAX).len() <= 253);
-        assert_eq!(event_name(&object(format!("{}.b", "a".repeat(235))), 1).find(".."), None);
+        assert!(event("a".repeat(253), "m", u64::MAX).name.len() <= 253);
+        assert!(!event(format!("{}.b", "a".repeat(235)), "m", 1).name.contains(".."));
     }
 }

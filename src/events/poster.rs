@@ -1,162 +1,206 @@
-//! Posts the Events of a group: one for each object where they are few, one for all where they are many.
+//! Which problems become Events: those that the leader is told of, and their end.
+//!
+//! Only the leader posts: it has seen everything that a standby has. A standby becomes leader with the
+//! same open problems, and posts those that are still open ten seconds later.
 
 use std::collections::BTreeMap;
 
-use super::object::{EventReport, ObjectReference, Severity};
-use super::problem::{Problem, namespace_reference};
-use super::{Recorder, Scope};
-use crate::core::contract::note::StallCause;
+use super::object::shortened;
+use super::{EventType, EventWrite, ObjectReference, Recorder};
+use crate::core::cause::{Cause, Problem, Severity};
+use crate::core::contract::event::EventKind;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
-use crate::grouping::{Cause, Group, Stage};
-use crate::outside_text::{one_line, without_secrets};
-use crate::report::style;
+use crate::problems::{FEW, GATHER_MS, GroupView, Place, ProblemId, Problems, Report, Stage};
 
-/// Up to this many objects of one cause get an Event each.
-pub(super) const FEW_MAX: usize = 5;
+/// How long a new leader may repair what its predecessor left before it posts it.
+const TAKEOVER_GRACE_MS: u64 = 10_000;
+/// The end of a problem is posted only where the Event about it is remembered.
+const POSTED_MAX: usize = 256;
 
-/// Posts Events, and remembers those about many objects.
+/// Turns what is told of problems into Events.
 #[derive(Debug)]
-pub(super) struct Poster {
-    pub(super) recorder: Recorder,
-    pub(super) many: BTreeMap<Cause, ManyPosted>,
+pub struct Poster {
+    recorder: Recorder,
+    leadership: Leadership,
+    /// The Events about problems that are open, or have just ended.
+    posted: BTreeMap<ProblemId, Posted>,
 }
 
-/// An Event about many objects that was posted.
+#[derive(Debug, PartialEq, Eq)]
+enum Leadership {
+    Standby,
+    /// Leads, and posts nothing before.
+    TakesOver(UnixMillis),
+    Leads,
+}
+
 #[derive(Debug)]
-pub(super) struct ManyPosted {
-    pub(super) cluster: ClusterName,
-    object: ObjectReference,
-    count: usize,
-    /// How to say that it is over.
-    over: Option<(&'static str, String)>,
+struct Posted {
+    cause: Cause,
+    cluster: ClusterName,
+    event: EventWrite,
+    /// While somebody else led, it may have expired.
+    is_fresh: bool,
+    ended_at: Option<UnixMillis>,
 }
 
-impl Poster {
-    pub(super) fn post(
-        &self,
-        at: UnixMillis,
-        (cluster, object): (&ClusterName, ObjectReference),
-        scope: Scope,
-        (severity, reason): (Severity, &'static str),
-        message: &str,
-    ) -> bool {
-        let message = one_line(&without_secrets(message)).into_owned();
-        self.recorder.record(cluster, scope, EventReport { at, object, severity, reason, message })
-    }
-
-    pub(super) fn post_on_object(&self, at: UnixMillis, scope: Scope, problem: &Problem) -> bool {
-        let Problem { subject, severity, reason, message, .. } = problem;
-        let object = ObjectReference::from(subject.clone());
-        self.post(at, (&subject.cluster, object), scope, (*severity, reason), message)
-    }
-
-    pub(super) fn report(
-        &mut self,
-        at: UnixMillis,
-        cause: &Cause,
-        stage: Stage,
-        group: &mut Group<Problem>,
-    ) {
-        if stage == Stage::Ended {
-            return self.report_end(at, cause, group);
-        }
-        if stage == Stage::Began {
-            self.many.remove(cause);
-        }
-        // Those that are left of many have had their Event.
-        let is_new = group.is_occurrences() || !self.many.contains_key(cause);
-        if group.members.len() <= FEW_MAX && is_new {
-            for problem in group.members.values_mut().filter(|problem| !problem.is_posted) {
-                problem.is_posted = self.post_on_object(at, Scope::Object, problem);
-            }
-        } else {
-            self.report_many(at, cause, group);
-        }
-    }
-
-    fn report_many(&mut self, at: UnixMillis, cause: &Cause, group: &Group<Problem>) {
-        let count = group.members.len();
-        let posted = self.many.get(cause);
-        // Each new number is another Event: of a problem that goes on, only when it has doubled.
-        let is_news =
-            posted.is_none_or(|posted| group.is_occurrences() || count >= 2 * posted.count);
-        let Some(first) = group.members.values().next().filter(|_| is_news) else { return };
-        let place = posted.map(|posted| (posted.cluster.clone(), posted.object.clone()));
-        let (cluster, object) = place.unwrap_or_else(|| self.place_of_many(cause, group, first));
-        let message = first.message_for_many(cause, count);
-        let about = (first.severity, first.reason);
-        if self.post(at, (&cluster, object.clone()), Scope::Many, about, &message) {
-            let over = over_for_many(cause, first);
-            self.many.insert(cause.clone(), ManyPosted { cluster, object, count, over });
-        }
-    }
-
-    /// Where to post about many objects: their namespace, if they share one; else the Lease.
-    fn place_of_many(
-        &self,
-        cause: &Cause,
-        group: &Group<Problem>,
-        first: &Problem,
-    ) -> (ClusterName, ObjectReference) {
-        let (cluster, namespace) = (&first.subject.cluster, &first.subject.object.namespace);
-        let is_there = |problem: &Problem| {
-            problem.subject.cluster == *cluster && problem.subject.object.namespace == *namespace
-        };
-        let is_leading = matches!(cause, Cause::Stall { cause: StallCause::NotLeading, .. });
-        let shares_one = !is_leading && group.members.values().all(is_there);
-        let lease = self.recorder.lease().filter(|_| !shares_one);
-        lease.unwrap_or_else(|| (cluster.clone(), namespace_reference(namespace)))
-    }
-
-    fn report_end(&mut self, at: UnixMillis, cause: &Cause, group: &Group<Problem>) {
-        let Some(ManyPosted { cluster, object, over, .. }) = self.many.remove(cause) else {
-            return;
-        };
-        if let Some((reason, message)) = over {
-            let total = usize::try_from(group.total).unwrap_or(usize::MAX);
-            let message = format!("over for {}: {message}", style::count(total, "object"));
-            self.post(at, (&cluster, object), Scope::Many, (Severity::Normal, reason), &message);
-        }
-    }
+/// Where Events about a cause are posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Object,
+    Lease,
 }
 
-fn over_for_many(cause: &Cause, first: &Problem) -> Option<(&'static str, String)> {
-    match (cause, first.reason) {
-        (Cause::Stall { .. }, "StalledMirror") => {
-            Some(("Recovered", "it is mirrored again".to_owned()))
+fn target(cause: Cause) -> Option<Target> {
+    match cause {
+        Cause::DiscoveryFailing | Cause::ClustersMissing | Cause::ShardUnheld => {
+            Some(Target::Lease)
         }
-        (Cause::Stall { .. }, "StalledArrival") => Some(("Recovered", "it has arrived".to_owned())),
-        (Cause::Stall { .. }, _) => Some(("Recovered", "their Gateways announce it".to_owned())),
-        (Cause::Orphan { .. }, _) => Some(("NotOrphaned", "none is an orphan now".to_owned())),
+        Cause::ObjectUnreadable
+        | Cause::UpstreamUnknown
+        | Cause::ProjectMissing
+        | Cause::UpstreamRestored
+        | Cause::LabelsMissing
+        | Cause::NamespaceMissing
+        | Cause::NamespaceMismatch
+        | Cause::RemovalsHeld
+        | Cause::StatusTooLarge
+        | Cause::NotMirrored
+        | Cause::WriteRefused
+        | Cause::WriteFailing
+        | Cause::Overwritten
+        | Cause::NotCarried
+        | Cause::NotPlaced
+        | Cause::NotAnnounced
+        | Cause::Orphaned
+        | Cause::DeletesHeld
+        | Cause::AnnotationRemoved => Some(Target::Object),
         _ => None,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
+impl Poster {
+    pub fn new(recorder: Recorder) -> Self {
+        Self { recorder, leadership: Leadership::Standby, posted: BTreeMap::new() }
+    }
 
-    use tokio::sync::mpsc;
+    /// Leadership changes.
+    pub fn on_event(&mut self, at: UnixMillis, kind: &EventKind) {
+        match kind {
+            EventKind::LeadershipAcquired => {
+                self.leadership = Leadership::TakesOver(at.plus(TAKEOVER_GRACE_MS));
+            }
+            EventKind::LeadershipLost => {
+                self.leadership = Leadership::Standby;
+                self.posted.retain(|_, posted| posted.ended_at.is_none());
+                self.posted.values_mut().for_each(|posted| posted.is_fresh = false);
+            }
+            _ => {}
+        }
+    }
 
-    use super::super::{EventBudget, Instant, Shared};
-    use super::*;
-    use crate::metrics::Metrics;
+    /// A problem begins, perhaps again before its end was posted.
+    pub fn begin(&mut self, problem: &Problem) {
+        if let Some(posted) = self.posted.get_mut(&problem.into()) {
+            posted.ended_at = None;
+        }
+    }
 
-    #[test]
-    fn no_secret_of_a_message_is_posted() {
-        let (queue, mut reports) = mpsc::channel(1);
-        let (workers, _started) = mpsc::unbounded_channel();
-        let (queues, budget) = (BTreeMap::from([("hub".into(), queue)]), EventBudget::new(60));
-        let shared = Arc::new(Mutex::new(Shared { queues, workers, budget, lease: None }));
-        let (metrics, started) = (Arc::new(Metrics::new()), Instant::now());
-        let recorder = Recorder { metrics, started, shared };
-        let poster = Poster { recorder, many: BTreeMap::new() };
-        let message = "client_secret=hunter, AKIAIOSFODNN7EXAMPLE and xoxb-1-2 at 10.0.0.7:443";
-        let (at, about) = (UnixMillis(0), (Severity::Warning, "Refused"));
-        let object = namespace_reference("ns-1");
-        assert!(poster.post(at, (&"hub".into(), object), Scope::Object, about, message));
-        let posted = reports.try_recv().unwrap().message;
-        assert_eq!(posted, "client_secret=<secret>, <secret> and <secret> at <address>");
+    /// A problem is over. There is nothing to post on an object that is gone.
+    pub fn end(&mut self, at: UnixMillis, problem: &Problem, is_object_there: bool) {
+        let id = ProblemId::from(problem);
+        let Some(posted) = self.posted.get_mut(&id) else { return };
+        let has_place = is_object_there || target(problem.cause) == Some(Target::Lease);
+        if has_place && self.leadership != Leadership::Standby {
+            posted.ended_at = Some(at);
+        } else {
+            self.posted.remove(&id);
+        }
+    }
+
+    /// Posts on the objects of a report; of many clusters, on one for all.
+    pub fn report(&mut self, report: &Report) {
+        if self.leadership != Leadership::Leads || report.stage == Stage::Ended {
+            return;
+        }
+        let Some(group) = report.groups.first() else { return };
+        let for_all = (report.groups.len() > 1).then(|| report.text());
+        let places = if for_all.is_some() { 1 } else { FEW };
+        for place in group.places.iter().take(places) {
+            let message = for_all.as_ref().unwrap_or(&place.message);
+            self.post(report.at, group, place, message);
+        }
+    }
+
+    fn post(&mut self, at: UnixMillis, group: &GroupView, place: &Place, message: &str) {
+        let message = format!("{message} Next: {}", place.remedy);
+        if let Some(posted) = self.posted.get_mut(&place.id) {
+            if posted.is_fresh && posted.event.message == shortened(&message) {
+                return;
+            }
+            let again = posted.event.again(at, &message);
+            if self.recorder.post(&posted.cluster, &again) {
+                posted.event = again;
+                posted.is_fresh = true;
+            }
+            return;
+        }
+        let Some((cluster, object)) = self.object_of(group.cause, place) else { return };
+        let event_type = match group.severity {
+            Severity::Info => EventType::Normal,
+            Severity::Warning | Severity::Error => EventType::Warning,
+        };
+        let about = (event_type, format!("{:?}", group.cause));
+        let event = self.recorder.event(at, object, about, &message);
+        if self.recorder.post(&cluster, &event) && self.posted.len() < POSTED_MAX {
+            let cause = group.cause;
+            let posted = Posted { cause, cluster, event, is_fresh: true, ended_at: None };
+            self.posted.insert(place.id.clone(), posted);
+        }
+    }
+
+    fn object_of(&self, cause: Cause, place: &Place) -> Option<(ClusterName, ObjectReference)> {
+        match target(cause)? {
+            Target::Lease => self.recorder.lease(),
+            Target::Object => {
+                let object = place.object.clone()?;
+                Some((object.cluster.clone(), object.into()))
+            }
+        }
+    }
+
+    /// When to call [`Poster::poll`] next.
+    pub fn due(&self) -> Option<UnixMillis> {
+        let ends = self.posted.values().filter_map(|posted| posted.ended_at);
+        let ends = ends.map(|at| at.plus(GATHER_MS));
+        match self.leadership {
+            Leadership::Standby => None,
+            Leadership::TakesOver(at) => Some(at),
+            Leadership::Leads => ends.min(),
+        }
+    }
+
+    /// Posts what ended, and after a takeover what is open.
+    pub fn poll(&mut self, now: UnixMillis, problems: &Problems) {
+        if self.due().is_none_or(|due| due > now) {
+            return;
+        }
+        if self.leadership != Leadership::Leads {
+            self.leadership = Leadership::Leads;
+            for report in problems.all(now) {
+                self.report(&report);
+            }
+        }
+        let is_over = |posted: &Posted| posted.ended_at.is_some_and(|at| at.plus(GATHER_MS) <= now);
+        for (_, posted) in self.posted.extract_if(.., |_, posted| is_over(posted)) {
+            let about = (EventType::Normal, "Resolved".to_owned());
+            let message = format!("{:?}", posted.cause);
+            let event = self.recorder.event(now, posted.event.object, about, &message);
+            self.recorder.post(&posted.cluster, &event);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@
 
 mod attempt;
 mod lane;
+mod log;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -134,7 +135,6 @@ impl Executor {
     /// Queues an action. It supersedes an older one for the same object of which no request is under
     /// way.
     pub fn submit(&mut self, decision: Decision) {
-        self.metrics.action_queued(decision.action.verb);
         let concerned = self.applier.concerned(&decision.action);
         let action = PendingAction::new(decision, concerned);
         let written = &action.decision.action;
@@ -166,24 +166,25 @@ impl Executor {
         while let Some((object, action)) = lane.start_next(self.config.parallel) {
             self.queued -= 1;
             self.in_flight += 1;
-            self.metrics.action_started(action.decision.action.verb, action.waited());
             let attempt = action.attempt(self.applier.clone(), self.gate.clone());
             let task = self.attempts.spawn(here(attempt)).id();
             self.tasks.insert(task, Task { key: key.clone(), object });
         }
-        let (cluster, kind) = key;
-        // A lane without writes says nothing: an instance that no longer leads may never learn that
-        // the hub answers again.
-        let is_hung = lane.is_narrow() && !lane.is_empty();
         // One that left keeps its lane while a request is under way, but has no metrics any more.
-        let has_left = !self.applier.is_joined(cluster);
-        if !has_left {
-            self.metrics.set_lane(cluster, *kind, lane.ready(), is_hung);
-        }
+        let has_left = !self.applier.is_joined(&key.0);
         if lane.is_empty() && (has_left || !lane.is_narrow()) {
             self.lanes.remove(key);
         }
-        self.metrics.set_queue(self.queued, self.in_flight);
+        if !has_left {
+            self.metrics.set_queue(&key.0, self.waiting_for(&key.0));
+        }
+    }
+
+    /// Writes to a cluster, of all kinds, that wait for their turn.
+    fn waiting_for(&self, cluster: &ClusterName) -> usize {
+        let lanes =
+            Kind::ALL.into_iter().filter_map(|kind| self.lanes.get(&(cluster.clone(), kind)));
+        lanes.map(Lane::ready).sum()
     }
 
     /// The next action that ends. Never resolves while there is none in flight. Cancel-safe.
@@ -194,6 +195,7 @@ impl Executor {
         }
         loop {
             if let Some(ended) = self.ended.pop_front() {
+                log::finished(&ended);
                 return ended;
             }
             match self.attempts.join_next_with_id().await {

@@ -99,7 +99,7 @@ impl Fleet {
             watching: None,
             watch_constants: config.constants.watch.clone(),
             lists_in_parallel: config.constants.lists_in_parallel,
-            connections: Connections::new(metrics),
+            connections: Connections::default(),
             metrics: metrics.clone(),
         };
         for cluster in &config.clusters {

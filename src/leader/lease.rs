@@ -18,7 +18,7 @@ use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
-use crate::events::{EventReport, ObjectReference, Recorder, Scope, Severity};
+use crate::events::{EventType, ObjectReference, Recorder};
 
 pub use format::{RenewTimes, fill, read};
 
@@ -155,15 +155,12 @@ impl LeaseClient {
 
     /// The Lease as an Event names it.
     fn reference(&self) -> Option<ObjectReference> {
-        let text =
-            |member: &str| self.object["metadata"][member].as_str().unwrap_or_default().to_owned();
         Some(ObjectReference {
             api_version: "coordination.k8s.io/v1".to_owned(),
             kind: "Lease".to_owned(),
             namespace: self.namespace.clone()?,
             name: self.name.clone(),
-            uid: text("uid"),
-            resource_version: text("resourceVersion"),
+            uid: self.object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
         })
     }
 }
@@ -201,9 +198,9 @@ impl LeaseApi for LeaseClient {
 
     fn post_event(&self, message: String) {
         let (Some(events), Some(object)) = (&self.events, self.reference()) else { return };
-        let (severity, reason) = (Severity::Normal, "LeaderElection");
-        let report = EventReport { at: wall_clock_now(), object, severity, reason, message };
-        events.record(self.cluster.name(), Scope::Many, report);
+        let about = (EventType::Normal, "LeaderElection".to_owned());
+        let event = events.event(wall_clock_now(), object, about, &message);
+        events.post(self.cluster.name(), &event);
     }
 
     fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows) {

@@ -88,7 +88,6 @@ impl Candidate {
                 warn!(because, "no longer leader: mirroring and deleting stopped");
             }
             self.unposted_events.push("stopped leading");
-            self.metrics.set_leader(false);
             self.event(EventKind::LeadershipLost);
         }
         if gate.is_some() && !stayed_open {
@@ -99,13 +98,11 @@ impl Candidate {
             };
             info!("became leader: mirroring started; orphans: {orphans}");
             self.unposted_events.push("became leader");
-            self.metrics.set_leader(true);
             self.event(EventKind::LeadershipAcquired);
         }
         self.open_until = gate;
         self.publish_wait(now);
-        let renewed = self.election.renewed_at().map(|ms| self.keeper.instant(ms));
-        self.metrics.set_lease(renewed, gate.map(|ms| self.keeper.instant(ms)));
+        self.metrics.set_leader(gate.is_some(), gate.map(|ms| self.keeper.instant(ms)));
     }
 
     /// Reports that this instance waits before it leads, because it created the Lease; and that it

@@ -1,35 +1,35 @@
 //! Prometheus metrics, and the state of the watches for the probes.
 //!
-//! Where dashboards for controllers expect a metric, it has the name that controller-runtime or
-//! client-go gives it; the others begin with `throughline_`. Counting an event or an action costs an
-//! atomic operation or a short lock.
+//! Where dashboards for controllers expect a metric, it has the name that client-go gives it; the
+//! others begin with `throughline_`. Counting an event or an action costs an atomic operation or a
+//! short lock.
 
-mod actions;
+mod causes;
 mod counts;
 mod lease;
-mod notes;
 mod process;
 mod requests;
 mod text;
 mod user_impact;
 mod watches;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::time::Instant;
 
-use crate::client::pool::OpenConnections;
-use crate::clock::wall_clock_now;
-use crate::core::contract::hold_reason::HoldReason;
-use crate::core::contract::keep_reason::OrphanCounts;
+use crate::core::cause::{Hop, State};
+use crate::core::contract::action::Verb;
+use crate::core::contract::event::Outcome;
 use crate::core::contract::membership::{MemberState, MembershipCount};
-use crate::core::data::ids::{ClusterName, Kind};
-use crate::core::view::phase::Phases;
-use counts::{Instruments, LEADER, lane};
+use crate::core::contract::note::{self, Note, NoteKind};
+use crate::core::data::closed_list::closed_list;
+use crate::core::data::ids::ClusterName;
+use crate::core::view::phase::{Phase, Phases};
+use causes::Causes;
+use counts::Counts;
 use lease::LeaseMetrics;
 use process::ProcessMetrics;
 pub(crate) use process::max_fds;
@@ -37,24 +37,25 @@ pub use requests::ClusterRequests;
 use requests::RequestCounts;
 pub use text::Format;
 use user_impact::UserImpact;
-use watches::{ClusterStates, Detail, WatchTable};
+use watches::WatchTable;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
+
+/// With more clusters than this there is no series for each of what every cluster has.
+const PER_CLUSTER_MAX: usize = 200;
 
 /// Counts that only the machine knows, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MachineCounts {
     /// Connectors, by phase.
     pub phases: Phases,
-    /// Routes that are orphans, or that may be.
-    pub orphans: OrphanCounts,
-    /// Objects that a person has paused, by cluster and kind.
-    pub paused: BTreeMap<(ClusterName, Kind), u64>,
     /// Discovered clusters, by source and state.
     pub members: Vec<MembershipCount>,
 }
 
 /// What happened to a Kubernetes Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum EventDelivery {
     /// Created, or counted on the Event that existed.
     Posted,
@@ -66,19 +67,24 @@ pub enum EventDelivery {
 
 /// What became of a changed configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReloadResult {
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum ReloadResult {
     Applied,
     Refused,
 }
 
-impl ReloadResult {
-    const ALL: [Self; 2] = [Self::Applied, Self::Refused];
+closed_list!(EventDelivery, ReloadResult);
 
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Applied => "applied",
-            Self::Refused => "refused",
-        }
+/// Whether metrics have series for each cluster.
+#[derive(Debug, Default)]
+struct Detail {
+    clusters: AtomicUsize,
+}
+
+impl Detail {
+    fn is_per_cluster(&self) -> bool {
+        self.clusters.load(Relaxed) <= PER_CLUSTER_MAX
     }
 }
 
@@ -86,7 +92,8 @@ impl ReloadResult {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    instruments: Instruments,
+    counts: Counts,
+    causes: Arc<Causes>,
     watches: Arc<WatchTable>,
     requests: Arc<RequestCounts>,
     detail: Arc<Detail>,
@@ -101,200 +108,126 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Where connections to API servers are counted.
-    pub(crate) fn open_connections(&self) -> OpenConnections {
-        // Each guard is dropped before the next is taken: a second one would wait for the first.
-        let by = |protocol| {
-            let gauge = self.instruments.connections.get_or_create(&[("protocol", protocol)]);
-            gauge.clone()
-        };
-        OpenConnections { http1: by("http/1.1"), http2: by("h2") }
-    }
-
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let instruments = Instruments::new(&mut registry);
+        let counts = Counts::new(&mut registry);
         let detail = Arc::new(Detail::default());
-        let watches = Arc::new(WatchTable::new(detail.clone()));
+        let watches = Arc::new(WatchTable::new(&mut registry));
+        let causes = Arc::new(Causes::new(watches.clone()));
         let requests = Arc::new(RequestCounts::new(detail.clone()));
-        registry.register_collector(Box::new(Arc::clone(&watches)));
-        registry.register_collector(Box::new(Arc::clone(&requests)));
         let lease = Arc::new(LeaseMetrics::default());
-        registry.register_collector(Box::new(Arc::clone(&lease)));
-        registry.register_collector(Box::new(ProcessMetrics::new()));
         let user_impact = Arc::new(UserImpact::new(detail.clone()));
-        registry.register_collector(Box::new(Arc::clone(&user_impact)));
-        let metrics = Self { registry, instruments, watches, requests, detail, lease, user_impact };
-        // Shown from the start, with 0.
-        drop(metrics.open_connections());
-        metrics
-    }
-
-    /// Where the requests to a cluster are counted. The counts have series of their own until the last
-    /// clone of this is dropped.
-    pub fn requests(&self, cluster: &ClusterName) -> Arc<ClusterRequests> {
-        self.requests.of_cluster(cluster)
-    }
-
-    /// The metrics of one watch; created at the first call.
-    pub fn watch(&self, cluster: &ClusterName, kind: Kind) -> Arc<WatchMetrics> {
-        self.watches.watch(cluster, kind)
+        registry.register_collector(Box::new(watches.clone()));
+        registry.register_collector(Box::new(causes.clone()));
+        registry.register_collector(Box::new(requests.clone()));
+        registry.register_collector(Box::new(lease.clone()));
+        registry.register_collector(Box::new(user_impact.clone()));
+        registry.register_collector(Box::new(ProcessMetrics::new()));
+        Self { registry, counts, causes, watches, requests, detail, lease, user_impact }
     }
 
     /// How many clusters are joined. Beyond 200 there are no series for each.
     pub fn set_clusters(&self, clusters: usize) {
-        self.detail.set_clusters(clusters);
-    }
-
-    /// Readiness does not wait for this cluster, because it was discovered.
-    pub fn set_discovered(&self, cluster: &ClusterName) {
-        self.watches.set_discovered(cluster);
+        self.detail.clusters.store(clusters, Relaxed);
     }
 
     /// Removes the metrics of a cluster that is gone.
     pub fn remove_cluster(&self, cluster: &ClusterName) {
         self.watches.remove_cluster(cluster);
         self.set_answers(cluster, None);
-        self.instruments.deletes_held.remove(&[("cluster", cluster.to_string())]);
-        self.instruments.touches_waiting.remove(&[("cluster", cluster.to_string())]);
-        for reason in HoldReason::ALL {
-            let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
-            self.instruments.held.remove(&labels);
-        }
-        for kind in Kind::ALL {
-            self.instruments.writes_waiting.remove(&lane(cluster, kind));
-            self.instruments.writes_hung.remove(&lane(cluster, kind));
-        }
-    }
-
-    /// Whether the process is ready. Once ready, it stays so.
-    pub fn readiness(&self) -> Readiness {
-        self.watches.readiness()
-    }
-
-    /// The clusters whose Connectors are not followed at present, although they were tried.
-    pub fn lost_clusters(&self) -> BTreeSet<ClusterName> {
-        self.watches.lost_clusters()
-    }
-
-    /// The clusters of the run, whether they are seen or not.
-    pub fn clusters(&self) -> BTreeSet<ClusterName> {
-        self.watches.clusters()
-    }
-
-    /// Whether a cluster's Connectors are followed at present.
-    pub fn is_followed(&self, cluster: &ClusterName) -> bool {
-        self.watches.is_followed(cluster)
+        self.counts.queue.remove(&[("name", cluster.to_string())]);
     }
 
     /// `took` is the machine's time for one event.
     pub fn event_handled(&self, took: Duration) {
-        self.instruments.events.observe(took.as_secs_f64());
+        self.counts.loop_time.observe(took.as_secs_f64());
     }
 
-    /// Called at every change.
-    pub fn set_leader(&self, is_leader: bool) {
-        let was = self.instruments.leader.get_or_create(&[LEADER]).set(i64::from(is_leader));
-        if was != i64::from(is_leader) {
-            self.instruments.leadership_changes.inc();
+    /// Counts what the machine notes.
+    pub fn count_note(&self, note: &Note) {
+        match &note.kind {
+            NoteKind::HopPassed { hop, after_ms: Some(after_ms), .. } => {
+                let hop = match hop {
+                    note::Hop::Upstream => return,
+                    note::Hop::Mirrored => Hop::Mirrored,
+                    note::Hop::Arrived => Hop::Carried,
+                    note::Hop::Touched => Hop::Announced,
+                };
+                let seconds = Duration::from_millis(*after_ms).as_secs_f64();
+                self.counts.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
+            }
+            NoteKind::Began(problem) => {
+                if self.causes.begin(problem) {
+                    let labels = [("cause", problem.cause.as_str())];
+                    self.counts.causes.get_or_create(&labels).inc();
+                }
+            }
+            NoteKind::Ended(problem) => self.causes.end(problem),
+            _ => {}
         }
     }
 
-    /// The configuration that was loaded at the start is in force.
-    pub(crate) fn config_loaded(&self) {
-        let seconds = i64::try_from(wall_clock_now().0 / 1000).unwrap_or(i64::MAX);
-        self.instruments.config_loaded.set(seconds);
+    /// An action ended, so long after it was decided.
+    pub fn action_finished(&self, verb: Verb, outcome: &Outcome, after: Duration) {
+        let labels = [("verb", verb.as_str()), ("outcome", outcome.name())];
+        self.counts.actions.get_or_create(&labels).inc();
+        // What was never sent says nothing about API servers.
+        if !matches!(outcome, Outcome::Superseded | Outcome::Dropped | Outcome::DryRun) {
+            let histogram = self.counts.action_time.get_or_create(&[("verb", verb.as_str())]);
+            histogram.observe(after.as_secs_f64());
+        }
+    }
+
+    /// How many writes to a cluster wait.
+    pub fn set_queue(&self, cluster: &ClusterName, waiting: usize) {
+        set(&self.counts.queue.get_or_create(&[("name", cluster.to_string())]), waiting);
     }
 
     /// A changed configuration was applied or refused.
     pub(crate) fn config_reloaded(&self, result: ReloadResult) {
-        self.instruments.config_reloads.get_or_create(&[("result", result.as_str())]).inc();
-        self.instruments.config_refused.set(i64::from(result == ReloadResult::Refused));
-        if result == ReloadResult::Applied {
-            self.config_loaded();
-        }
+        self.counts.config_reloads.get_or_create(&[("result", result.as_str())]).inc();
     }
 
     #[cfg(test)]
     pub(crate) fn config_reloads(&self, result: ReloadResult) -> u64 {
-        self.instruments.config_reloads.get_or_create(&[("result", result.as_str())]).get()
-    }
-
-    /// When this instance last renewed the Lease, and until when the gate is open. Called at every
-    /// renewal and every change.
-    pub fn set_lease(&self, renewed: Option<Instant>, until: Option<Instant>) {
-        self.lease.set(renewed, until);
-    }
-
-    /// Empty when nobody holds the Lease.
-    pub fn set_lease_holder(&self, holder: &str) {
-        self.lease.set_holder(holder);
-    }
-
-    /// The Lease's holder, as last seen; `None` when nobody holds it, and without an election.
-    pub fn lease_holder(&self) -> Option<String> {
-        self.lease.holder()
+        self.counts.config_reloads.get_or_create(&[("result", result.as_str())]).get()
     }
 
     pub fn add_log_lines_lost(&self, lines: u64) {
-        self.instruments.log_lines_lost.inc_by(lines);
+        self.counts.log_lines_lost.inc_by(lines);
     }
 
     /// Lines that were not written to the event log.
     pub fn log_lines_lost(&self) -> u64 {
-        self.instruments.log_lines_lost.get()
+        self.counts.log_lines_lost.get()
     }
 
     pub fn count_kubernetes_event(&self, delivery: EventDelivery) {
-        let counter = match delivery {
-            EventDelivery::Posted => &self.instruments.events_posted,
-            EventDelivery::Failed => &self.instruments.events_failed,
-            EventDelivery::Dropped => &self.instruments.events_dropped,
-        };
-        counter.inc();
+        self.counts.events.get_or_create(&[("result", delivery.as_str())]).inc();
     }
 
     /// All metrics as text. `counts` are the machine's at this moment; `None`, when the loop did not
     /// answer, leaves them out.
     pub fn text(&self, counts: Option<&MachineCounts>, format: Format) -> String {
-        self.instruments.clusters.clear();
-        let cluster_count = |state, clusters| {
-            let gauge = self.instruments.clusters.get_or_create(&[("state", state)]);
-            set(&gauge, usize::try_from(gauge.get()).unwrap_or_default() + clusters);
+        self.counts.connectors.clear();
+        self.counts.clusters.clear();
+        let add = |gauge: &Gauge, count: u64| {
+            gauge.inc_by(i64::try_from(count).unwrap_or(i64::MAX));
         };
-        let ClusterStates { followed, joining, lost } = self.watches.cluster_states();
-        for (state, clusters) in [("followed", followed), ("joining", joining), ("lost", lost)] {
-            cluster_count(state, clusters);
+        let clusters = |state| self.counts.clusters.get_or_create(&[("state", state)]);
+        for (state, count) in self.watches.clusters_by_state() {
+            set(&clusters(state), count);
         }
-        match counts {
-            Some(MachineCounts { phases, orphans, paused, members }) => {
-                for member in members {
-                    match member.state {
-                        // Their watches tell.
-                        MemberState::Joined | MemberState::Held => {}
-                        state => cluster_count(state.as_str(), member.clusters),
-                    }
-                }
-                for (phase, connectors) in phases {
-                    let gauge = self.instruments.phases.get_or_create(&[("phase", phase.as_str())]);
-                    set(&gauge, usize::try_from(*connectors).unwrap_or(usize::MAX));
-                }
-                self.instruments.paused.clear();
-                for ((cluster, kind), objects) in paused {
-                    let labels = [("cluster", cluster.to_string()), ("kind", kind.to_string())];
-                    let gauge = self.instruments.paused.get_or_create(&labels);
-                    set(&gauge, usize::try_from(*objects).unwrap_or(usize::MAX));
-                }
-                let kept = orphans.kept.iter().map(|(keep, routes)| (keep.as_str(), *routes));
-                for (reason, routes) in kept.chain([("none", orphans.orphans)]) {
-                    let gauge = self.instruments.orphans.get_or_create(&[("reason", reason)]);
-                    set(&gauge, usize::try_from(routes).unwrap_or(usize::MAX));
-                }
+        if let Some(MachineCounts { phases, members }) = counts {
+            for state in [MemberState::Idle, MemberState::NotReady] {
+                let members = members.iter().filter(|member| member.state == state);
+                set(&clusters(state.as_str()), members.map(|member| member.clusters).sum());
             }
-            None => {
-                self.instruments.phases.clear();
-                self.instruments.paused.clear();
-                self.instruments.orphans.clear();
+            let connectors =
+                |state: State| self.counts.connectors.get_or_create(&[("state", state.as_str())]);
+            State::ALL.into_iter().for_each(|state| set(&connectors(state), 0));
+            for (phase, count) in phases {
+                add(&connectors(state_of(*phase)), *count);
             }
         }
         text::encode(&self.registry, format)
@@ -303,4 +236,14 @@ impl Metrics {
 
 fn set(gauge: &Gauge, value: usize) {
     gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+const fn state_of(phase: Phase) -> State {
+    match phase {
+        Phase::Settled | Phase::Offline | Phase::Deferred => State::Ok,
+        Phase::Mirroring | Phase::Waiting | Phase::Carrying | Phase::Touching => State::Pending,
+        Phase::Unreplicated | Phase::Unproven | Phase::Unconfigured | Phase::Paused => State::Held,
+        Phase::Unknown => State::Unknown,
+        Phase::Stalled => State::Stuck,
+    }
 }

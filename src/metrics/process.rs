@@ -4,9 +4,10 @@ use std::fmt;
 use std::fs;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType::{Counter, Gauge};
+
+use super::text::encode_family;
 
 /// Ticks a second in `/proc`: `USER_HZ` is 100 on every architecture that throughline is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -24,33 +25,22 @@ impl ProcessMetrics {
 
 impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        if let Some(seconds) = cpu_seconds() {
-            let metric = ConstCounter::new(seconds);
-            let help = "CPU time in seconds, user and system.";
-            metric.encode(encoder.encode_descriptor(
-                "process_cpu_seconds",
-                help,
-                None,
-                metric.metric_type(),
-            )?)?;
-        }
-        let mut gauge = |name: &str, help: &str, value: Option<f64>| match value {
-            Some(value) => {
-                let metric = ConstGauge::new(value);
-                metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
-            }
-            None => Ok(()),
+        let mut one = |kind, name, help, value: Option<f64>| {
+            encode_family(&mut encoder, kind, (name, help), value.map(|value| (Vec::new(), value)))
         };
-        gauge("process_start_time_seconds", "Start time in seconds since 1970.", self.started_at)?;
-        let (resident, all) = memory();
-        gauge("process_resident_memory_bytes", "Resident memory in bytes.", resident)?;
-        gauge("process_virtual_memory_bytes", "Virtual memory in bytes.", all)?;
-        gauge("process_open_fds", "Open file descriptors.", open_fds())?;
-        gauge(
-            "process_max_fds",
-            "Maximum number of open file descriptors.",
-            max_fds().map(|n| n as f64),
-        )
+        one(
+            Counter,
+            "process_cpu_seconds",
+            "CPU time in seconds, user and system.",
+            cpu_seconds(),
+        )?;
+        let help = "Start time in seconds since 1970.";
+        one(Gauge, "process_start_time_seconds", help, self.started_at)?;
+        let help = "Resident memory in bytes.";
+        one(Gauge, "process_resident_memory_bytes", help, resident_bytes())?;
+        one(Gauge, "process_open_fds", "Open file descriptors.", open_fds())?;
+        let help = "Maximum number of open file descriptors.";
+        one(Gauge, "process_max_fds", help, max_fds().map(|most| most as f64))
     }
 }
 
@@ -76,15 +66,11 @@ fn started_at() -> Option<f64> {
     Some(booted_at + ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// Resident and virtual memory in bytes.
-fn memory() -> (Option<f64>, Option<f64>) {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bytes = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-        Some(kib * 1024.0)
-    };
-    (bytes("VmRSS:"), bytes("VmSize:"))
+fn resident_bytes() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024.0)
 }
 
 fn open_fds() -> Option<f64> {

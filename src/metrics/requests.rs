@@ -2,74 +2,59 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType::Counter;
 
-use super::watches::Detail;
+use super::text::encode_family;
+use super::{Detail, Metrics};
 use crate::core::data::ids::ClusterName;
 
-/// The method, and the code of the response; `None` where there was none.
-type MethodAndCode = (&'static str, Option<u16>);
-type Counts = BTreeMap<MethodAndCode, AtomicU64>;
-type Sums = BTreeMap<MethodAndCode, u64>;
+/// By method, and the code of the response; `None` where there was none.
+type Counts = BTreeMap<(&'static str, Option<u16>), u64>;
+
+/// The `host` of a fleet that is too large for series of each cluster.
+const ALL: &str = "all";
 
 /// The requests to one cluster. Clients of one cluster share it, and its series end with the last of
 /// them.
 #[derive(Debug)]
 pub struct ClusterRequests {
-    cluster: ClusterName,
-    counts: Arc<RwLock<Counts>>,
-    shared: Arc<Mutex<Shared>>,
+    counts: Mutex<Counts>,
+    all: Arc<Mutex<AllRequests>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    by_cluster: BTreeMap<ClusterName, (Arc<RwLock<Counts>>, Weak<ClusterRequests>)>,
+struct AllRequests {
+    by_cluster: BTreeMap<ClusterName, Weak<ClusterRequests>>,
     /// Of clusters that have left, for the sums: a counter never falls.
-    left: Sums,
+    left: Counts,
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read(counts: &RwLock<Counts>) -> RwLockReadGuard<'_, Counts> {
-    counts.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn add(sums: &mut Sums, counts: &Counts) {
+fn add(sums: &mut Counts, counts: &Counts) {
     for (key, count) in counts {
-        *sums.entry(*key).or_default() += count.load(Relaxed);
+        *sums.entry(*key).or_default() += count;
     }
 }
 
 impl ClusterRequests {
     /// `code` is `None` for a request that got no response.
     pub fn count(&self, method: &'static str, code: Option<u16>) {
-        let key = (method, code);
-        if let Some(count) = read(&self.counts).get(&key) {
-            count.fetch_add(1, Relaxed);
-            return;
-        }
-        let mut counts = self.counts.write().unwrap_or_else(PoisonError::into_inner);
-        counts.entry(key).or_default().fetch_add(1, Relaxed);
+        *lock(&self.counts).entry((method, code)).or_default() += 1;
     }
 }
 
 impl Drop for ClusterRequests {
     fn drop(&mut self) {
-        let mut shared = lock(&self.shared);
-        let Shared { by_cluster, left } = &mut *shared;
-        // The cluster may have joined again meanwhile, and goes on with these counts.
-        let has_left = by_cluster.get(&self.cluster).is_some_and(|(_, it)| it.strong_count() == 0);
-        if has_left && let Some((counts, _)) = by_cluster.remove(&self.cluster) {
-            add(left, &read(&counts));
-        }
+        let mut all = lock(&self.all);
+        add(&mut all.left, &lock(&self.counts));
+        all.by_cluster.retain(|_, requests| requests.strong_count() > 0);
     }
 }
 
@@ -77,62 +62,58 @@ impl Drop for ClusterRequests {
 /// an address.
 #[derive(Debug)]
 pub(super) struct RequestCounts {
-    shared: Arc<Mutex<Shared>>,
+    all: Arc<Mutex<AllRequests>>,
     detail: Arc<Detail>,
 }
 
 impl RequestCounts {
     pub(super) fn new(detail: Arc<Detail>) -> Self {
-        Self { shared: Arc::default(), detail }
+        Self { all: Arc::default(), detail }
     }
+}
 
-    pub(super) fn of_cluster(&self, cluster: &ClusterName) -> Arc<ClusterRequests> {
-        let mut shared = lock(&self.shared);
-        let before = shared.by_cluster.get(cluster);
-        if let Some(requests) = before.and_then(|(_, requests)| requests.upgrade()) {
+impl Metrics {
+    /// Where the requests to a cluster are counted. The counts have series of their own until the last
+    /// clone of this is dropped.
+    pub fn requests(&self, cluster: &ClusterName) -> Arc<ClusterRequests> {
+        let mut all = lock(&self.requests.all);
+        if let Some(requests) = all.by_cluster.get(cluster).and_then(Weak::upgrade) {
             return requests;
         }
-        let counts = before.map(|(counts, _)| counts.clone()).unwrap_or_default();
-        let requests = Arc::new(ClusterRequests {
-            cluster: cluster.clone(),
-            counts: counts.clone(),
-            shared: self.shared.clone(),
-        });
-        shared.by_cluster.insert(cluster.clone(), (counts, Arc::downgrade(&requests)));
+        let (counts, shared) = (Mutex::default(), self.requests.all.clone());
+        let requests = Arc::new(ClusterRequests { counts, all: shared });
+        all.by_cluster.insert(cluster.clone(), Arc::downgrade(&requests));
         requests
     }
 }
 
 impl Collector for RequestCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let shared = lock(&self.shared);
-        let Shared { by_cluster, left } = &*shared;
-        if by_cluster.is_empty() && left.is_empty() {
-            return Ok(());
-        }
-        let about = "Requests to API servers, by code, method and the cluster's configured name.";
-        let mut metric =
-            encoder.encode_descriptor("rest_client_requests", about, None, MetricType::Counter)?;
-        let code_text = |code: Option<u16>| code.map_or("<error>".to_owned(), |c| c.to_string());
-        if !self.detail.is_per_cluster() {
-            let mut sums = left.clone();
-            by_cluster.values().for_each(|(counts, _)| add(&mut sums, &read(counts)));
-            for ((method, code), count) in sums {
-                let code = code_text(code);
-                let labels = [("code", code.as_str()), ("method", method)];
-                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+        let is_per_cluster = self.detail.is_per_cluster();
+        let mut by_host: BTreeMap<String, Counts> = BTreeMap::new();
+        // Dropped only after the lock: the last holder of one's counts takes it.
+        let clusters: Vec<_> = {
+            let all = lock(&self.all);
+            if !is_per_cluster {
+                by_host.insert(ALL.to_owned(), all.left.clone());
             }
-            return Ok(());
+            let live = |(name, requests): (&ClusterName, &Weak<ClusterRequests>)| {
+                Some((name.to_string(), requests.upgrade()?))
+            };
+            all.by_cluster.iter().filter_map(live).collect()
+        };
+        for (name, requests) in &clusters {
+            let host = if is_per_cluster { name } else { ALL };
+            add(by_host.entry(host.to_owned()).or_default(), &lock(&requests.counts));
         }
-        for (cluster, (counts, _)) in by_cluster {
-            for ((method, code), count) in &*read(counts) {
-                let code = code_text(*code);
-                let labels =
-                    [("code", code.as_str()), ("method", method), ("host", cluster.as_str())];
-                let count = ConstCounter::new(count.load(Relaxed));
-                count.encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+        let samples = by_host.iter().flat_map(|(host, counts)| {
+            counts.iter().map(move |((method, code), count)| {
+                let code = code.map_or("<error>".to_owned(), |code| code.to_string());
+                let method = ("method", (*method).to_owned());
+                (vec![("code", code), method, ("host", host.clone())], *count as f64)
+            })
+        });
+        let help = "Requests to API servers, by code, method and the cluster's configured name.";
+        encode_family(&mut encoder, Counter, ("rest_client_requests", help), samples)
     }
 }

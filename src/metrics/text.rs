@@ -1,7 +1,15 @@
 //! The metrics as text, in either of the two formats that scrapers read.
 
+use std::fmt;
+
 use prometheus_client::encoding::text::encode as open_metrics;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+
+pub(super) type Labels = Vec<(&'static str, String)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -24,6 +32,28 @@ impl Format {
             Format::Plain => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
+}
+
+/// Encodes a family of counters or gauges with its name and its help; nothing if it has no sample.
+pub(super) fn encode_family(
+    encoder: &mut DescriptorEncoder<'_>,
+    kind: MetricType,
+    (name, help): (&str, &str),
+    samples: impl IntoIterator<Item = (Labels, f64)>,
+) -> fmt::Result {
+    let mut samples = samples.into_iter().peekable();
+    if samples.peek().is_none() {
+        return Ok(());
+    }
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in samples {
+        let sample = family.encode_family(&labels)?;
+        match kind {
+            MetricType::Counter => ConstCounter::new(value).encode(sample)?,
+            _ => ConstGauge::new(value).encode(sample)?,
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn encode(registry: &Registry, format: Format) -> String {

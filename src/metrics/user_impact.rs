@@ -3,34 +3,44 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType::{Counter, Gauge};
 use tokio::time::Instant;
 
-use super::Metrics;
-use super::watches::Detail;
+use super::text::{Labels, encode_family};
+use super::{Detail, Metrics};
 use crate::core::data::ids::ClusterName;
 use crate::environment::elapsed;
 use crate::outage::Answers;
 
-const WRONG_SECONDS: &str = "Time in which Gateways answered wrongly, summed over Gateways and the \
-    connectors behind them: upstream says one thing and Envoy was programmed with another. Inferred \
-    from watches: it sees no request, no extension server's cache and no Envoy, and nothing from \
-    before this instance's first lists. Lost watches and upstreams that are not followed count as \
-    unknown.";
-const ONLINE_SECONDS: &str = "Time in which a connector was online upstream, summed as the wrong \
-    seconds are: what the time with 503 is a part of.";
-const UNKNOWN_SECONDS: &str = "Time in which it was unknown whether Gateways answered rightly, \
-    because a watch was lost or the connector's upstream is not followed, summed as the wrong seconds \
-    are. It is part of no other sum.";
-const WRONG_NOW: &str = "Gateways, times the connectors behind them, that answer wrongly now.";
+const WRONG_SECONDS: (&str, &str) = (
+    "throughline_user_visible_wrong_seconds",
+    "Time in which Gateways answered wrongly, summed over Gateways and the connectors behind them: \
+     upstream says one thing and Envoy was programmed with another. Inferred from watches: it sees no \
+     request, no extension server's cache and no Envoy, and nothing from before this instance's first \
+     lists. Lost watches and upstreams that are not followed count as unknown.",
+);
+const ONLINE_SECONDS: (&str, &str) = (
+    "throughline_user_visible_online_seconds",
+    "Time in which a connector was online upstream, summed as the wrong seconds are: what the time \
+     with 503 is a part of.",
+);
+const UNKNOWN_SECONDS: (&str, &str) = (
+    "throughline_user_visible_unknown_seconds",
+    "Time in which it was unknown whether Gateways answered rightly, because a watch was lost or the \
+     connector's upstream is not followed, summed as the wrong seconds are. It is part of no other \
+     sum.",
+);
+const WRONG_NOW: (&str, &str) = (
+    "throughline_user_visible_wrong",
+    "Gateways, times the connectors behind them, that answer wrongly now.",
+);
 
-/// Gateways by how they answer. Each sum is in seconds, times Gateways.
+/// How many Gateways answer how, or for how many seconds they did, times Gateways.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     down: f64,
@@ -40,7 +50,25 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, other: Self) {
+    /// So long these answers.
+    fn of(answers: Answers, seconds: f64) -> Self {
+        let Answers { right, down, dead_tunnel, unknown, .. } = answers;
+        let times = |gateways: u32| seconds * f64::from(gateways);
+        Self {
+            down: times(down),
+            dead_tunnel: times(dead_tunnel),
+            online: times(right) + times(down),
+            unknown: times(unknown),
+        }
+    }
+
+    fn by_symptom(&self) -> [(&'static str, f64); 2] {
+        [("503", self.down), ("dead_tunnel", self.dead_tunnel)]
+    }
+}
+
+impl AddAssign for Sums {
+    fn add_assign(&mut self, other: Self) {
         self.down += other.down;
         self.dead_tunnel += other.dead_tunnel;
         self.online += other.online;
@@ -58,15 +86,8 @@ struct EdgeImpact {
 
 impl EdgeImpact {
     fn sums_now(&self) -> Sums {
-        let seconds = elapsed(self.since).as_secs_f64();
-        let times = |gateways: u32| seconds * f64::from(gateways);
         let mut sums = self.sums;
-        sums.add(Sums {
-            down: times(self.now.down),
-            dead_tunnel: times(self.now.dead_tunnel),
-            online: times(self.now.right) + times(self.now.down),
-            unknown: times(self.now.unknown),
-        });
+        sums += Sums::of(self.now, elapsed(self.since).as_secs_f64());
         sums
     }
 }
@@ -75,8 +96,7 @@ impl EdgeImpact {
 struct Edges {
     by_name: BTreeMap<ClusterName, EdgeImpact>,
     /// Of edges that have left, for the sums over all edges: a counter never falls.
-    left: Sums,
-    has_left: bool,
+    left: Option<Sums>,
 }
 
 #[derive(Debug)]
@@ -94,20 +114,23 @@ impl UserImpact {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, edge: &ClusterName, answers: Option<Answers>) {
-        let mut edges = self.edges();
-        let Edges { by_name, left, has_left } = &mut *edges;
-        let before = by_name.remove(edge).map(|impact| impact.sums_now());
-        match answers {
-            Some(now) => {
-                let sums = before.unwrap_or_default();
-                by_name.insert(edge.clone(), EdgeImpact { sums, since: Instant::now(), now });
-            }
-            None => {
-                *has_left |= before.is_some();
-                left.add(before.unwrap_or_default());
-            }
+    /// Labels, the sums of seconds, and how many Gateways answer how now: for each edge, or for all.
+    fn rows(&self) -> Vec<(Labels, Sums, Sums)> {
+        let edges = self.edges();
+        let of_edges = edges.by_name.iter().map(|(name, edge)| {
+            let labels = vec![("cluster", name.to_string())];
+            (labels, edge.sums_now(), Sums::of(edge.now, 1.0))
+        });
+        if self.detail.is_per_cluster() {
+            return of_edges.collect();
         }
+        let left = edges.left.map(|sums| (Labels::new(), sums, Sums::default()));
+        let all = of_edges.chain(left).reduce(|(_, mut sums, mut now), edge| {
+            sums += edge.1;
+            now += edge.2;
+            (Labels::new(), sums, now)
+        });
+        all.into_iter().map(|(_, sums, now)| (Labels::new(), sums, now)).collect()
     }
 }
 
@@ -115,79 +138,33 @@ impl Metrics {
     /// How the Gateways of an edge answer from now on; `None`: the edge has left. Called at changes
     /// only.
     pub fn set_answers(&self, edge: &ClusterName, answers: Option<Answers>) {
-        self.user_impact.set(edge, answers);
+        let mut edges = self.user_impact.edges();
+        let before = edges.by_name.remove(edge).map(|impact| impact.sums_now());
+        if let Some(now) = answers {
+            let sums = before.unwrap_or_default();
+            edges.by_name.insert(edge.clone(), EdgeImpact { sums, since: Instant::now(), now });
+        } else if let Some(before) = before {
+            *edges.left.get_or_insert_default() += before;
+        }
     }
 }
-
-/// A row to encode: the edge's name, unless it is the sum over all edges.
-type Row = (Option<ClusterName>, Sums, Answers);
 
 impl Collector for UserImpact {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let rows: Vec<Row> = {
-            let edges = self.edges();
-            let row = |(name, edge): (&ClusterName, &EdgeImpact)| {
-                (Some(name.clone()), edge.sums_now(), edge.now)
-            };
-            if edges.by_name.is_empty() && !edges.has_left {
-                return Ok(());
-            }
-            edges.by_name.iter().map(row).chain([(None, edges.left, Answers::default())]).collect()
+        let rows = self.rows();
+        let by_symptom = |labels: &Labels, sums: &Sums| {
+            sums.by_symptom().map(|(symptom, value)| {
+                let symptom = ("symptom", symptom.to_owned());
+                (labels.iter().cloned().chain([symptom]).collect::<Labels>(), value)
+            })
         };
-        let rows = if self.detail.is_per_cluster() {
-            rows.into_iter().filter(|(name, ..)| name.is_some()).collect()
-        } else {
-            let (mut sums, mut now) = (Sums::default(), Answers::default());
-            for (_, edge_sums, edge_now) in rows {
-                sums.add(edge_sums);
-                now.down += edge_now.down;
-                now.dead_tunnel += edge_now.dead_tunnel;
-            }
-            vec![(None, sums, now)]
-        };
-        let symptoms = |row: &Row| {
-            let (name, sums, now) = row;
-            [("503", sums.down, now.down), ("dead_tunnel", sums.dead_tunnel, now.dead_tunnel)]
-                .map(|(symptom, seconds, now)| (labels(name.as_ref(), Some(symptom)), seconds, now))
-        };
-        let mut metric = encoder.encode_descriptor(
-            "throughline_user_visible_wrong_seconds",
-            WRONG_SECONDS,
-            None,
-            MetricType::Counter,
-        )?;
-        for (labels, seconds, _) in rows.iter().flat_map(symptoms) {
-            ConstCounter::new(seconds).encode(metric.encode_family(&labels)?)?;
-        }
-        type Pick = fn(&Sums) -> f64;
-        let of_edge: [(&str, &str, Pick); 2] = [
-            ("throughline_user_visible_online_seconds", ONLINE_SECONDS, |sums| sums.online),
-            ("throughline_user_visible_unknown_seconds", UNKNOWN_SECONDS, |sums| sums.unknown),
-        ];
-        for (name, help, pick) in of_edge {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (edge, sums, _) in &rows {
-                let labels = labels(edge.as_ref(), None);
-                ConstCounter::new(pick(sums)).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        let mut metric = encoder.encode_descriptor(
-            "throughline_user_visible_wrong",
-            WRONG_NOW,
-            None,
-            MetricType::Gauge,
-        )?;
-        for (labels, _, now) in rows.iter().flat_map(symptoms) {
-            ConstGauge::new(f64::from(now)).encode(metric.encode_family(&labels)?)?;
-        }
-        Ok(())
+        let wrong = rows.iter().flat_map(|(labels, sums, _)| by_symptom(labels, sums));
+        encode_family(&mut encoder, Counter, WRONG_SECONDS, wrong)?;
+        let online = rows.iter().map(|(labels, sums, _)| (labels.clone(), sums.online));
+        encode_family(&mut encoder, Counter, ONLINE_SECONDS, online)?;
+        let unknown = rows.iter().map(|(labels, sums, _)| (labels.clone(), sums.unknown));
+        encode_family(&mut encoder, Counter, UNKNOWN_SECONDS, unknown)?;
+        let wrong_now = rows.iter().flat_map(|(labels, _, now)| by_symptom(labels, now));
+        encode_family(&mut encoder, Gauge, WRONG_NOW, wrong_now)
     }
-}
-
-fn labels(
-    edge: Option<&ClusterName>,
-    symptom: Option<&'static str>,
-) -> Vec<(&'static str, String)> {
-    let edge = edge.map(|edge| ("cluster", edge.to_string()));
-    edge.into_iter().chain(symptom.map(|symptom| ("symptom", symptom.to_owned()))).collect()
 }

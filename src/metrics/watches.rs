@@ -1,108 +1,107 @@
 //! The watches, for metrics and readiness.
 
-mod series;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType::Gauge;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+use super::Metrics;
+use super::counts::{Counters, add};
+use super::text::encode_family;
 use crate::clock::millis;
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::view::WatchState;
 
-/// The metrics of one watch. Updating them costs an atomic operation or two.
+/// The metrics of one watch. Updating them costs a lock that hardly anybody else takes.
 #[derive(Debug)]
 pub struct WatchMetrics {
-    epoch: Instant,
-    state: AtomicU8,
-    /// The first list is complete or has failed: readiness no longer waits for this watch.
-    was_tried: AtomicBool,
-    was_listed: AtomicBool,
-    /// Milliseconds since `epoch`; `NEVER` before the first response.
-    last_activity_ms: AtomicU64,
-    objects: AtomicU64,
-    lists: AtomicU64,
-    resumes: AtomicU64,
-    events: AtomicU64,
-    /// Why the watch was lost. Written rarely, and never while an event is handled.
-    failure: Mutex<Option<RequestFailure>>,
+    watch: Mutex<Watch>,
+    counts: KindCounts,
 }
 
-const NEVER: u64 = u64::MAX;
+#[derive(Debug)]
+struct Watch {
+    state: WatchState,
+    /// The first list is complete or has failed: readiness no longer waits for this watch.
+    was_tried: bool,
+    was_listed: bool,
+    received_at: Option<Instant>,
+    /// Why it was lost.
+    failure: Option<RequestFailure>,
+}
 
-/// With more clusters than this there are no series for each, unless the configuration says so.
-const PER_CLUSTER_MAX: usize = 200;
+/// Counts of all watches of one kind. They outlive each watch, because a counter never falls.
+#[derive(Debug)]
+struct KindCounts {
+    relists: Counter,
+    resumes: Counter,
+    events: Counter,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl WatchMetrics {
-    fn new(epoch: Instant) -> Self {
-        Self {
-            epoch,
-            state: AtomicU8::new(WatchState::Never as u8),
-            was_tried: AtomicBool::new(false),
-            was_listed: AtomicBool::new(false),
-            last_activity_ms: AtomicU64::new(NEVER),
-            objects: AtomicU64::new(0),
-            lists: AtomicU64::new(0),
-            resumes: AtomicU64::new(0),
-            events: AtomicU64::new(0),
-            failure: Mutex::default(),
-        }
+    fn new(counts: KindCounts) -> Self {
+        let watch = Watch {
+            state: WatchState::Never,
+            was_tried: false,
+            was_listed: false,
+            received_at: None,
+            failure: None,
+        };
+        Self { watch: Mutex::new(watch), counts }
     }
 
     pub fn list_started(&self) {
-        self.state.store(WatchState::Listing as u8, Relaxed);
-        self.lists.fetch_add(1, Relaxed);
+        let before = std::mem::replace(&mut lock(&self.watch).state, WatchState::Listing);
+        if before != WatchState::Never {
+            self.counts.relists.inc();
+        }
     }
 
-    /// The list is complete, with so many objects, and the watch is live.
-    pub fn list_finished(&self, objects: u64) {
-        self.objects.store(objects, Relaxed);
-        self.was_listed.store(true, Relaxed);
-        self.was_tried.store(true, Relaxed);
-        self.became_live();
+    /// The list is complete, and the watch is live.
+    pub fn list_finished(&self) {
+        let mut watch = lock(&self.watch);
+        watch.was_listed = true;
+        watch.was_tried = true;
+        watch.state = WatchState::Live;
+        watch.received_at = Some(Instant::now());
     }
 
     /// The watch continues where it was lost.
     pub fn resumed(&self) {
-        self.resumes.fetch_add(1, Relaxed);
-        self.became_live();
-    }
-
-    fn became_live(&self) {
-        self.state.store(WatchState::Live as u8, Relaxed);
-        self.bookmark_received();
+        self.counts.resumes.inc();
+        let mut watch = lock(&self.watch);
+        watch.state = WatchState::Live;
+        watch.received_at = Some(Instant::now());
     }
 
     /// The watch was lost, or could not be started.
     pub fn lost(&self, failure: &RequestFailure) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure.clone());
-        self.state.store(WatchState::Lost as u8, Relaxed);
-        self.was_tried.store(true, Relaxed);
+        let mut watch = lock(&self.watch);
+        watch.failure = Some(failure.clone());
+        watch.state = WatchState::Lost;
+        watch.was_tried = true;
     }
 
     /// The watch brought a change.
     pub fn event_received(&self) {
+        self.counts.events.inc();
         self.bookmark_received();
-        self.events.fetch_add(1, Relaxed);
     }
 
     /// The API server showed that the watch is alive.
     pub fn bookmark_received(&self) {
-        self.last_activity_ms.store(millis(self.epoch.elapsed()), Relaxed);
-    }
-
-    fn state(&self) -> WatchState {
-        let state = self.state.load(Relaxed);
-        let states = [WatchState::Listing, WatchState::Live, WatchState::Lost];
-        states.into_iter().find(|s| *s as u8 == state).unwrap_or(WatchState::Never)
-    }
-
-    fn age_seconds(&self) -> Option<f64> {
-        let at_ms = self.last_activity_ms.load(Relaxed);
-        (at_ms != NEVER).then_some(())?;
-        Some((self.epoch.elapsed().as_secs_f64() - at_ms as f64 / 1000.0).max(0.0))
+        lock(&self.watch).received_at = Some(Instant::now());
     }
 }
 
@@ -131,150 +130,190 @@ pub struct WatchStatus {
 
 #[derive(Debug)]
 pub(super) struct WatchTable {
-    epoch: Instant,
-    table: RwLock<BTreeMap<(ClusterName, Kind), Arc<WatchMetrics>>>,
+    table: Mutex<Table>,
+    restarts: Counters<2>,
+    events: Counters<1>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    watches: BTreeMap<(ClusterName, Kind), Arc<WatchMetrics>>,
     /// Clusters for which readiness does not wait.
-    discovered: RwLock<BTreeSet<ClusterName>>,
-    detail: Arc<Detail>,
-    was_ready: AtomicBool,
+    discovered: BTreeSet<ClusterName>,
+    was_ready: bool,
 }
 
-/// How many of the watched clusters are followed, and how many are not, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ClusterStates {
-    pub(super) followed: usize,
-    pub(super) joining: usize,
-    pub(super) lost: usize,
+/// How many of a cluster's watches are in each state.
+#[derive(Clone, Copy, Debug, Default)]
+struct ClusterWatches {
+    all: usize,
+    listed: usize,
+    live: usize,
+    lost: usize,
 }
 
-type Rows = Vec<((ClusterName, Kind), Arc<WatchMetrics>)>;
+impl Table {
+    fn by_cluster(&self) -> BTreeMap<&ClusterName, ClusterWatches> {
+        let mut clusters: BTreeMap<_, ClusterWatches> = BTreeMap::new();
+        for ((cluster, _), watch) in &self.watches {
+            let (watch, counts) = (lock(&watch.watch), clusters.entry(cluster).or_default());
+            counts.all += 1;
+            counts.listed += usize::from(watch.was_listed);
+            counts.live += usize::from(watch.state == WatchState::Live);
+            counts.lost += usize::from(watch.state == WatchState::Lost);
+        }
+        clusters
+    }
+
+    fn statuses(&self) -> Vec<WatchStatus> {
+        let status = |((cluster, kind), watch): (&(ClusterName, Kind), &Arc<WatchMetrics>)| {
+            let watch = lock(&watch.watch);
+            let is_lost = watch.state == WatchState::Lost;
+            WatchStatus {
+                cluster: cluster.clone(),
+                kind: *kind,
+                state: watch.state,
+                was_listed: watch.was_listed,
+                received_ago_ms: watch.received_at.map(|at| millis(at.elapsed())),
+                failure: watch.failure.clone().filter(|_| is_lost),
+            }
+        };
+        self.watches.iter().map(status).collect()
+    }
+}
 
 impl WatchTable {
-    pub(super) fn new(detail: Arc<Detail>) -> Self {
-        Self {
-            epoch: Instant::now(),
-            table: RwLock::default(),
-            discovered: RwLock::default(),
-            detail,
-            was_ready: AtomicBool::new(false),
+    pub(super) fn new(r: &mut Registry) -> Self {
+        let help = "Watches that were restarted, by a list or where they were lost";
+        let restarts = add(r, "throughline_watch_restarts", help, Counters::default());
+        let help = "Changes that watches brought, without lists and bookmarks";
+        let events = add(r, "throughline_watch_events", help, Counters::default());
+        let table = Self { table: Mutex::default(), restarts, events };
+        // Creates their series at zero.
+        Kind::ALL.into_iter().for_each(|kind| drop(table.counts(kind)));
+        table
+    }
+
+    fn counts(&self, kind: Kind) -> KindCounts {
+        let kind = ("kind", kind.as_str());
+        let restarts = |by| self.restarts.get_or_create(&[kind, ("by", by)]).clone();
+        KindCounts {
+            relists: restarts("list"),
+            resumes: restarts("resume"),
+            events: self.events.get_or_create(&[kind]).clone(),
         }
     }
 
-    pub(super) fn set_discovered(&self, cluster: &ClusterName) {
-        let mut discovered = self.discovered.write().unwrap_or_else(PoisonError::into_inner);
-        discovered.insert(cluster.clone());
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
     }
 
-    pub(super) fn cluster_states(&self) -> ClusterStates {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let mut clusters: BTreeMap<&ClusterName, (bool, bool)> = BTreeMap::new();
-        for ((cluster, _), watch) in &*table {
-            let (is_listed, is_lost) = clusters.entry(cluster).or_insert((true, false));
-            *is_listed &= watch.was_listed.load(Relaxed);
-            *is_lost |= watch.state() == WatchState::Lost;
-        }
-        let mut states = ClusterStates::default();
-        for state in clusters.into_values() {
-            let count = match state {
-                (_, true) => &mut states.lost,
-                (true, false) => &mut states.followed,
-                (false, false) => &mut states.joining,
-            };
-            *count += 1;
-        }
-        states
+    /// The clusters whose watches are all live.
+    pub(super) fn live_clusters(&self) -> Vec<ClusterName> {
+        let table = self.lock();
+        let live =
+            table.by_cluster().into_iter().filter(|(_, watches)| watches.live == watches.all);
+        live.map(|(cluster, _)| cluster.clone()).collect()
     }
 
-    pub(super) fn watch(&self, cluster: &ClusterName, kind: Kind) -> Arc<WatchMetrics> {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(WatchMetrics::new(self.epoch));
-        Arc::clone(table.entry((cluster.clone(), kind)).or_insert_with(new))
+    /// How many clusters are followed, and how many are not, and why.
+    pub(super) fn clusters_by_state(&self) -> [(&'static str, usize); 3] {
+        let (table, mut joining, mut lost) = (self.lock(), 0, 0);
+        let clusters = table.by_cluster();
+        for watches in clusters.values() {
+            match watches {
+                ClusterWatches { lost: 1.., .. } => lost += 1,
+                watches if watches.listed < watches.all => joining += 1,
+                _ => {}
+            }
+        }
+        [("followed", clusters.len() - joining - lost), ("joining", joining), ("lost", lost)]
     }
 
     pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.lock();
         for kind in Kind::ALL {
-            table.remove(&(cluster.clone(), kind));
+            table.watches.remove(&(cluster.clone(), kind));
         }
-        self.discovered.write().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+        table.discovered.remove(cluster);
+    }
+}
+
+impl Metrics {
+    /// The metrics of one watch; created at the first call.
+    pub fn watch(&self, cluster: &ClusterName, kind: Kind) -> Arc<WatchMetrics> {
+        let new = || Arc::new(WatchMetrics::new(self.watches.counts(kind)));
+        self.watches.lock().watches.entry((cluster.clone(), kind)).or_insert_with(new).clone()
+    }
+
+    /// Readiness does not wait for this cluster, because it was discovered.
+    pub fn set_discovered(&self, cluster: &ClusterName) {
+        self.watches.lock().discovered.insert(cluster.clone());
     }
 
     /// The clusters whose Connectors are not followed at present, although they were tried.
-    pub(super) fn lost_clusters(&self) -> BTreeSet<ClusterName> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let lost = table.iter().filter(|((_, kind), watch)| {
-            *kind == Kind::Connector && watch.state() == WatchState::Lost
-        });
-        lost.map(|((cluster, _), _)| cluster.clone()).collect()
+    pub fn lost_clusters(&self) -> BTreeSet<ClusterName> {
+        let statuses = self.watches.lock().statuses().into_iter();
+        let is_lost =
+            |watch: &WatchStatus| watch.kind == Kind::Connector && watch.state == WatchState::Lost;
+        statuses.filter(is_lost).map(|watch| watch.cluster).collect()
     }
 
     /// The clusters of the run, whether they are seen or not.
-    pub(super) fn clusters(&self) -> BTreeSet<ClusterName> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.keys().map(|(cluster, _)| cluster.clone()).collect()
+    pub fn clusters(&self) -> BTreeSet<ClusterName> {
+        self.watches.lock().watches.keys().map(|(cluster, _)| cluster.clone()).collect()
     }
 
     /// Whether a cluster's Connectors are followed at present.
-    pub(super) fn is_followed(&self, cluster: &ClusterName) -> bool {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let watch = table.get(&(cluster.clone(), Kind::Connector));
-        watch.is_some_and(|watch| watch.state() == WatchState::Live)
-    }
-
-    fn rows(&self) -> Rows {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.iter().map(|(key, watch)| (key.clone(), Arc::clone(watch))).collect()
+    pub fn is_followed(&self, cluster: &ClusterName) -> bool {
+        let table = self.watches.lock();
+        let watch = table.watches.get(&(cluster.clone(), Kind::Connector));
+        watch.is_some_and(|watch| lock(&watch.watch).state == WatchState::Live)
     }
 
     /// Ready once every watch of the configured clusters has been tried and at least one cluster is
     /// fully listed: a broken cluster must not hold up the others, nor may thousands that are
-    /// discovered, and an instance that sees no cluster is of no use.
-    pub(super) fn readiness(&self) -> Readiness {
-        let rows = self.rows();
-        let mut fully_listed: BTreeMap<&ClusterName, bool> = BTreeMap::new();
-        for ((cluster, _), watch) in &rows {
-            *fully_listed.entry(cluster).or_insert(true) &= watch.was_listed.load(Relaxed);
-        }
-        let discovered = self.discovered.read().unwrap_or_else(PoisonError::into_inner);
-        let is_tried = |((cluster, _), watch): &((ClusterName, _), Arc<WatchMetrics>)| {
-            watch.was_tried.load(Relaxed) || discovered.contains(cluster)
+    /// discovered, and an instance that sees no cluster is of no use. Once ready, it stays so.
+    pub fn readiness(&self) -> Readiness {
+        let mut table = self.watches.lock();
+        let is_tried = |((cluster, _), watch): (&(ClusterName, Kind), &Arc<WatchMetrics>)| {
+            lock(&watch.watch).was_tried || table.discovered.contains(cluster)
         };
-        let all_tried = rows.iter().all(is_tried);
-        drop(discovered);
-        if all_tried && fully_listed.values().any(|listed| *listed) {
-            self.was_ready.store(true, Relaxed);
-        }
-        let status = |((cluster, kind), watch): &((ClusterName, Kind), Arc<WatchMetrics>)| {
-            let state = watch.state();
-            let failure = || watch.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            WatchStatus {
-                cluster: cluster.clone(),
-                kind: *kind,
-                state,
-                was_listed: watch.was_listed.load(Relaxed),
-                received_ago_ms: watch.age_seconds().map(|age| (age * 1_000.0) as u64),
-                failure: (state == WatchState::Lost).then(failure).flatten(),
-            }
-        };
-        Readiness {
-            ready: self.was_ready.load(Relaxed),
-            watches: rows.iter().map(status).collect(),
-        }
+        let all_tried = table.watches.iter().all(is_tried);
+        let any_listed = table.by_cluster().values().any(|watches| watches.listed == watches.all);
+        table.was_ready |= all_tried && any_listed;
+        Readiness { ready: table.was_ready, watches: table.statuses() }
     }
 }
 
-/// Whether metrics have series for each cluster.
-#[derive(Debug, Default)]
-pub(super) struct Detail {
-    clusters: AtomicUsize,
-}
-
-impl Detail {
-    pub(super) fn set_clusters(&self, clusters: usize) {
-        self.clusters.store(clusters, Relaxed);
-    }
-
-    pub(super) fn is_per_cluster(&self) -> bool {
-        self.clusters.load(Relaxed) <= PER_CLUSTER_MAX
+impl Collector for WatchTable {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let statuses = self.lock().statuses();
+        let mut kinds: BTreeMap<Kind, Vec<&WatchStatus>> = BTreeMap::new();
+        for status in &statuses {
+            kinds.entry(status.kind).or_default().push(status);
+        }
+        let label = |kind: &Kind| ("kind", kind.to_string());
+        let states = [
+            (WatchState::Never, "never"),
+            (WatchState::Listing, "listing"),
+            (WatchState::Live, "live"),
+            (WatchState::Lost, "lost"),
+        ];
+        let counts = kinds.iter().flat_map(|(kind, watches)| {
+            states.map(|(state, name)| {
+                let count = watches.iter().filter(|watch| watch.state == state).count();
+                (vec![label(kind), ("state", name.to_owned())], count as f64)
+            })
+        });
+        let help = "Watches, by kind and state.";
+        encode_family(&mut encoder, Gauge, ("throughline_watches", help), counts)?;
+        let silence = kinds.iter().filter_map(|(kind, watches)| {
+            let longest_ms = watches.iter().filter_map(|watch| watch.received_ago_ms).max()?;
+            Some((vec![label(kind)], longest_ms as f64 / 1_000.0))
+        });
+        let help = "The longest time since a watch brought anything, bookmarks included.";
+        let name = "throughline_watch_silence_seconds";
+        encode_family(&mut encoder, Gauge, (name, help), silence)
     }
 }

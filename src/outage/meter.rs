@@ -8,7 +8,7 @@ use crate::core::contract::event::{ClusterSpec, Event};
 use crate::core::contract::settings::Settings;
 use crate::core::data::name::NamespacedName;
 use crate::metrics::Metrics;
-use crate::run_log::Observer;
+use crate::observer::Observer;
 
 /// Fewer links than this are not worth a look.
 const LINKS_MIN: usize = 1_024;

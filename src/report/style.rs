@@ -4,7 +4,6 @@ use std::io::{self, BufWriter, Write};
 
 use super::ReportOptions;
 use crate::core::data::time::UnixMillis;
-use crate::nearest::nearest;
 use crate::outside_text::is_deceptive;
 
 /// Without colour all styles look the same.
@@ -153,22 +152,6 @@ pub(crate) fn unconfigured(connectors: usize, upstream: &str) -> String {
     let (nouns, verb) =
         if connectors == 1 { ("hub Connector", "names") } else { ("hub Connectors", "name") };
     format!("{connectors} {nouns} {verb} upstream {upstream}, which is not configured")
-}
-
-/// `project-a holds 3 Connectors, of which the hub has none`.
-pub(crate) fn unreplicated(connectors: usize, upstream: &str) -> String {
-    format!("{upstream} holds {}, of which the hub has none", count(connectors, "Connector"))
-}
-
-/// The configured upstream that hub labels most likely mean by `upstream`. `unnamed` are those that they
-/// do not name; `unconfigured`: how many names they have that are not configured.
-pub(crate) fn meant<'a>(
-    upstream: &str,
-    unconfigured: usize,
-    unnamed: &'a [String],
-) -> Option<&'a str> {
-    let only = unnamed.first().filter(|_| (unconfigured, unnamed.len()) == (1, 1));
-    nearest(upstream, unnamed).or(only.map(String::as_str))
 }
 
 /// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.

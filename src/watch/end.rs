@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::debug;
 
 use super::list::Pages;
 use super::pauses::between;
@@ -158,19 +158,14 @@ impl WatchTask {
         Ok(State::Backoff { until: now + pause, host, next, turn: None })
     }
 
-    /// Reports a failure: to the machine when the watch becomes lost, in the log for each new error.
+    /// Reports a failure: to the machine when the watch becomes lost, and each new error to the log.
     async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
         let failure = error.failure();
         self.history.is_unsure = true;
         self.metrics.lost(&failure);
         let text = failure.to_string();
         if self.lost.as_ref() != Some(&text) {
-            let remedy = error.remedy("list and watch", self.kind);
-            if self.shared.is_crowd() {
-                self.shared.log.lost(self.watch_name(), &failure, remedy);
-            } else {
-                warn!(error = %text, remedy, "watch lost; retrying");
-            }
+            debug!(error = %text, "watch lost; retrying");
         }
         if self.lost.replace(text).is_none() {
             self.send(|cluster, kind| EventKind::WatchLost { cluster, kind, error: failure })

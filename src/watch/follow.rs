@@ -10,7 +10,7 @@ use http::header::ACCEPT_ENCODING;
 use kube::api::WatchParams;
 use kube::core::Request;
 use tokio::time::{Instant, timeout};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::end::WatchEnd;
 use super::pauses::between;
@@ -127,9 +127,7 @@ impl WatchTask {
         self.lost = None;
         self.metrics.resumed();
         self.send(|cluster, kind| EventKind::WatchResumed { cluster, kind }).await?;
-        if !self.shared.log.resumed(self.watch_name()) {
-            info!("watch resumed");
-        }
+        debug!("watch resumed");
         Ok(())
     }
 

@@ -111,16 +111,15 @@ impl WatchTask {
 
     async fn list_finished(&mut self, objects: u64, began: Instant) -> Result<(), WatchEnd> {
         self.history.is_unsure = false;
-        self.metrics.list_finished(objects);
+        self.metrics.list_finished();
         self.send(|cluster, kind| EventKind::ListFinished { cluster, kind }).await?;
         if self.list_at.is_some() {
             // However long the list took.
             self.list_later();
         }
         if self.shared.is_crowd() {
-            self.shared.log.listed(self.watch_name(), objects);
+            self.shared.log.listed(objects);
         } else {
-            self.shared.log.resumed(self.watch_name());
             info!(objects, ms = millis(began.elapsed()), "listed");
         }
         Ok(())

@@ -40,7 +40,6 @@ use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
 use end::WatchEnd;
 use list::{History, Pages};
-use log::WatchName;
 use pauses::Pauses;
 pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
 
@@ -251,17 +250,6 @@ impl WatchTask {
 
     fn timeout(&self) -> Duration {
         Duration::from_millis(self.shared.config.timeout_ms)
-    }
-
-    fn watch_name(&self) -> WatchName<'_> {
-        WatchName { membership: self.membership, cluster: self.cluster.name(), kind: self.kind }
-    }
-}
-
-/// Not before its last poll: a task that is cancelled may be running.
-impl Drop for WatchTask {
-    fn drop(&mut self) {
-        self.shared.log.ended(self.watch_name());
     }
 }
 

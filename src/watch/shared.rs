@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::log::WatchLog;
+use super::log::ListLog;
 use crate::client::pace::Pace;
 use crate::core::contract::event::EventKind;
 
@@ -59,7 +59,7 @@ pub struct WatchShared {
     pub(super) config: WatchConstants,
     pub(super) bus: mpsc::Sender<WatchMessage>,
     pub(super) pace: Pace,
-    pub(super) log: Arc<WatchLog>,
+    pub(super) log: Arc<ListLog>,
     clusters: AtomicUsize,
 }
 
@@ -71,7 +71,7 @@ impl WatchShared {
         bus: mpsc::Sender<WatchMessage>,
         lists_in_parallel: usize,
     ) -> Self {
-        let (pace, log) = (Pace::new(lists_in_parallel), Arc::new(WatchLog::new()));
+        let (pace, log) = (Pace::new(lists_in_parallel), Arc::<ListLog>::default());
         Self { config, bus, pace, log, clusters: AtomicUsize::new(0) }
     }
 

@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use expect_test::expect_file;
 use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
 use throughline::check::{Check, CheckReport, Finding, Level, check};
 use throughline::config::Config;
-use throughline::core::cause::{AlertRule, Cause, CauseInfo, Hop, State};
+use throughline::core::cause::Cause;
 use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Role};
 use throughline::report::{self, ReportOptions};
@@ -421,33 +420,4 @@ fn check_md_lists_every_check() {
             assert!(Cause::parse(cause).is_some(), "{cause}");
         }
     }
-}
-
-/// `docs/reference/causes.md`, as the table of causes has it.
-#[test]
-fn causes_md_is_the_table() {
-    let mut page = String::from(
-        "# Causes\n\n\
-         Everything that can be wrong, by name; `check` prints these sentences and remedies. A cause may have two\n\
-         of each: the first whose facts are all known is used. `@{cluster}` stands for\n\
-         `kubectl --context NAME` where a context of your kubeconfig leads to that server, else for `at CLUSTER: kubectl`.\n\n\
-         This page is generated from `crates/core/src/cause.rs`.\n\n\
-         | cause | severity | hop | state | alerts | sentence | remedy |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    for cause in Cause::ALL {
-        let CauseInfo { severity, hop, state, alert, sentence, remedy } = cause.info();
-        let alerts: Vec<_> = alert.iter().map(|rule: &AlertRule| rule.as_str()).collect();
-        let cells = [
-            format!("`{}`", cause.as_str()),
-            severity.as_str().to_owned(),
-            hop.map_or("", Hop::as_str).to_owned(),
-            state.map_or("", State::as_str).to_owned(),
-            alerts.join(", "),
-            sentence.join(" *or* "),
-            remedy.join(" *or* "),
-        ];
-        page += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
-    }
-    expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/causes.md")].assert_eq(&page);
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
+mod causes;
 mod check;
 mod cli;
 mod cli_live;

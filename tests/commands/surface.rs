@@ -111,25 +111,3 @@ fn metric_names_with_type_and_labels() {
     let lines: Vec<_> = families.into_iter().map(line).map(|l| l.trim_end().to_owned()).collect();
     assert_golden("metrics.txt", &(lines.join("\n") + "\n"));
 }
-
-/// The reasons of Events are the texts in CamelCase of the module that posts them.
-#[test]
-fn event_reasons() {
-    const OTHER_TEXTS: [&str; 7] =
-        ["Connector", "Event", "HTTPRoute", "Namespace", "Normal", "ResourceBinding", "Warning"];
-    let mut reasons = BTreeSet::new();
-    for file in fs::read_dir(repository().join("src/events")).unwrap() {
-        let text = fs::read_to_string(file.unwrap().path()).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap();
-        let is_word = |t: &str| {
-            t.starts_with(|c: char| c.is_ascii_uppercase())
-                && t.chars().all(|c| c.is_ascii_alphanumeric())
-        };
-        let texts = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let texts = texts.flat_map(|line| line.split('"').skip(1).step_by(2));
-        let words = texts.filter(|t| is_word(t) && !OTHER_TEXTS.contains(t));
-        reasons.extend(words.map(str::to_owned));
-    }
-    let lines: String = reasons.into_iter().map(|reason| reason + "\n").collect();
-    assert_golden("events.txt", &lines);
-}

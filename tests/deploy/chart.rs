@@ -154,7 +154,7 @@ fn values_for_pods_and_monitoring_are_rendered() {
         assert_eq!(labels["app.kubernetes.io/name"], "throughline");
     }
     let rules = rules["spec"]["groups"][0]["rules"].as_array().unwrap();
-    assert!(rules.len() > 15);
+    assert_eq!(rules.len(), 10);
     for rule in rules {
         let severity = rule["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning"].contains(&severity), "{rule}");

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use crate::alerts::rules;
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::{connector, route, with_upstream_labels};
-use crate::cluster::rest::{CONNECTORS, ROUTES};
-use crate::cluster::rights::{DELETING, grant};
+use crate::cluster::objects::{connector, with_upstream_labels};
+use crate::cluster::rest::CONNECTORS;
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle};
@@ -76,40 +75,24 @@ async fn scraped(throughline: &Throughline) -> Used {
     found
 }
 
-/// A run that exposes every metric: with a fleet, and with so many orphans that deletes are held.
+/// A run that exposes every metric: with a fleet, and a hub Connector of an upstream that nobody knows.
 async fn start_with_all_metrics(testbed: &Testbed) -> Throughline {
-    for folder in DELETING {
-        grant(testbed.hub().rest(), &[folder]).await.unwrap();
-    }
     let fleet = Fleet::seed(testbed, Spec::of(3)).await;
-    let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-    for i in 0..12 {
-        let (name, (source, _)) = (format!("orphan-{i}"), fleet.upstream_key(0));
-        let made = route(fleet.hub_key(0).0, &name, &["never-was"]);
-        let made = with_upstream_labels(made, testbed.upstream().name, kind, (source, &name));
-        testbed.hub().rest().create(ROUTES, made).await.unwrap();
-    }
-    // Its upstream namespace does not exist, so its annotation is held.
     let (lost, kind) =
         (connector(fleet.hub_key(0).0, "lost"), ("networking.datumapis.com", "Connector"));
-    let lost = with_upstream_labels(lost, testbed.upstream().name, kind, ("never-was", "lost"));
+    let lost = with_upstream_labels(lost, "never-was", kind, ("never-was", "lost"));
     testbed.hub().rest().create(CONNECTORS, lost).await.unwrap();
     let throughline = Setup::of(testbed)
         .set(&json!({
             "leaderElection": { "enabled": true, "leaseNamespace": "default",
                 "leaseDuration": "4s", "renewDeadlineMs": 2_500, "retryPeriodMs": 500 },
             "executor": { "timeoutMs": 1_000 },
-            "orphans": { "mode": "delete", "minAge": "1s", "settleMs": 500 },
         }))
-        .allow_error("too many orphans")
         .ready()
         .await;
     oracle::converges(testbed).await;
     fleet.flip(0).await.unwrap();
     oracle::converges(testbed).await;
-    let (ns, name) = fleet.hub_key(1);
-    let paused = "throughline.datumapis.com/paused";
-    testbed.hub().rest().annotate(CONNECTORS, (ns, &name), paused, Some("true")).await.unwrap();
     throughline
 }
 
@@ -147,6 +130,31 @@ async fn metrics_in_dashboard_and_alerts_exist() {
     })
     .await;
     throughline.stop().await;
+}
+
+/// A metric that nobody looks at is not worth its series.
+#[test]
+fn every_metric_has_an_alert_a_panel_or_a_line_of_the_runbook() {
+    let golden = fs::read_to_string(repo("tests/commands/surface/metrics.txt")).unwrap();
+    let runbook = fs::read_to_string(repo("docs/how-to/runbook.md")).unwrap();
+    let mut looked_at: BTreeSet<String> = BTreeSet::new();
+    for (_, expression, _) in expressions() {
+        looked_at.extend(used(&expression).into_keys());
+    }
+    let words = runbook.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    looked_at.extend(words.map(str::to_owned));
+    let names: Vec<_> = golden.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    let is_used =
+        |name: &str| looked_at.contains(name) || looked_at.contains(&format!("{name}_bucket"));
+    let unused: Vec<_> = names.iter().filter(|name| !is_used(name)).collect();
+    assert!(names.len() == 29 && unused.is_empty(), "{} metrics, unused: {unused:?}", names.len());
+    // No alert or panel of a metric that is gone.
+    for (place, expression, _) in expressions() {
+        for metric in used(&expression).into_keys() {
+            let name = metric.strip_suffix("_bucket").unwrap_or(&metric);
+            assert!(names.contains(&name), "{place}: no {metric}");
+        }
+    }
 }
 
 #[test]

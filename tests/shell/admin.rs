@@ -10,13 +10,11 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 
 use throughline::config::StateAccess;
-use throughline::core::contract::hold_reason::HoldReason;
-use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::Kind;
 use throughline::metrics::{ClusterRequests, Metrics};
 
-use crate::every_metric::{count, note};
+use crate::every_metric::count;
 use crate::http::{self, Server, get};
 use crate::stage::{Stage, status};
 
@@ -51,7 +49,7 @@ async fn livez_says_whether_the_loop_answers() {
     let answer = server.get("/metrics").await;
     assert_eq!(answer.status, 200);
     let scraped = scrape::read(&answer.body, false);
-    assert!(!scraped.has("throughline_connectors") && scraped.has("throughline_actions_under_way"));
+    assert!(!scraped.has("throughline_connectors") && scraped.has("throughline_actions_total"));
     server.stop().await;
 }
 
@@ -68,59 +66,45 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
         assert_eq!(answer.headers["content-type"], content_type);
         let scraped = scrape::read(&answer.body, open);
         for (series, value) in [
-            (r#"controller_runtime_reconcile_total{controller="mirror",result="success"}"#, 1.0),
-            (r#"controller_runtime_reconcile_total{controller="mirror",result="requeue"}"#, 0.0),
-            (r#"controller_runtime_reconcile_total{controller="touch",result="error"}"#, 1.0),
-            (r#"controller_runtime_reconcile_total{controller="delete",result="error"}"#, 0.0),
-            (r#"controller_runtime_reconcile_errors_total{controller="touch"}"#, 1.0),
-            (r#"controller_runtime_reconcile_time_seconds_count{controller="touch"}"#, 1.0),
-            (r#"workqueue_depth{name="actions"}"#, 4.0),
-            (r#"workqueue_adds_total{name="actions",controller="mirror"}"#, 1.0),
-            (r#"workqueue_queue_duration_seconds_sum{name="actions",controller="touch"}"#, 0.003),
-            (r#"workqueue_work_duration_seconds_sum{name="actions",controller="mirror"}"#, 0.02),
+            (r#"throughline_build_info{version="0.1.0",commit="unknown"}"#, 1.0),
+            (r#"throughline_causes_open{cause="not_carried",cluster="edge"}"#, 1.0),
+            (r#"throughline_causes_total{cause="not_carried"}"#, 1.0),
+            (r#"throughline_causes_total{cause="bug"}"#, 0.0),
+            (r#"throughline_connectors{state="held"}"#, 1.0),
+            (r#"throughline_connectors{state="stuck"}"#, 0.0),
+            (r#"throughline_hop_seconds_count{hop="mirrored"}"#, 1.0),
+            (r#"throughline_hop_seconds_bucket{le="0.025",hop="mirrored"}"#, 0.0),
+            (r#"throughline_hop_seconds_bucket{le="0.05",hop="mirrored"}"#, 1.0),
+            (r#"throughline_hop_seconds_bucket{le="120.0",hop="announced"}"#, 0.0),
+            (r#"throughline_actions_total{verb="touch",outcome="superseded"}"#, 1.0),
+            (r#"throughline_actions_total{verb="delete",outcome="unanswered"}"#, 0.0),
+            (r#"throughline_action_seconds_count{verb="touch"}"#, 1.0),
+            (r#"throughline_action_seconds_sum{verb="mirror"}"#, 0.02),
+            (r#"workqueue_depth{name="org/team \"a\""}"#, 4.0),
             (r#"rest_client_requests_total{code="200",method="PATCH",host="org/team \"a\""}"#, 2.0),
             (
                 r#"rest_client_requests_total{code="<error>",method="PATCH",host="org/team \"a\""}"#,
                 1.0,
             ),
             (r#"leader_election_master_status{name="throughline"}"#, 1.0),
-            (r#"throughline_build_info{version="0.1.0",commit="unknown"}"#, 1.0),
-            (r#"throughline_hop_seconds_count{hop="mirrored"}"#, 1.0),
-            (r#"throughline_hop_seconds_bucket{le="0.025",hop="mirrored"}"#, 0.0),
-            (r#"throughline_hop_seconds_bucket{le="0.05",hop="mirrored"}"#, 1.0),
-            (r#"throughline_hop_seconds_bucket{le="120.0",hop="touched"}"#, 0.0),
-            (r#"throughline_connectors{phase="unreplicated"}"#, 1.0),
-            (r#"throughline_connectors{phase="settled"}"#, 0.0),
-            (r#"throughline_paused_objects{cluster="edge",kind="Gateway"}"#, 1.0),
-            (r#"throughline_stalls_open{hop="arrived"}"#, 1.0),
-            (r#"throughline_stalls_total{hop="arrived"}"#, 2.0),
-            (r#"throughline_anomalies_total{anomaly="oversized_status"}"#, 1.0),
-            (r#"throughline_actions_total{verb="touch",outcome="superseded"}"#, 1.0),
-            ("throughline_actions_under_way", 2.0),
-            ("throughline_event_seconds_count", 1.0),
+            ("throughline_loop_seconds_count", 1.0),
             ("throughline_event_log_lines_lost_total", 5.0),
-            (r#"throughline_watch_state{cluster="org/team \"a\"",kind="Connector"}"#, 1.0),
-            (r#"throughline_watch_state{cluster="org/team \"a\"",kind="Gateway"}"#, 0.0),
-            (r#"throughline_watch_objects{cluster="org/team \"a\"",kind="Connector"}"#, 7.0),
-            (r#"throughline_watch_events_total{cluster="org/team \"a\"",kind="Connector"}"#, 1.0),
-            (
-                r#"throughline_watch_restarts_total{cluster="org/team \"a\"",kind="Connector",by="list"}"#,
-                1.0,
-            ),
-            (
-                r#"throughline_watch_restarts_total{cluster="org/team \"a\"",kind="Connector",by="resume"}"#,
-                1.0,
-            ),
+            (r#"throughline_events_total{result="dropped"}"#, 1.0),
+            (r#"throughline_config_reloads_total{result="refused"}"#, 0.0),
+            (r#"throughline_clusters{state="joining"}"#, 1.0),
+            (r#"throughline_clusters{state="idle"}"#, 0.0),
+            (r#"throughline_watches{kind="Connector",state="listing"}"#, 1.0),
+            (r#"throughline_watches{kind="Gateway",state="never"}"#, 1.0),
+            (r#"throughline_watch_events_total{kind="Connector"}"#, 1.0),
+            (r#"throughline_watch_restarts_total{kind="Connector",by="list"}"#, 1.0),
+            (r#"throughline_watch_restarts_total{kind="Connector",by="resume"}"#, 1.0),
         ] {
             assert_eq!(scraped.value(series), value, "{series}");
         }
         assert!(!answer.body.contains("10.0.0.1"), "addresses must not appear in metrics");
-        let age = r#"throughline_watch_age_seconds{cluster="org/team \"a\"",kind="#;
-        assert!(scraped.value(&format!("{age}\"Connector\"}}")) < 60.0);
-        assert!(
-            !scraped.series.contains_key(&format!("{age}\"Gateway\"}}")),
-            "nothing was received"
-        );
+        let silence = |kind| format!("throughline_watch_silence_seconds{{kind=\"{kind}\"}}");
+        assert!(scraped.value(&silence("Connector")) < 60.0);
+        assert!(!scraped.series.contains_key(&silence("Gateway")), "nothing was received");
         if cfg!(target_os = "linux") {
             assert!(scraped.value("process_resident_memory_bytes") > 1e6);
             assert!(scraped.value("process_open_fds") >= 3.0);

@@ -7,11 +7,8 @@
 mod admin;
 #[path = "../../crates/sim/tests/support/certificate.rs"]
 mod certificate;
-mod event_vectors;
 #[path = "../support/every_metric.rs"]
 mod every_metric;
-#[path = "../../crates/core/tests/support/go_vectors.rs"]
-mod go_vectors;
 #[path = "../support/http.rs"]
 mod http;
 mod leader;

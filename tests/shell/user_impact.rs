@@ -11,8 +11,8 @@ use throughline::core::data::objects::{Object, WireObject};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::trigger::{Trigger, connector_part, digest};
 use throughline::metrics::{Format, Metrics};
+use throughline::observer::Observer;
 use throughline::outage::UserImpactMeter;
-use throughline::run_log::Observer;
 
 const EDGE_KINDS: [Kind; 3] = [Kind::Connector, Kind::HttpProxy, Kind::Gateway];
 

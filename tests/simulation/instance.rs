@@ -17,7 +17,7 @@ use throughline::environment::within;
 use throughline::event_log::{Header, LogReader, LogWriter};
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
 use throughline::run::Run;
-use throughline::run_log::Observer;
+use throughline::observer::Observer;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

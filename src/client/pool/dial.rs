@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use prometheus_client::metrics::gauge::Gauge;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::{BoxError, Service};
 
-use super::{CONNECT_TIMEOUT, OpenConnections};
+use super::CONNECT_TIMEOUT;
 use crate::environment::{self, Connected as Simulated};
 
 /// HTTP/2, as ALPN spells it.
@@ -44,7 +43,6 @@ pub(super) struct Target {
     pub(super) url: Uri,
     /// `None`: no TLS.
     pub(super) tls: Option<TargetTls>,
-    pub(super) open: OpenConnections,
 }
 
 #[derive(Clone)]
@@ -95,7 +93,7 @@ impl Target {
         let (host, port) = (self.url.host().unwrap_or_default(), self.url.port_u16());
         if let Some(connecting) = environment::connect(host, port.unwrap_or(80)) {
             let stream = connecting.await.map_err(DialError::new)?;
-            return Ok(Stream::new(Transport::Simulated(stream), &self.open));
+            return Ok(Stream::new(Transport::Simulated(stream)));
         }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -107,12 +105,12 @@ impl Target {
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
         let stream = tcp.call(self.url.clone()).await.map_err(DialError::new)?.into_inner();
         let Some(TargetTls { server_name, http1, both }) = &self.tls else {
-            return Ok(Stream::new(Transport::Plain(stream), &self.open));
+            return Ok(Stream::new(Transport::Plain(stream)));
         };
         let config = if offers_h2 { both } else { http1 };
         let connecting = TlsConnector::from(config.clone()).connect(server_name.clone(), stream);
         let stream = connecting.await.map_err(DialError::new)?;
-        Ok(Stream::new(Transport::Tls(Box::new(stream)), &self.open))
+        Ok(Stream::new(Transport::Tls(Box::new(stream))))
     }
 }
 
@@ -122,21 +120,15 @@ enum Transport {
     Simulated(Box<dyn Simulated>),
 }
 
-/// A connection, counted while it is open.
+/// A connection.
 pub(super) struct Stream {
     transport: Transport,
     failure: Arc<OnceLock<String>>,
-    open: Gauge,
 }
 
 impl Stream {
-    fn new(transport: Transport, open: &OpenConnections) -> Self {
-        let mut stream = Self { transport, failure: Arc::default(), open: open.http1.clone() };
-        if stream.is_h2() {
-            stream.open = open.http2.clone();
-        }
-        stream.open.inc();
-        stream
+    fn new(transport: Transport) -> Self {
+        Self { transport, failure: Arc::default() }
     }
 
     /// Whether the server chose HTTP/2.
@@ -158,12 +150,6 @@ impl Stream {
             self.failure.get_or_init(|| error.to_string());
         }
         polled
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.open.dec();
     }
 }
 
@@ -251,7 +237,7 @@ mod tests {
     async fn the_kernel_asks_for_a_sign_of_life() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let target = Target { url, tls: None, open: OpenConnections::default() };
+        let target = Target { url, tls: None };
         let stream = target.dial(false).await.unwrap();
         let Transport::Plain(tcp) = &stream.transport else { panic!("it has no TLS") };
         let local = format!(":{:04X}", tcp.local_addr().unwrap().port());

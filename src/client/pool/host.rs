@@ -11,13 +11,13 @@ use rustls::pki_types::ServerName;
 use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
+use super::CONNECT_TIMEOUT;
 use super::body::PoolBody;
 use super::dial::{DialError, Target, TargetTls, too_slow};
 use super::http1::{Http1, Http1Connector};
 use super::http2::{self, Retry, Slot};
 use super::lane::{Connections, Dialling, Lane};
 use super::probe::{self, WeakProbeFailure};
-use super::{CONNECT_TIMEOUT, OpenConnections};
 use crate::client::tls::Tls;
 use crate::environment::{random, spawn};
 
@@ -66,11 +66,7 @@ impl State {
 }
 
 impl Host {
-    pub(super) fn new(
-        url: &Uri,
-        tls: Arc<Tls>,
-        open: OpenConnections,
-    ) -> Result<Arc<Self>, String> {
+    pub(super) fn new(url: &Uri, tls: Arc<Tls>) -> Result<Arc<Self>, String> {
         let is_https = url.scheme_str() == Some("https");
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
         let name = tls.server_name.as_deref().unwrap_or(host);
@@ -83,7 +79,7 @@ impl Host {
         };
         let authority = url.authority().map_or("", |authority| authority.as_str());
         let told = format!("{}://{authority}", url.scheme_str().unwrap_or_default()).into();
-        let target = Arc::new(Target { url: url.clone(), tls: target_tls, open });
+        let target = Arc::new(Target { url: url.clone(), tls: target_tls });
         let connector = Http1Connector::new(target.clone());
         Ok(Arc::new(Self { name: told, target, state: Mutex::default(), connector }))
     }
@@ -262,7 +258,7 @@ mod tests {
         let url: Uri = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
         let server = tokio::spawn(refuse(listener));
         let tls = Tls { http1: no_roots(), both: no_roots(), server_name: None, identity: 0 };
-        let host = Host::new(&url, Arc::new(tls), OpenConnections::default()).unwrap();
+        let host = Host::new(&url, Arc::new(tls)).unwrap();
         let plain = Target { tls: None, ..(*host.target).clone() };
         let stream = plain.dial(true).await.unwrap();
         let (connection, driver) = http2::begin(stream, Lane::Short).await.unwrap();

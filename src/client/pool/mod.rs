@@ -39,7 +39,6 @@ use futures::future::BoxFuture;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use kube::client::Body;
-use prometheus_client::metrics::gauge::Gauge;
 use tower::BoxError;
 
 use super::tls::Tls;
@@ -60,14 +59,6 @@ const STREAMS_SPARE: usize = 10;
 #[derive(Clone, Default)]
 pub(super) struct Pools {
     hosts: Arc<Mutex<HashMap<HostKey, Weak<Host>>>>,
-    open: OpenConnections,
-}
-
-/// Open connections, for the metrics.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OpenConnections {
-    pub(crate) http1: Gauge,
-    pub(crate) http2: Gauge,
 }
 
 /// What a connection depends on. A token is no part of it: each request carries its own.
@@ -85,10 +76,6 @@ impl fmt::Debug for Pools {
 }
 
 impl Pools {
-    pub(super) fn new(open: OpenConnections) -> Self {
-        Self { hosts: Arc::default(), open }
-    }
-
     /// The connections to the URL's host, as long as somebody holds them.
     ///
     /// # Errors
@@ -106,7 +93,7 @@ impl Pools {
         if hosts.len() == hosts.capacity() {
             hosts.retain(|_, host| host.strong_count() > 0);
         }
-        let host = Host::new(url, tls.clone(), self.open.clone())?;
+        let host = Host::new(url, tls.clone())?;
         hosts.insert(key, Arc::downgrade(&host));
         Ok(host)
     }

@@ -12,39 +12,19 @@ fn join(metrics: &Metrics, name: &str) -> Arc<ClusterRequests> {
     for kind in [Kind::Connector, Kind::HttpRoute, Kind::Namespace] {
         let watch = metrics.watch(&cluster, kind);
         watch.list_started();
-        watch.list_finished(2);
-        metrics.set_lane(&cluster, kind, 1, false);
+        watch.list_finished();
     }
+    metrics.set_queue(&cluster, 1);
     let requests = metrics.requests(&cluster);
     requests.count("GET", Some(200));
-    for reason in [HoldReason::TooMany, HoldReason::NamespaceMissing] {
-        hold(metrics, name, reason, 3);
-    }
-    delete_hold(metrics, name, true);
     requests
 }
 
-fn hold(metrics: &Metrics, name: &str, reason: HoldReason, held: u64) {
-    metrics.count_note(&note(NoteKind::Held { cluster: name.into(), reason, held, named: 9 }));
-}
-
-fn delete_hold(metrics: &Metrics, name: &str, held: bool) {
-    let (orphans, routes) = (4, 12);
-    metrics.count_note(&note(NoteKind::DeletesHeld {
-        cluster: name.into(),
-        held,
-        orphans,
-        routes,
-    }));
-}
-
-/// As a run does, and then what may come late: the end of a request, and of what was held.
+/// As a run does, and then what may come late: the end of a request.
 fn leave(metrics: &Metrics, name: &str, requests: Arc<ClusterRequests>) {
     metrics.remove_cluster(&name.into());
     requests.count("PATCH", None);
     drop(requests);
-    hold(metrics, name, HoldReason::TooMany, 0);
-    delete_hold(metrics, name, false);
 }
 
 /// The text without its digits.
@@ -97,15 +77,19 @@ fn without_series_for_each_cluster_the_sums_remain() {
     let (a, b) = (join(&metrics, "a"), join(&metrics, "b"));
     let requests = |metrics: &Metrics| {
         let text = metrics.text(None, Format::Plain);
-        assert!(!text.contains("throughline_watch_state"), "{text}");
-        assert!(!text.contains("host="), "{text}");
-        sum(&text, "rest_client_requests_total{")
+        let requests = sum(&text, "rest_client_requests_total{");
+        assert_eq!(
+            sum(&text, r#"rest_client_requests_total{code="200",method="GET",host="all"}"#),
+            2.0
+        );
+        (requests, sum(&text, "throughline_watch_restarts_total{"))
     };
-    assert_eq!(requests(&metrics), 2.0);
+    metrics.watch(&"a".into(), Kind::Connector).list_started();
+    assert_eq!(requests(&metrics), (2.0, 1.0));
     leave(&metrics, "a", a);
-    assert_eq!(requests(&metrics), 3.0, "and the late one");
+    assert_eq!(requests(&metrics), (3.0, 1.0), "and the late one");
     leave(&metrics, "b", b);
-    assert_eq!(requests(&metrics), 4.0);
+    assert_eq!(requests(&metrics), (4.0, 1.0));
 }
 
 #[test]
@@ -117,16 +101,14 @@ fn beyond_two_hundred_clusters_there_are_no_series_for_each() {
         let text = metrics.text(None, Format::Plain);
         let has = |part: &str| text.contains(part);
         let which = format!("{clusters}: {text}");
-        assert_eq!(has(r#"throughline_watch_state{cluster="a""#), expected, "{which}");
-        assert_eq!(has(r#"throughline_watch_age_seconds{cluster="a""#), expected, "{which}");
         assert_eq!(has(r#"host="a""#), expected, "{which}");
+        assert_eq!(has(r#"host="all""#), !expected, "{which}");
         // In both: how many watches and clusters are in which state.
         assert!(has(r#"throughline_watches{kind="Connector",state="live"} 1"#), "{which}");
         assert!(has(r#"throughline_watches{kind="Connector",state="lost"} 0"#), "{which}");
         assert!(has(r#"throughline_clusters{state="followed"} 1"#), "{which}");
-        // Writes to a hub or an edge.
-        assert!(has(r#"throughline_writes_waiting{cluster="a""#), "{which}");
-        assert_eq!(sum(&text, "throughline_watch_objects{"), 6.0, "{which}");
+        // Only clusters with writes have one.
+        assert!(has(r#"workqueue_depth{name="a"} 1"#), "{which}");
     }
 }
 
@@ -141,7 +123,7 @@ async fn the_probe_of_a_large_fleet_has_a_line_for_each_state_and_cause() {
         metrics.set_discovered(&cluster);
         let watch = metrics.watch(&cluster, Kind::Connector);
         match n {
-            0..200 => watch.list_finished(1),
+            0..200 => watch.list_finished(),
             200..240 => watch.lost(&RequestFailure::from("401 Unauthorized")),
             240..250 => watch.lost(&RequestFailure::from("503 Service Unavailable")),
             250..270 => watch.list_started(),
@@ -156,7 +138,7 @@ async fn the_probe_of_a_large_fleet_has_a_line_for_each_state_and_cause() {
     let answer = server.get("/readyz").await;
     assert_eq!(answer.status, 503, "the hub is configured, and was not tried");
     assert!(answer.body.starts_with(summary), "{}", answer.body);
-    hub.list_finished(0);
+    hub.list_finished();
     let answer = server.get("/readyz").await;
     assert_eq!(answer.status, 200, "no discovered cluster is waited for");
     assert!(answer.body.ends_with("\nok\n"), "{}", answer.body);

@@ -22,8 +22,8 @@ async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
     connectors.list_started();
     broken.list_started();
     not_ready("[-]project-a/Connector listing\n[-]project-a/Gateway not started\n").await;
-    connectors.list_finished(1);
-    gateways.list_finished(0);
+    connectors.list_finished();
+    gateways.list_finished();
     not_ready("[+]project-a/Connector ok\n[+]project-a/Gateway ok\n[-]project-b/Connector listing")
         .await;
     broken.lost(&"401 Unauthorized".into());
@@ -45,7 +45,7 @@ async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
     let answer = server.get("/readyz").await;
     assert_eq!(answer.status, 200);
     assert!(answer.body.contains("[-]project-a/Connector listing again\n"), "{}", answer.body);
-    broken.list_finished(3);
+    broken.list_finished();
     assert_eq!(server.get("/readyz?verbose").await.body.matches("[+]").count(), 1);
     server.stop().await;
 }
@@ -54,11 +54,11 @@ async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
 async fn without_a_fully_listed_cluster_it_is_not_ready() {
     let server = Server::with_loop(stage().machine).await;
     for cluster in ["a", "b"] {
-        server.metrics.watch(&cluster.into(), Kind::Connector).list_finished(1);
+        server.metrics.watch(&cluster.into(), Kind::Connector).list_finished();
         server.metrics.watch(&cluster.into(), Kind::Gateway).lost(&"404: no such CRD".into());
     }
     assert_eq!(server.get("/readyz").await.status, 503);
-    server.metrics.watch(&"b".into(), Kind::Gateway).list_finished(0);
+    server.metrics.watch(&"b".into(), Kind::Gateway).list_finished();
     assert_eq!(server.get("/readyz").await.status, 200);
     server.stop().await;
 }

@@ -59,7 +59,7 @@ pub(crate) fn read(text: &str, open: bool) -> Scraped {
                 _ => &[""],
             };
             assert!(suffixes.contains(&suffix), "{line} is not a sample of a {kind}");
-            if let Some((_, le)) = labels.split_once("le=\"") {
+            if let Some(le) = labels.strip_prefix("le=\"") {
                 let le: f64 = le.split('"').next().unwrap().replace("+Inf", "inf").parse().unwrap();
                 assert!(last_le.is_infinite() || le > last_le, "{line}: buckets rise");
                 last_le = le;

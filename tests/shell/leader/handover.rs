@@ -16,7 +16,7 @@ impl Instance {
     }
 
     fn sees(&self, cluster: &str) {
-        self.metrics.watch(&ClusterName::from(cluster), Kind::Connector).list_finished(0);
+        self.metrics.watch(&ClusterName::from(cluster), Kind::Connector).list_finished();
     }
 }
 

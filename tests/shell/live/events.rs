@@ -1,48 +1,28 @@
-//! Kubernetes Events: which are posted and counted, what happens when they are refused, and which
-//! instance posts them.
-
-mod reports;
+//! Kubernetes Events: how they are posted and counted, what happens when they are refused, and which
+//! runs post them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::config::Config;
-use throughline::core::contract::error_cause::ErrorCause;
-use throughline::core::contract::event::{Event, EventKind};
-use throughline::core::contract::keep_reason::KeepReason;
-use throughline::core::contract::note::{
-    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
-};
-use throughline::core::contract::settings::Settings;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::Role;
 use throughline::core::data::time::UnixMillis;
-use throughline::core::view::involved_object::InvolvedObject;
-use throughline::events::{EventReport, ObjectReference, Recorder, Reporter, Scope, Severity};
+use throughline::events::{EventType, EventWrite, ObjectReference, Recorder};
 use throughline::metrics::{Format, Metrics};
 use throughline::run::Run;
-use throughline::run_log::Observer;
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
 use tokio::sync::watch;
 
 use crate::live::{Kubeconfig, cluster};
-use crate::sim_apiserver::{START, TestServer, serve};
+use crate::sim_apiserver::{TestServer, serve};
 
 const EVENTS: &str = "/api/v1/namespaces/n/events";
 pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 
-fn report(message: &str, at: u64) -> EventReport {
-    let object = ObjectReference {
-        api_version: "gateway.networking.k8s.io/v1".into(),
-        kind: "Gateway".into(),
-        namespace: "n".into(),
-        name: "g".into(),
-        uid: "u-1".into(),
-        resource_version: "7".into(),
-    };
-    let at = UnixMillis(1_795_252_772_000 + at * 1000);
-    let (severity, message) = (Severity::Warning, message.into());
-    EventReport { at, object, severity, reason: "Stalled", message }
+/// So many seconds after the first Event.
+fn second(s: u64) -> UnixMillis {
+    UnixMillis(1_795_252_772_000 + s * 1_000)
 }
 
 /// A cluster with the namespace `n`, and a recorder for it.
@@ -55,16 +35,12 @@ struct Bench {
 }
 
 async fn bench() -> Bench {
-    bench_with(u32::MAX).await
-}
-
-async fn bench_with(max_per_minute: u32) -> Bench {
     let served = serve(SimApiServerSettings::default()).await;
     served.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}));
     let kubeconfig = Kubeconfig::of(&served);
     let metrics = Arc::new(Metrics::new());
     let clusters = vec![cluster(&served, &kubeconfig)];
-    let (recorder, workers) = Recorder::start(clusters, max_per_minute, metrics.clone());
+    let (recorder, workers) = Recorder::start(clusters, 30, metrics.clone());
     Bench { served, recorder, metrics, _workers: workers, _kubeconfig: kubeconfig }
 }
 
@@ -86,12 +62,24 @@ pub(crate) async fn until(kind: &str, is: impl AsyncFn() -> bool) {
 }
 
 impl Bench {
-    fn record(&self, report: EventReport) {
-        self.recorder.record(&self.served.cluster, Scope::Object, report);
+    fn event(&self, namespace: &str) -> EventWrite {
+        let object = ObjectReference {
+            api_version: "gateway.networking.k8s.io/v1".into(),
+            kind: "Gateway".into(),
+            namespace: namespace.into(),
+            name: "g".into(),
+            uid: "u-1".into(),
+        };
+        let about = (EventType::Warning, "NotAnnounced".to_owned());
+        self.recorder.event(second(0), object, about, "m")
+    }
+
+    fn post(&self, event: &EventWrite) -> bool {
+        self.recorder.post(&self.served.cluster, event)
     }
 
     fn counted(&self, delivery: &str) -> u64 {
-        let name = format!("throughline_events_{delivery}_total ");
+        let name = format!("throughline_events_total{{result=\"{delivery}\"}} ");
         let text = self.metrics.text(None, Format::Plain);
         text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
@@ -106,33 +94,35 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn an_equal_event_is_counted_and_an_expired_one_is_created_again() {
+async fn an_event_is_counted_and_an_expired_one_is_created_again() {
     let bench = bench().await;
-    for at in 0..3 {
-        bench.record(report("m", at));
-    }
-    bench.counts("posted", 3).await;
+    let first = bench.event("n");
+    bench.post(&first);
+    bench.counts("posted", 1).await;
+    let second_time = first.again(second(2), "more");
+    bench.post(&second_time);
+    bench.counts("posted", 2).await;
     let found = events(&bench.served).await;
     assert_eq!(found.len(), 1, "{found:?}");
     let event = &found[0];
-    assert_eq!((&event["count"], &event["reason"]), (&json!(3), &json!("Stalled")));
+    assert_eq!((&event["count"], &event["reason"]), (&json!(2), &json!("NotAnnounced")));
+    assert_eq!((&event["type"], &event["message"]), (&json!("Warning"), &json!("more")));
     assert_eq!(event["firstTimestamp"], "2026-11-21T09:19:32Z");
     assert_eq!(event["lastTimestamp"], "2026-11-21T09:19:34Z");
     assert_eq!(event["source"], json!({"component": "throughline"}));
     assert_eq!(event["reportingComponent"], "throughline");
     let involved = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-        "namespace": "n", "name": "g", "uid": "u-1", "resourceVersion": "7"});
+        "namespace": "n", "name": "g", "uid": "u-1"});
     assert_eq!(event["involvedObject"], involved);
 
     let name = event["metadata"]["name"].as_str().unwrap();
     assert_eq!(bench.served.send("DELETE", &format!("{EVENTS}/{name}"), &Value::Null).await.0, 200);
-    bench.record(report("m", 4));
-    bench.record(report("other", 5));
-    bench.counts("posted", 5).await;
+    bench.post(&second_time.again(second(4), "more"));
+    bench.post(&bench.event("n"));
+    bench.counts("posted", 4).await;
     let found = events(&bench.served).await;
-    let counts: Vec<_> = found.iter().map(|event| event["count"].as_u64().unwrap()).collect();
-    assert_eq!(counts, [4, 1], "{found:?}");
-    assert_eq!(found[0]["firstTimestamp"], "2026-11-21T09:19:32Z");
+    let counts = found.iter().map(|event| event["count"].as_u64().unwrap());
+    assert_eq!(counts.collect::<std::collections::BTreeSet<_>>(), [1, 3].into(), "{found:?}");
 }
 
 #[tokio::test]
@@ -140,11 +130,13 @@ async fn forbidden_events_are_not_retried_for_a_while() {
     let bench = bench().await;
     let forbidden = Fault { resource: Some(Resource::Events), ..Fault::on_writes(403) };
     bench.served.handle.inject(&forbidden, 1_000);
-    for at in 0..10 {
-        bench.record(report(&format!("m{at}"), at));
+    bench.post(&bench.event("n"));
+    bench.counts("failed", 1).await;
+    for _ in 0..9 {
+        bench.post(&bench.event("n"));
     }
     bench.counts("dropped", 9).await;
-    assert_eq!((bench.counted("failed"), bench.requests(ApiVerb::Create)), (1, 1));
+    assert_eq!(bench.requests(ApiVerb::Create), 1);
 }
 
 #[tokio::test]
@@ -152,27 +144,20 @@ async fn temporary_errors_are_retried_and_permanent_ones_are_not() {
     let bench = bench().await;
     let broken = Fault { resource: Some(Resource::Events), ..Fault::on_writes(500) };
     bench.served.handle.inject(&broken, 2);
-    bench.record(report("m", 0));
+    bench.post(&bench.event("n"));
     bench.counts("posted", 1).await;
     assert_eq!(bench.requests(ApiVerb::Create), 3);
-    let mut elsewhere = report("m", 1);
-    elsewhere.object.namespace = "nowhere".into();
-    bench.record(elsewhere);
+    bench.post(&bench.event("nowhere"));
     bench.counts("failed", 1).await;
     assert_eq!(bench.requests(ApiVerb::Create), 4);
 }
 
 #[tokio::test]
-async fn recording_never_waits() {
+async fn posting_never_waits_and_what_is_too_much_is_dropped() {
     let bench = bench().await;
     bench.served.handle.set_mode(ServerMode::Frozen);
-    for at in 0..1_500 {
-        let mut report = report("m", 0);
-        report.object.name = format!("g-{at}");
-        bench.record(report);
-    }
-    // None has been delivered: these are the ones that the queue could not take.
-    assert_eq!((bench.counted("dropped"), bench.counted("posted")), (500, 0));
+    let posted = (0..100).filter(|_| bench.post(&bench.event("n"))).count();
+    assert_eq!((posted, bench.counted("dropped"), bench.counted("posted")), (30, 70, 0));
 }
 
 /// One cluster with every role, where writing the hub Connector fails for a while.
@@ -200,11 +185,11 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     let (stop, stopping) = watch::channel(false);
     let running = tokio::spawn(Run::new(config, Vec::new()).until(stopping));
     if events_on && !dry_run {
-        until("it stalls", async || !events(&served).await.is_empty()).await;
+        until("it is stuck", async || !events(&served).await.is_empty()).await;
         served.handle.clear_faults();
         until("it recovers", async || events(&served).await.len() == 2).await;
     } else {
-        // Long enough for a stall.
+        // Long enough for a problem.
         tokio::time::sleep(Duration::from_millis(2_000)).await;
     }
     stop.send_replace(true);
@@ -243,27 +228,22 @@ pub(crate) async fn serve_all() -> TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stall_and_its_end_are_posted_on_the_hub_connector() {
+async fn a_problem_and_its_end_are_posted_on_the_hub_connector() {
     let events = run_with(true, false).await;
     let of = |event: &Value| {
         let text = |member: &str| event[member].as_str().unwrap().to_owned();
         (text("type"), text("reason"), text("message"))
     };
     let posted: Vec<_> = events.iter().map(of).collect();
-    assert_eq!(
-        (posted[0].0.as_str(), posted[0].1.as_str()),
-        ("Warning", "StalledMirror"),
-        "{posted:?}"
-    );
-    // "writes to the hub fail", or on a slow machine "a write to the hub is under way".
-    let late = "upstream's status is not mirrored to the hub within 1 s: ";
-    let reason = posted[0].2.strip_prefix(late).unwrap_or_else(|| panic!("{posted:?}"));
-    assert!(reason.contains("write"), "{posted:?}");
-    let recovered = ("Normal", "Recovered", "upstream's status is mirrored again");
-    assert_eq!((posted[1].0.as_str(), posted[1].1.as_str(), posted[1].2.as_str()), recovered);
+    assert_eq!((&*posted[0].0, &*posted[0].1), ("Warning", "WriteFailing"), "{posted:?}");
+    let message = &posted[0].2;
+    assert!(message.starts_with("Writes of Connector to one fail: 500"), "{posted:?}");
+    assert!(message.contains(" Next: `at one: kubectl get --raw"), "{posted:?}");
+    let resolved = ("Normal", "Resolved", "WriteFailing");
+    assert_eq!((&*posted[1].0, &*posted[1].1, &*posted[1].2), resolved);
     let involved = &events[0]["involvedObject"];
     assert_eq!((&involved["kind"], &involved["name"]), (&json!("Connector"), &json!("lab")));
-    assert!(involved["uid"].is_string() && involved["resourceVersion"].is_string(), "{involved}");
+    assert!(involved["uid"].is_string(), "{involved}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -297,11 +297,8 @@ async fn a_hung_lane_probes_one_at_a_time_and_recovers_to_all_its_room() {
     assert_eq!(server.open_max(), 1);
     let probes = server.names().len() - before;
     assert!((9..=11).contains(&probes), "{probes} probes in the time of ten");
-    assert!(bench.metric(r#"throughline_writes_hung{cluster="edge-hung",kind="Gateway"} 1"#));
-    assert!(bench.metric(&format!(
-        r#"throughline_writes_waiting{{cluster="edge-hung",kind="Gateway"}} {}"#,
-        bench.executor.queued()
-    )));
+    let depth = format!(r#"workqueue_depth{{name="edge-hung"}} {}"#, bench.executor.queued());
+    assert!(bench.metric(&depth), "{depth}");
 
     // It answers: whatever waits is written at full speed.
     let waiting = bench.executor.queued();
@@ -312,7 +309,7 @@ async fn a_hung_lane_probes_one_at_a_time_and_recovers_to_all_its_room() {
     let rounds = u32::try_from(waiting.div_ceil(8)).unwrap();
     assert!(began.elapsed() <= RESPONSE * (rounds + 4), "{:?}", began.elapsed());
     assert_eq!((server.open_max(), bench.executor.queued()), (8, 0));
-    assert!(bench.metric(r#"throughline_writes_hung{cluster="edge-hung",kind="Gateway"} 0"#));
+    assert!(bench.metric(r#"workqueue_depth{name="edge-hung"} 0"#));
 }
 
 /// What times out is left to the machine: another attempt would take the place of a probe for another

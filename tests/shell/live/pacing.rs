@@ -200,28 +200,12 @@ async fn a_server_that_begins_to_serve_loses_no_watch() {
     assert!(!log.text().contains("WARN"), "{}", log.text());
 }
 
-/// The lines with these words, by their error: how many watches each is about.
-fn by_error(log: &str, words: &str) -> BTreeMap<String, Vec<usize>> {
-    let mut lines = BTreeMap::<_, Vec<_>>::new();
-    for line in log.lines().filter(|line| line.contains(words)) {
-        let (text, error) = line.split_once(" error=").unwrap_or_else(|| panic!("{line}"));
-        let error = error.split(" remedy=").next().unwrap();
-        let (text, _) = text.rsplit_once(" watches").unwrap_or_else(|| panic!("{line}"));
-        let count = text.rsplit(' ').next().unwrap().replace(',', "").parse().unwrap();
-        lines.entry(error.to_owned()).or_default().push(count);
-    }
-    lines
-}
-
-/// A restart: all watches break at once, and come back one after another. While it lasts, the error
-/// changes for some of them.
+/// A restart: all watches break at once, and come back one after another.
 #[tokio::test]
-async fn a_restart_is_one_line_for_each_cause_and_no_stampede() {
+async fn a_restart_is_no_stampede() {
     const CLUSTERS: usize = 600;
     const KINDS: &[Kind] = &[Kind::Connector, Kind::HttpRoute, Kind::Gateway];
     const WATCHES: usize = CLUSTERS * KINDS.len();
-    let log = Log::default();
-    let _guard = log.capture();
     let mut fleet = Fleet::new(CLUSTERS, KINDS, Served::default()).await;
     fleet.until(WATCHES, listed).await;
     // The watches are open.
@@ -230,50 +214,9 @@ async fn a_restart_is_one_line_for_each_cause_and_no_stampede() {
     fleet.served.down.store(503, SeqCst);
     fleet.served.cut.notify_waiters();
     fleet.until(WATCHES, lost).await;
-    log.until_contains("503 Service Unavailable").await;
-    fleet.served.down.store(401, SeqCst);
-    log.until_contains("401 Unauthorized").await;
     fleet.served.down.store(0, SeqCst);
     let up = Instant::now();
     fleet.until(WATCHES, resumed).await;
     assert!(up.elapsed() < Duration::from_secs(20), "{:?}", up.elapsed());
     assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
-    log.until_contains("watch resumed").await;
-    // Those that suffered from the other cause are reported as long after they are live again.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let lines = log.text();
-    let (lost, resumed) = (by_error(&lines, "watch lost"), by_error(&lines, "watch resumed"));
-    assert!(lost.values().chain(resumed.values()).all(|lines| lines.len() == 1), "{lines}");
-    assert!(lost.len() >= 2 && resumed.keys().all(|error| lost.contains_key(error)), "{lines}");
-    assert_eq!(resumed.values().flatten().sum::<usize>(), WATCHES, "{lines}");
-    assert!(lost.values().flatten().any(|count| *count == WATCHES), "{lines}");
-}
-
-#[tokio::test]
-async fn a_loss_ends_as_it_was_told_and_watches_that_end_are_not_resumed() {
-    let log = Log::default();
-    let _guard = log.capture();
-    let mut fleet = Fleet::new(40, ONE_KIND, Served::default()).await;
-    fleet.until(40, listed).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    for most_clusters_leave in [true, false] {
-        fleet.served.down.store(503, SeqCst);
-        fleet.served.cut.notify_waiters();
-        fleet.until(40, lost).await;
-        // It is reported after a second.
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        if most_clusters_leave {
-            fleet.shared.set_clusters(1);
-            fleet.served.down.store(0, SeqCst);
-            log.until_contains("watch resumed: 40 watches").await;
-            fleet.until(40, resumed).await;
-            fleet.shared.set_clusters(40);
-        } else {
-            fleet.tasks.shutdown().await;
-            tokio::time::sleep(Duration::from_secs(2)).await;
-        }
-    }
-    let lines = log.text();
-    assert_eq!(lines.matches("watch lost; retrying: 40 watches of").count(), 2, "{lines}");
-    assert_eq!(lines.matches("watch resumed").count(), 1, "{lines}");
 }

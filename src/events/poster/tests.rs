@@ -1,0 +1,237 @@
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::client::ClusterClient;
+use crate::config::ClusterConfig;
+use crate::core::cause::{About, Facts};
+use crate::core::data::ids::{Kind, ObjectKey, Role};
+use crate::core::view::involved_object::InvolvedObject;
+use crate::events::sender::Sender;
+use crate::metrics::Metrics;
+
+const START: UnixMillis = UnixMillis(1_795_252_772_000);
+
+/// A poster with all that feeds it, and what it posts.
+struct Bench {
+    problems: Problems,
+    poster: Poster,
+    queue: mpsc::Receiver<(Arc<Sender>, EventWrite)>,
+}
+
+fn bench() -> Bench {
+    let metrics = Arc::new(Metrics::new());
+    let hub = ClusterConfig {
+        name: "hub".into(),
+        roles: vec![Role::Hub],
+        kubeconfig: None,
+        context: None,
+        in_cluster: false,
+    };
+    let hub = Arc::new(ClusterClient::new(hub, metrics.clone()));
+    let (recorder, queue) = Recorder::new(vec![hub], 30, metrics);
+    Bench { problems: Problems::default(), poster: Poster::new(recorder), queue }
+}
+
+/// One that has led for long.
+fn leading() -> Bench {
+    let mut bench = bench();
+    bench.poster.on_event(UnixMillis(0), &EventKind::LeadershipAcquired);
+    bench.pass_to(0);
+    bench
+}
+
+fn problem(cause: Cause, cluster: &str, name: Option<&str>) -> Problem {
+    let object = name.map(|name| ObjectKey::new("ns", name));
+    let about = About { cluster: cluster.into(), kind: Some(Kind::Connector), object, more: 0 };
+    let upstream = Some(cluster.into());
+    Problem { cause, about, since: START, facts: Facts { upstream, ..Facts::default() } }
+}
+
+fn not_mirrored(name: &str) -> Problem {
+    problem(Cause::NotMirrored, "hub", Some(name))
+}
+
+impl Bench {
+    fn begin(&mut self, ms: u64, problem: &Problem) {
+        self.pass_to(ms);
+        let object = problem.about.object.clone().map(|object| InvolvedObject {
+            cluster: "hub".into(),
+            kind: Kind::Connector,
+            object,
+            uid: Some("u-1".to_owned()),
+            resource_version: None,
+        });
+        self.poster.begin(problem);
+        self.problems.begin(START.plus(ms), problem.clone(), object);
+    }
+
+    fn end(&mut self, ms: u64, problem: &Problem, is_object_there: bool) {
+        self.pass_to(ms);
+        self.poster.end(START.plus(ms), problem, is_object_there);
+        self.problems.end(START.plus(ms), problem);
+    }
+
+    fn lead(&mut self, ms: u64, leads: bool) {
+        self.pass_to(ms);
+        let lost = EventKind::LeadershipLost;
+        let kind = if leads { EventKind::LeadershipAcquired } else { lost };
+        self.poster.on_event(START.plus(ms), &kind);
+    }
+
+    /// Lets time pass, as the loop does.
+    fn pass_to(&mut self, ms: u64) {
+        let due = |bench: &Self| bench.problems.due().into_iter().chain(bench.poster.due()).min();
+        while let Some(at) = due(self).filter(|at| *at <= START.plus(ms)) {
+            for report in self.problems.poll(at) {
+                self.poster.report(&report);
+            }
+            self.poster.poll(at, &self.problems);
+            assert!(due(self).is_none_or(|next| next > at), "a timer, not a poll");
+        }
+    }
+
+    /// Reason, object and count of the Events that were posted since the last call.
+    fn posted(&mut self, ms: u64) -> Vec<String> {
+        let of = |event: EventWrite| {
+            let body = event.event();
+            let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
+            let name = body["involvedObject"]["name"].as_str().unwrap_or_default();
+            format!("{} {} {name} {}", text("type"), text("reason"), event.count)
+        };
+        self.events(ms).into_iter().map(of).collect()
+    }
+
+    fn events(&mut self, ms: u64) -> Vec<EventWrite> {
+        self.pass_to(ms);
+        std::iter::from_fn(|| Some(self.queue.try_recv().ok()?.1)).collect()
+    }
+}
+
+#[test]
+fn few_objects_get_an_event_each_and_their_ends_too() {
+    let mut bench = leading();
+    for name in ["a", "b"] {
+        bench.begin(0, &not_mirrored(name));
+    }
+    let began = ["Warning NotMirrored a 1", "Warning NotMirrored b 1"];
+    assert_eq!(bench.posted(2_000), began);
+    bench.end(5_000, &not_mirrored("a"), true);
+    // Its object is gone: nothing can be said on it.
+    bench.end(5_000, &not_mirrored("b"), false);
+    assert_eq!(bench.posted(999_000), ["Normal Resolved a 1"]);
+    bench.begin(1_000_000, &not_mirrored("a"));
+    assert_eq!(bench.posted(1_002_000), ["Warning NotMirrored a 1"], "another problem");
+}
+
+#[test]
+fn an_event_has_sentence_and_remedy_and_its_end_the_cause() {
+    let mut bench = leading();
+    bench.begin(0, &problem(Cause::LabelsMissing, "hub", Some("a")));
+    bench.end(5_000, &problem(Cause::LabelsMissing, "hub", Some("a")), true);
+    let messages: Vec<_> = bench.events(9_000).into_iter().map(|event| event.message).collect();
+    let began = "Hub Connector ns/a lacks the label unknown key; nothing is mirrored to it. Next: Let \
+                 the replicator write it.";
+    assert_eq!(messages, [began, "LabelsMissing"]);
+}
+
+#[test]
+fn a_reason_is_the_name_of_its_cause_in_camel_case() {
+    for cause in Cause::ALL {
+        let mut name = format!("{cause:?}");
+        let is_upper = |c: char| c.is_ascii_uppercase();
+        while let Some(at) = name.rfind(is_upper) {
+            let lower = name[at..=at].to_lowercase();
+            name.replace_range(at..=at, &format!("_{lower}"));
+        }
+        assert_eq!(name.strip_prefix('_'), Some(cause.as_str()));
+    }
+}
+
+#[test]
+fn a_problem_that_returns_at_once_was_not_over() {
+    let mut bench = leading();
+    bench.begin(0, &not_mirrored("a"));
+    bench.end(5_000, &not_mirrored("a"), true);
+    bench.begin(5_500, &not_mirrored("a"));
+    assert_eq!(bench.posted(999_000), ["Warning NotMirrored a 1"]);
+}
+
+#[test]
+fn a_thousand_connectors_with_one_cause_get_one_event_that_counts() {
+    let mut bench = leading();
+    let name = |n: u64| format!("c-{n:04}");
+    for n in 0..1_000 {
+        bench.begin(0, &not_mirrored(&name(n)));
+    }
+    assert_eq!(bench.posted(2_000), ["Warning NotMirrored c-0000 1"]);
+    bench.begin(3_000, &not_mirrored(&name(1_000)));
+    let events = bench.events(62_000);
+    assert_eq!(events.len(), 1);
+    assert!(events[0].count == 2 && events[0].message.contains("c-0000 and 1000 more"));
+    for n in 0..=1_000 {
+        bench.end(70_000, &not_mirrored(&name(n)), true);
+    }
+    assert_eq!(bench.posted(999_000), ["Normal Resolved c-0000 1"]);
+}
+
+#[test]
+fn many_clusters_with_one_cause_get_one_event() {
+    let mut bench = leading();
+    for n in 0..300 {
+        let name = format!("p-{n:03}");
+        bench.begin(0, &problem(Cause::UpstreamUnknown, &name, Some(&name)));
+    }
+    let events = bench.events(60_000);
+    assert_eq!(events.len(), 1, "{events:?}");
+    let more = "Hub objects name upstream p-000, which is not followed. The same in 299 more clusters: \
+                p-001, p-002, … Next: Add p-000";
+    assert!(events[0].message.starts_with(more), "{events:?}");
+}
+
+#[test]
+fn a_new_leader_posts_what_is_still_wrong_and_a_standby_nothing() {
+    let mut bench = bench();
+    for name in ["a", "b"] {
+        bench.begin(0, &not_mirrored(name));
+    }
+    assert_eq!(bench.poster.due(), None, "it does not lead");
+    bench.lead(60_000, true);
+    bench.end(61_000, &not_mirrored("a"), true);
+    assert_eq!(bench.events(69_000), []);
+    assert_eq!(bench.posted(71_000), ["Warning NotMirrored b 1"]);
+    // It leads again while the problem goes on: the same Event.
+    bench.lead(80_000, false);
+    bench.lead(90_000, true);
+    assert_eq!(bench.posted(999_000), ["Warning NotMirrored b 2"]);
+    bench.lead(1_000_000, false);
+    bench.end(1_001_000, &not_mirrored("b"), true);
+    bench.begin(1_002_000, &not_mirrored("c"));
+    assert_eq!(bench.events(1_999_000), []);
+}
+
+#[test]
+fn causes_without_a_place_get_no_event_and_those_of_a_source_one_on_the_lease() {
+    let mut bench = leading();
+    bench.begin(0, &problem(Cause::NotReplicated, "hub", Some("a")));
+    bench.begin(0, &problem(Cause::DiscoveryFailing, "milo", None));
+    assert_eq!(bench.events(2_000), [], "no Lease is known");
+    let lease = ObjectReference { name: "throughline".into(), ..ObjectReference::default() };
+    bench.poster.recorder.set_lease(&"hub".into(), lease);
+    bench.begin(3_000, &problem(Cause::ClustersMissing, "milo", None));
+    assert_eq!(bench.posted(9_000), ["Warning ClustersMissing throughline 1"]);
+    bench.end(10_000, &problem(Cause::ClustersMissing, "milo", None), false);
+    assert_eq!(bench.posted(19_000), ["Normal Resolved throughline 1"]);
+}
+
+#[test]
+fn a_minute_has_no_more_than_thirty_events() {
+    let mut bench = leading();
+    for cause in Cause::ALL {
+        for name in ["a", "b", "c"] {
+            bench.begin(0, &problem(cause, "hub", Some(name)));
+        }
+    }
+    assert_eq!(bench.events(2_000).len(), 30);
+}

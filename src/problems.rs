@@ -1,0 +1,439 @@
+//! The open problems of a run, and the only place that tells people about them.
+//!
+//! One cause, one message: problems of one cause in one cluster are a group. It is told a second after
+//! it began, at most once a minute while it changes, and when it is over. Where more than three
+//! clusters have one cause at once, one message tells all of them.
+//!
+//! Pure but for [`log`]: the caller brings the time, and asks again when [`Problems::due`] has come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::fmt::friendly::SpanPrinter;
+use serde::Serialize;
+use tracing::{debug, error, info, warn};
+
+use crate::core::cause::{About, Cause, Problem, Severity};
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::core::view::involved_object::InvolvedObject;
+use crate::outside_text::{one_line, without_secrets};
+use crate::report::count;
+
+/// How long a group gathers problems before it is told, and stays empty before it is over.
+pub const GATHER_MS: u64 = 1_000;
+/// A group is told at most this often while it changes.
+const CHANGED_EVERY_MS: u64 = 60_000;
+/// So many objects or clusters are named; more are counted.
+pub const FEW: usize = 3;
+/// Once few clusters were told of a cause, others wait for the rest of this time, so that clusters
+/// which are lost one after another share a message.
+const FEW_EVERY_MS: u64 = 10_000;
+
+/// What makes two problems the same one. How many more objects have it is not part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProblemId {
+    cause: Cause,
+    cluster: ClusterName,
+    kind: Option<Kind>,
+    object: Option<ObjectKey>,
+}
+
+impl From<&Problem> for ProblemId {
+    fn from(problem: &Problem) -> Self {
+        let About { cluster, kind, object, .. } = &problem.about;
+        Self { cause: problem.cause, cluster: cluster.clone(), kind: *kind, object: object.clone() }
+    }
+}
+
+/// The third part divides what one remedy does not cure.
+type GroupKey = (Cause, ClusterName, Option<String>);
+
+fn group_key(problem: &Problem) -> GroupKey {
+    let Problem { cause, about, facts, .. } = problem;
+    let part = match cause {
+        Cause::PermissionMissing | Cause::KindNotServed => about.kind.map(|kind| kind.to_string()),
+        Cause::WriteRefused => facts.error.as_ref().map(|error| format!("{:?}", error.cause)),
+        Cause::Overwritten => facts.manager.as_deref().map(str::to_owned),
+        _ => None,
+    };
+    (*cause, about.cluster.clone(), part)
+}
+
+/// Where a group is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    Began,
+    Changed,
+    Ended,
+}
+
+/// What there is to tell of a cause: of one group, or of those of more than a few clusters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub stage: Stage,
+    /// Now; of an end, when it was.
+    pub at: UnixMillis,
+    /// At least one. Of a group that ended, as it was last told.
+    pub groups: Vec<GroupView>,
+}
+
+/// A group in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupView {
+    pub cause: Cause,
+    pub severity: Severity,
+    pub cluster: ClusterName,
+    pub since_ms: UnixMillis,
+    /// How many objects, or kinds of a cluster, have the problem.
+    pub count: usize,
+    /// The first few of them.
+    pub objects: Vec<ObjectKey>,
+    pub message: String,
+    pub error: Option<String>,
+    pub remedy: String,
+    /// Where a Kubernetes Event says it: on each object of few, on the first of more.
+    #[serde(skip)]
+    pub places: Vec<Place>,
+}
+
+/// An object for a Kubernetes Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub id: ProblemId,
+    /// `None` where the subject is no object that exists.
+    pub object: Option<InvolvedObject>,
+    pub message: String,
+    pub remedy: String,
+}
+
+#[derive(Debug)]
+struct Member {
+    problem: Problem,
+    object: Option<InvolvedObject>,
+}
+
+#[derive(Debug)]
+struct Group {
+    members: BTreeMap<ProblemId, Member>,
+    /// The texts are about this member, for as long as there is one.
+    first: ProblemId,
+    since: UnixMillis,
+    opened_at: UnixMillis,
+    /// When it was told last, and in which words.
+    told: Option<(UnixMillis, GroupView)>,
+    has_changed: bool,
+    emptied_at: Option<UnixMillis>,
+}
+
+impl Group {
+    fn new(at: UnixMillis, first: ProblemId, since: UnixMillis) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            first,
+            since,
+            opened_at: at,
+            told: None,
+            has_changed: false,
+            emptied_at: None,
+        }
+    }
+
+    fn add(&mut self, id: ProblemId, member: Member) {
+        if self.members.is_empty() {
+            self.first = id.clone();
+        }
+        self.since = self.since.min(member.problem.since);
+        self.members.insert(id, member);
+        self.has_changed = true;
+        self.emptied_at = None;
+    }
+
+    fn remove(&mut self, at: UnixMillis, id: &ProblemId) {
+        self.members.remove(id);
+        self.has_changed = true;
+        match self.members.keys().next() {
+            Some(next) if self.first == *id => self.first = next.clone(),
+            Some(_) => {}
+            None => self.emptied_at = Some(at),
+        }
+    }
+
+    /// What is to be told next, and when.
+    fn next(&self) -> Option<(Stage, UnixMillis)> {
+        let Some((told_at, _)) = self.told else {
+            return Some((Stage::Began, self.opened_at.plus(GATHER_MS)));
+        };
+        match self.emptied_at {
+            Some(at) => Some((Stage::Ended, at.plus(GATHER_MS))),
+            None => self.has_changed.then(|| (Stage::Changed, told_at.plus(CHANGED_EVERY_MS))),
+        }
+    }
+
+    /// `None` for a group without members.
+    fn view(&self) -> Option<GroupView> {
+        let member = self.members.get(&self.first)?;
+        let (first, count) = (&member.problem, self.members.values().map(Member::count).sum());
+        let about = About { more: count - 1, ..first.about.clone() };
+        let names = self.members.keys().filter(|id| **id != self.first);
+        let names = std::iter::once(&self.first).chain(names);
+        let places = match self.members.len() {
+            0..=FEW => self.members.iter().map(|(id, member)| member.place(id)).collect(),
+            _ => vec![member.place_for_all(&self.first, &about)],
+        };
+
+        Some(GroupView {
+            cause: first.cause,
+            severity: first.cause.info().severity,
+            cluster: first.about.cluster.clone(),
+            since_ms: self.since,
+            count,
+            objects: names.filter_map(|id| id.object.clone()).take(FEW).collect(),
+            message: sentence(first, &about),
+            error: first.facts.error.as_ref().map(|error| error.text.to_string()),
+            remedy: remedy(first, &about),
+            places,
+        })
+    }
+}
+
+impl Member {
+    fn count(&self) -> usize {
+        1 + self.problem.about.more
+    }
+
+    fn place(&self, id: &ProblemId) -> Place {
+        self.place_for_all(id, &self.problem.about)
+    }
+
+    fn place_for_all(&self, id: &ProblemId, about: &About) -> Place {
+        let (message, remedy) = (sentence(&self.problem, about), remedy(&self.problem, about));
+        Place { id: id.clone(), object: self.object.clone(), message, remedy }
+    }
+}
+
+fn sentence(problem: &Problem, about: &About) -> String {
+    one_line(&problem.cause.sentence(about, &problem.facts)).into_owned()
+}
+
+fn remedy(problem: &Problem, about: &About) -> String {
+    one_line(&problem.cause.remedy(about, &problem.facts, &|_| None)).into_owned()
+}
+
+/// How many clusters were told of one cause in the current [`FEW_EVERY_MS`].
+#[derive(Debug)]
+struct Told {
+    since: UnixMillis,
+    clusters: usize,
+}
+
+/// Everything that is wrong now.
+#[derive(Debug, Default)]
+pub struct Problems {
+    groups: BTreeMap<GroupKey, Group>,
+    told: BTreeMap<(Stage, Cause), Told>,
+    /// Nothing is to be told before.
+    due: Option<UnixMillis>,
+}
+
+impl Problems {
+    /// A problem begins; for an open one, its facts have changed. `object` is the one that it is about,
+    /// where that exists.
+    pub fn begin(&mut self, at: UnixMillis, mut problem: Problem, object: Option<InvolvedObject>) {
+        if let Some(RequestFailure { text, .. }) = &mut problem.facts.error {
+            *text = without_secrets(text).into();
+        }
+        let (id, key) = (ProblemId::from(&problem), group_key(&problem));
+        self.leave(at, &id, Some(&key));
+
+        let new = || Group::new(at, id.clone(), problem.since);
+        let group = self.groups.entry(key).or_insert_with(new);
+        group.add(id, Member { problem, object });
+        let next = group.next();
+        self.tell_by(next);
+    }
+
+    /// A problem is over.
+    pub fn end(&mut self, at: UnixMillis, problem: &Problem) {
+        self.leave(at, &ProblemId::from(problem), None);
+    }
+
+    /// Takes a problem out of its group: it is over, or its facts put it into the group `to`.
+    fn leave(&mut self, at: UnixMillis, id: &ProblemId, to: Option<&GroupKey>) {
+        let groups = self.groups.range_mut((id.cause, id.cluster.clone(), None)..);
+        let mut groups = groups
+            .take_while(|((cause, cluster, _), _)| (*cause, cluster) == (id.cause, &id.cluster));
+        let Some((key, group)) = groups.find(|(_, group)| group.members.contains_key(id)) else {
+            return;
+        };
+        if to == Some(key) {
+            return;
+        }
+        group.remove(at, id);
+        let is_news = to.is_none() && group.told.is_some();
+        if group.members.is_empty() && !is_news {
+            let key = key.clone();
+            self.groups.remove(&key);
+            return;
+        }
+        let next = group.next();
+        self.tell_by(next);
+    }
+
+    fn tell_by(&mut self, next: Option<(Stage, UnixMillis)>) {
+        self.due = self.due.into_iter().chain(next.map(|(_, at)| at)).min();
+    }
+
+    /// When to call [`Problems::poll`] next.
+    pub fn due(&self) -> Option<UnixMillis> {
+        self.due
+    }
+
+    /// What is to be told now.
+    pub fn poll(&mut self, now: UnixMillis) -> Vec<Report> {
+        if self.due.is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        let mut ready: BTreeMap<(Stage, Cause), Vec<GroupKey>> = BTreeMap::new();
+        for (key, group) in &self.groups {
+            if let Some((stage, at)) = self.next(key, group)
+                && at <= now
+            {
+                ready.entry((stage, key.0)).or_default().push(key.clone());
+            }
+        }
+        let mut reports = Vec::new();
+        for ((stage, cause), keys) in ready {
+            let told = keys.iter().filter_map(|key| self.tell(now, stage, key)).collect();
+            let told = reports_of(stage, told);
+            self.count_told(now, (stage, cause), told.iter().map(Report::clusters).sum());
+            reports.extend(told);
+        }
+        let dues = self.groups.iter().filter_map(|(key, group)| self.next(key, group));
+        self.due = dues.map(|(_, at)| at).min();
+        reports
+    }
+
+    fn next(&self, key: &GroupKey, group: &Group) -> Option<(Stage, UnixMillis)> {
+        let (stage, at) = group.next()?;
+        let told = self.told.get(&(stage, key.0)).filter(|told| told.clusters >= FEW);
+        Some((stage, told.map_or(at, |told| at.max(told.since.plus(FEW_EVERY_MS)))))
+    }
+
+    fn count_told(&mut self, now: UnixMillis, of: (Stage, Cause), clusters: usize) {
+        let told = self.told.entry(of).or_insert(Told { since: now, clusters: 0 });
+        if now.since(told.since) >= FEW_EVERY_MS {
+            *told = Told { since: now, clusters: 0 };
+        }
+        told.clusters += clusters;
+    }
+
+    /// `None` where there is nothing new to say.
+    fn tell(
+        &mut self,
+        now: UnixMillis,
+        stage: Stage,
+        key: &GroupKey,
+    ) -> Option<(UnixMillis, GroupView)> {
+        if stage == Stage::Ended {
+            let group = self.groups.remove(key)?;
+            return Some((group.emptied_at?, group.told?.1));
+        }
+        let group = self.groups.get_mut(key)?;
+        group.has_changed = false;
+        let view = group.view()?;
+        let before = group.told.replace((now, view.clone())).map(|(_, before)| before);
+        let says = |view: &GroupView| (view.count, view.message.clone());
+        before.is_none_or(|before| says(&before) != says(&view)).then_some((now, view))
+    }
+
+    /// Every group that is open, by cause.
+    pub fn open(&self) -> Vec<GroupView> {
+        self.groups.values().filter_map(Group::view).collect()
+    }
+
+    /// Everything that is open, as if it had just begun.
+    pub fn all(&self, now: UnixMillis) -> Vec<Report> {
+        let open = self.open();
+        let of_cause = open.chunk_by(|a, b| a.cause == b.cause);
+        let began =
+            |groups: &[GroupView]| groups.iter().map(|group| (now, group.clone())).collect();
+        of_cause.flat_map(|groups| reports_of(Stage::Began, began(groups))).collect()
+    }
+}
+
+/// One report for all groups of a cause where more than a few clusters have it, else one for each.
+fn reports_of(stage: Stage, groups: Vec<(UnixMillis, GroupView)>) -> Vec<Report> {
+    let clusters = groups.iter().map(|(_, group)| &group.cluster).collect::<BTreeSet<_>>().len();
+    match groups.first() {
+        Some(&(at, _)) if clusters > FEW => {
+            let groups = groups.into_iter().map(|(_, group)| group).collect();
+            vec![Report { stage, at, groups }]
+        }
+        _ => {
+            let one = |(at, group)| Report { stage, at, groups: vec![group] };
+            groups.into_iter().map(one).collect()
+        }
+    }
+}
+
+impl Report {
+    fn names(&self) -> BTreeSet<&ClusterName> {
+        self.groups.iter().map(|group| &group.cluster).collect()
+    }
+
+    fn clusters(&self) -> usize {
+        self.names().len()
+    }
+
+    /// `The API server of a does not answer: timed out. The same in 299 more clusters: b, c, …`
+    pub fn text(&self) -> String {
+        let Some(first) = self.groups.first() else { return String::new() };
+        let mut others = self.names();
+        others.remove(&first.cluster);
+        if others.is_empty() {
+            return first.message.clone();
+        }
+        let more = count(others.len(), "more cluster");
+        let named: Vec<_> = others.iter().take(FEW - 1).map(ToString::to_string).collect();
+        format!("{} The same in {more}: {}, …", first.message, named.join(", "))
+    }
+}
+
+/// Writes the line of a report.
+pub fn log(report: &Report) {
+    let Some(first) = report.groups.first() else { return };
+    let GroupView { cause, cluster, error, remedy, .. } = first;
+    let (cause, age) = (cause.as_str(), age(report.at.since(first.since_ms)));
+    let clusters = Some(report.clusters()).filter(|clusters| *clusters > 1);
+    match (report.stage, first.severity) {
+        (Stage::Ended, Severity::Info) => {
+            return debug!(cause, %cluster, clusters, after = age, "resolved");
+        }
+        (Stage::Ended, _) => return info!(cause, %cluster, clusters, after = age, "resolved"),
+        _ => {}
+    }
+
+    let (text, total) =
+        (report.text(), report.groups.iter().map(|group| group.count).sum::<usize>());
+    macro_rules! line {
+        ($level:ident) => {
+            $level!(cause, %cluster, clusters, count = total, since = age, error, remedy, "{text}")
+        };
+    }
+    match first.severity {
+        Severity::Error => line!(error),
+        Severity::Warning => line!(warn),
+        Severity::Info => line!(debug),
+    }
+}
+
+/// `1m 15s`
+fn age(ms: u64) -> String {
+    SpanPrinter::new().unsigned_duration_to_string(&Duration::from_secs(ms / 1_000))
+}
+
+#[cfg(test)]
+mod tests;
