@@ -274,12 +274,12 @@ impl Engine {
                 if let Some(poster) = &mut self.poster {
                     poster.begin(problem);
                 }
-                let object = self.machine.involved_object(&note.kind);
+                let object = self.machine.involved_object(&problem.about);
                 self.problems.begin(note.at, problem.clone(), object);
             }
             NoteKind::Ended(problem) => {
                 if let Some(poster) = &mut self.poster {
-                    let is_there = self.machine.involved_object(&note.kind).is_some();
+                    let is_there = self.machine.involved_object(&problem.about).is_some();
                     poster.end(note.at, problem, is_there);
                 }
                 self.problems.end(note.at, problem);
@@ -287,7 +287,6 @@ impl Engine {
             NoteKind::HopPassed { cluster, connector, hop, online, after_ms } => {
                 debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }
-            _ => {}
         }
         for observer in &mut self.observers {
             observer.on_note(note);

@@ -30,7 +30,7 @@ use crate::config::{ClusterConfig, Config, EventLogConfig};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::event_log::LogReader;
-use crate::replay::{self, Replay, ReplayMode, stall_problems};
+use crate::replay::{self, Replay, ReplayMode, stuck_problems};
 use crate::report;
 use crate::run::Run;
 
@@ -133,7 +133,7 @@ pub async fn run(
     replay.ended_at = ended_at;
     replay.replayed = story.outages();
     replay.verdict.problems.extend(problems);
-    replay.verdict.problems.extend(stall_problems(&replay.notes));
+    replay.verdict.problems.extend(stuck_problems(&replay.notes));
     replay.verdict.good = replay.verdict.problems.is_empty();
     if let Some(report) = &options.report {
         report::summary(&replay, report, out)?;

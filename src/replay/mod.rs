@@ -8,6 +8,7 @@
 pub(crate) mod audit;
 pub(crate) mod overlay;
 mod result;
+mod span;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -21,13 +22,14 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 use crate::build_info;
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
-use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
+use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
 use crate::core::status::trigger::NodeIds;
 use crate::event_log::{Header, LogEntry, LogError, LogReader, LogWriter};
 pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict, RequestCounts};
+pub use span::Span;
 use threads::{BATCH_LEN, BATCHES_MAX, EventBatch, OutageThread, Timeline, read_batches};
 use throughline_sim::CarrierRate;
 
@@ -276,46 +278,15 @@ impl ReplayBuilder {
     fn finish(self) -> Replay {
         let mut replay = self.replay;
         if replay.mode != ReplayMode::Verify {
-            replay.verdict.problems.extend(stall_problems(&replay.notes));
+            replay.verdict.problems.extend(stuck_problems(&replay.notes));
         }
         replay.verdict.good = replay.verdict.problems.is_empty();
         replay
     }
 }
 
-/// One sentence for each stall that did not end.
-pub(crate) fn stall_problems(notes: &[Note]) -> Vec<String> {
-    let problem = |stall: Stall| {
-        let (connector, missing) = (&stall.connector, missing_step(&stall));
-        format!("{connector} is {missing}: {}", stall.reason)
-    };
-    open_stalls(notes).into_iter().map(problem).collect()
-}
-
-/// The step that a stalled connector has not made, e.g. `not mirrored to the hub (hub-1)`.
-pub(crate) fn missing_step(stall: &Stall) -> String {
-    let cluster = &stall.cluster;
-    match stall.hop {
-        Hop::Upstream => format!("not seen upstream ({cluster})"),
-        Hop::Mirrored => format!("not mirrored to the hub ({cluster})"),
-        Hop::Arrived => format!("not carried to the edge ({cluster})"),
-        Hop::Touched => format!("not announced by every gateway at {cluster}"),
-    }
-}
-
-/// The stalls that did not end, by cluster, connector and hop.
-fn open_stalls(notes: &[Note]) -> Vec<Stall> {
-    let mut open = BTreeMap::new();
-    for note in notes {
-        match &note.kind {
-            NoteKind::Stalled(s) => {
-                open.insert((s.cluster.clone(), s.connector.clone(), s.hop), s.clone());
-            }
-            NoteKind::StallEnded(s) => {
-                open.remove(&(s.cluster.clone(), s.connector.clone(), s.hop));
-            }
-            _ => {}
-        }
-    }
-    open.into_values().collect()
+/// One sentence for each problem that keeps a connector from what upstream says.
+pub(crate) fn stuck_problems(notes: &[Note]) -> Vec<String> {
+    let spans = Span::all(notes).into_iter().filter(Span::is_stuck);
+    spans.map(|span| span.message).collect()
 }

@@ -1,33 +1,32 @@
-//! Sorts a replay's notes and actions by connector.
+//! Sorts what a replay found by connector.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
+use crate::core::cause::About;
 use crate::core::contract::action::Verb;
-use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
-use crate::core::data::ids::{ClusterName, ObjectKey};
-use crate::core::data::time::UnixMillis;
-use crate::replay::{ActionRecord, Replay};
+use crate::core::contract::note::{Hop, NoteKind};
+use crate::core::data::ids::{Kind, ObjectKey};
+use crate::replay::{ActionRecord, Replay, Span};
 
-/// Everything about one connector.
+/// Everything about one connector, as indexes into the replay and the index.
 #[derive(Default)]
 pub(super) struct ConnectorHistory<'a> {
     pub(super) upstream: Option<(&'a str, &'a ObjectKey)>,
     /// Its name at the hub and the edges.
     pub(super) hub: Option<&'a ObjectKey>,
-    /// Hops and stalls, in the order noted.
-    pub(super) notes: Vec<&'a Note>,
+    /// The notes of the hops that it passed, in the order noted.
+    pub(super) hops: Vec<usize>,
     /// In the order decided.
-    pub(super) actions: Vec<&'a ActionRecord>,
+    pub(super) actions: Vec<usize>,
+    /// In the order reported.
+    pub(super) spans: Vec<usize>,
     /// The shortest name that no other connector has.
     pub(super) label: String,
-    /// When upstream last changed before the first note, and whether it was online then. A live run
-    /// sets it, because it reports its notes in pieces.
-    pub(super) upstream_before: Option<(UnixMillis, bool)>,
 }
 
 impl<'a> ConnectorHistory<'a> {
     pub(super) fn is_empty(&self) -> bool {
-        self.notes.is_empty() && self.actions.is_empty()
+        self.hops.is_empty() && self.actions.is_empty() && self.spans.is_empty()
     }
 
     /// The value of `--connector` that selects it.
@@ -45,45 +44,34 @@ impl<'a> ConnectorHistory<'a> {
     }
 }
 
-/// A stall from its report to its end.
-pub(super) struct StallSpan<'a> {
-    pub(super) stall: &'a Stall,
-    pub(super) reported_at: UnixMillis,
-    pub(super) ended_at: Option<UnixMillis>,
-}
-
-/// How long the mirror of what routes nothing waited.
-pub(super) struct DeferralSpan<'a> {
-    pub(super) cluster: &'a ClusterName,
-    pub(super) connector: &'a ObjectKey,
-    pub(super) since: UnixMillis,
-    pub(super) ended_at: Option<UnixMillis>,
-}
-
 /// A replay, sorted by connector.
 pub(super) struct ConnectorIndex<'a> {
+    pub(super) replay: &'a Replay,
     /// Ordered by upstream cluster and name.
     pub(super) histories: Vec<ConnectorHistory<'a>>,
-    /// Actions that are not tied to one connector.
+    /// What is not tied to one connector.
     pub(super) others: ConnectorHistory<'a>,
-    pub(super) stalls: Vec<StallSpan<'a>>,
-    pub(super) deferrals: Vec<DeferralSpan<'a>>,
+    /// What was wrong; of a report about one connector, only with it, or with a whole cluster.
+    pub(super) spans: Vec<Span>,
     only: Option<&'a ObjectKey>,
     by_hub: HashMap<&'a ObjectKey, usize>,
     by_upstream: HashMap<(&'a str, &'a ObjectKey), Vec<usize>>,
+    /// The connectors for which a Gateway was touched.
+    by_gateway: HashMap<(&'a str, &'a ObjectKey), BTreeSet<usize>>,
 }
 
 impl<'a> ConnectorIndex<'a> {
     /// Indexes everything, or `only` one connector.
     pub(super) fn new(replay: &'a Replay, only: Option<&'a ObjectKey>) -> Self {
         let mut index = Self {
+            replay,
             histories: Vec::new(),
             others: ConnectorHistory::default(),
-            stalls: Vec::new(),
-            deferrals: Vec::new(),
+            spans: Vec::new(),
             only,
             by_hub: HashMap::new(),
             by_upstream: HashMap::new(),
+            by_gateway: HashMap::new(),
         };
         for names in &replay.connectors {
             let upstream = names.upstream.as_ref().map(|(cluster, key)| (cluster.as_str(), key));
@@ -93,9 +81,10 @@ impl<'a> ConnectorIndex<'a> {
                 index.add_connector(upstream, Some(&names.hub));
             }
         }
-        index.add_notes(&replay.notes);
-        for record in &replay.actions {
-            index.add_action(record);
+        index.add_hops();
+        index.add_actions();
+        for span in Span::all(&replay.notes) {
+            index.add_span(span);
         }
         index.sort_and_label();
         index
@@ -132,119 +121,103 @@ impl<'a> ConnectorIndex<'a> {
         at
     }
 
-    fn add_notes(&mut self, notes: &'a [Note]) {
-        // The index of each open stall.
-        type OpenStalls<'a> = HashMap<(&'a ClusterName, &'a ObjectKey, Hop, UnixMillis), usize>;
-        let mut open: OpenStalls<'a> = HashMap::new();
-        let mut deferred: HashMap<(&'a ClusterName, &'a ObjectKey), usize> = HashMap::new();
-        for note in notes {
-            let (cluster, connector, hop) = match &note.kind {
-                NoteKind::HopPassed { cluster, connector, hop, .. } => (cluster, connector, *hop),
-                NoteKind::Deferred { cluster, connector, .. } => {
-                    (cluster, connector, Hop::Mirrored)
-                }
-                NoteKind::Stalled(s) | NoteKind::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
-                NoteKind::Began(_)
-                | NoteKind::Ended(_)
-                | NoteKind::Anomaly(_)
-                | NoteKind::Orphan { .. }
-                | NoteKind::OrphanGone { .. }
-                | NoteKind::Held { .. }
-                | NoteKind::DeletesHeld { .. }
-                | NoteKind::Naming { .. }
-                | NoteKind::TouchesWaiting { .. }
-                | NoteKind::Discovery { .. }
-                | NoteKind::ClusterGone { .. } => {
-                    continue;
-                }
-            };
-            let found = self.find_or_add(cluster, connector, hop);
-            if found.is_empty() {
-                continue;
-            }
-            for at in found {
-                if let Some(history) = self.histories.get_mut(at) {
-                    history.notes.push(note);
-                }
-            }
-            match &note.kind {
-                NoteKind::Stalled(stall) => {
-                    open.insert((cluster, connector, hop, stall.since), self.stalls.len());
-                    let reported_at = note.at;
-                    self.stalls.push(StallSpan { stall, reported_at, ended_at: None });
-                }
-                NoteKind::StallEnded(stall) => {
-                    let found = open.remove(&(cluster, connector, hop, stall.since));
-                    if let Some(span) = found.and_then(|at| self.stalls.get_mut(at)) {
-                        span.ended_at = Some(note.at);
-                    }
-                }
-                NoteKind::Deferred { deferred: true, .. } => {
-                    deferred.insert((cluster, connector), self.deferrals.len());
-                    let (since, ended_at) = (note.at, None);
-                    self.deferrals.push(DeferralSpan { cluster, connector, since, ended_at });
-                }
-                NoteKind::Deferred { deferred: false, .. } => {
-                    let found = deferred.remove(&(cluster, connector));
-                    if let Some(span) = found.and_then(|at| self.deferrals.get_mut(at)) {
-                        span.ended_at = Some(note.at);
-                    }
-                }
-                _ => {}
+    fn add_hops(&mut self) {
+        for (at, note) in self.replay.notes.iter().enumerate() {
+            let NoteKind::HopPassed { cluster, connector, hop, .. } = &note.kind else { continue };
+            let upstream = (*hop == Hop::Upstream).then_some((cluster.as_str(), connector));
+            for of in self.find_or_add(upstream, connector) {
+                self.history(of, |history| history.hops.push(at));
             }
         }
     }
 
-    /// The indexes of the connectors that a hop is about. Adds one if there is none yet; returns
-    /// none if the report is about another connector.
+    fn add_actions(&mut self) {
+        for (at, record) in self.replay.actions.iter().enumerate() {
+            let action = &record.decision.action;
+            let about = connectors_of(record);
+            if about.is_empty() && self.only.is_none() {
+                self.others.actions.push(at);
+            }
+            for connector in about {
+                for of in self.find_or_add(None, connector) {
+                    self.history(of, |history| history.actions.push(at));
+                    if action.verb == Verb::Touch {
+                        let gateway = (action.cluster.as_str(), &action.object);
+                        self.by_gateway.entry(gateway).or_default().insert(of);
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_span(&mut self, span: Span) {
+        let about = self.concerned(&span.about);
+        let is_of_cluster = span.about.object.is_none();
+        if self.only.is_some() && about.is_empty() && !is_of_cluster {
+            return;
+        }
+        let at = self.spans.len();
+        self.spans.push(span);
+        if about.is_empty() && self.only.is_none() {
+            self.others.spans.push(at);
+        }
+        for of in about {
+            self.history(of, |history| history.spans.push(at));
+        }
+    }
+
+    fn history(&mut self, at: usize, change: impl FnOnce(&mut ConnectorHistory<'a>)) {
+        if let Some(history) = self.histories.get_mut(at) {
+            change(history);
+        }
+    }
+
+    /// The connectors of that name upstream, or at the hub and the edges. Adds one if there is none
+    /// yet, unless the report is about another.
     fn find_or_add(
         &mut self,
-        cluster: &'a ClusterName,
+        upstream: Option<(&'a str, &'a ObjectKey)>,
         connector: &'a ObjectKey,
-        hop: Hop,
     ) -> Vec<usize> {
-        let known = match hop {
-            Hop::Upstream => self.by_upstream.get(&(cluster.as_str(), connector)).cloned(),
-            _ => self.by_hub.get(connector).map(|at| vec![*at]),
+        let known = match upstream {
+            Some(upstream) => self.by_upstream.get(&upstream).cloned(),
+            None => self.by_hub.get(connector).map(|at| vec![*at]),
         };
         match known {
             Some(found) => found,
             None if self.only.is_some_and(|only| only != connector) => Vec::new(),
-            None if hop == Hop::Upstream => {
-                vec![self.add_connector(Some((cluster.as_str(), connector)), None)]
-            }
+            None if upstream.is_some() => vec![self.add_connector(upstream, None)],
             None => vec![self.add_connector(None, Some(connector))],
         }
     }
 
-    fn add_action(&mut self, record: &'a ActionRecord) {
-        let action = &record.decision.action;
-        let about = match action.verb {
-            Verb::Mirror | Verb::Nudge => std::slice::from_ref(&action.object),
-            Verb::Touch => &action.connectors,
-            Verb::Delete => &[],
-        };
-        if about.is_empty() && self.only.is_none() {
-            self.others.actions.push(record);
-        }
-        for connector in about {
-            for at in self.find_or_add(&action.cluster, connector, Hop::Mirrored) {
-                if let Some(history) = self.histories.get_mut(at) {
-                    history.actions.push(record);
-                }
+    /// The connectors that a problem is about.
+    fn concerned(&self, about: &About) -> Vec<usize> {
+        let Some(object) = &about.object else { return Vec::new() };
+        let at = (about.cluster.as_str(), object);
+        match about.kind {
+            Some(Kind::Connector) => {
+                let at_hub = || self.by_hub.get(object).map(|at| vec![*at]);
+                self.by_upstream.get(&at).cloned().or_else(at_hub).unwrap_or_default()
             }
+            Some(Kind::Gateway) => {
+                self.by_gateway.get(&at).into_iter().flatten().copied().collect()
+            }
+            _ => Vec::new(),
         }
     }
 
     fn sort_and_label(&mut self) {
         self.histories.sort_by_key(|h| (h.upstream.is_none(), h.upstream, h.hub));
+        // Nothing is looked up by the others once all is sorted.
+        self.by_upstream.clear();
+        self.by_gateway.clear();
         self.by_hub.clear();
         for (at, history) in self.histories.iter().enumerate() {
             if let Some(hub) = history.hub {
                 self.by_hub.entry(hub).or_insert(at);
             }
         }
-        self.by_upstream.clear();
         let (mut names, mut keys) = (HashMap::new(), HashMap::new());
         for key in self.histories.iter().filter_map(ConnectorHistory::key) {
             *names.entry(&key.name).or_insert(0_usize) += 1;
@@ -273,13 +246,29 @@ impl<'a> ConnectorIndex<'a> {
         }
     }
 
-    pub(super) fn includes_action(&self, record: &ActionRecord) -> bool {
-        let action = &record.decision.action;
-        self.only.is_none()
-            || match action.verb {
-                Verb::Mirror | Verb::Nudge => self.includes(&action.object),
-                Verb::Touch => action.connectors.iter().any(|key| self.includes(key)),
-                Verb::Delete => false,
-            }
+    /// The actions that the report covers, in the order decided.
+    pub(super) fn actions(&self) -> impl Iterator<Item = &'a ActionRecord> {
+        let is_covered = |record: &&ActionRecord| {
+            self.only.is_none() || connectors_of(record).iter().any(|key| self.includes(key))
+        };
+        self.replay.actions.iter().filter(is_covered)
+    }
+
+    pub(super) fn actions_of(&self, history: &ConnectorHistory<'_>) -> Vec<&'a ActionRecord> {
+        history.actions.iter().filter_map(|at| self.replay.actions.get(*at)).collect()
+    }
+
+    pub(super) fn spans_of(&self, history: &ConnectorHistory<'_>) -> Vec<&Span> {
+        history.spans.iter().filter_map(|at| self.spans.get(*at)).collect()
+    }
+}
+
+/// The connectors that an action is about, by their names at the hub and the edges.
+fn connectors_of(record: &ActionRecord) -> &[ObjectKey] {
+    let action = &record.decision.action;
+    match action.verb {
+        Verb::Mirror | Verb::Nudge => std::slice::from_ref(&action.object),
+        Verb::Touch => &action.connectors,
+        Verb::Delete => &[],
     }
 }

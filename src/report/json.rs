@@ -7,12 +7,11 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::ReportOptions;
-use super::index::{ConnectorHistory, ConnectorIndex, DeferralSpan, StallSpan};
+use super::index::{ConnectorHistory, ConnectorIndex};
 use super::still_wrong::{StillWrong, still_wrong};
 use crate::core::contract::action::{Precondition, Verb};
 use crate::core::contract::event::Outcome;
-use crate::core::contract::keep_reason::KeepReason;
-use crate::core::contract::note::{AnomalyKind, Hop, Note, NoteKind};
+use crate::core::contract::note::{Hop, NoteKind};
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::outage::{Outage, OutageKind};
@@ -41,14 +40,11 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 ///   `[{at_ms, hop, cluster, online, after_ms}]`, where `hop` is `upstream`, `mirrored`, `arrived` or
 ///   `touched`, and `after_ms` is the time the hop took, absent if its beginning was not seen;
 ///   `actions`: ids
-/// - `stalls`: `cluster`, `connector` (`"namespace/name"`), `hop`, `since_ms`, `reported_at_ms`,
-///   `ended_at_ms` (`null` if it did not end), `reason`
-/// - `deferrals`, the mirrors that waited because they route nothing: `cluster`, `connector`, `since_ms`,
-///   `ended_at_ms` (`null` if it did not end)
-/// - `anomalies`: `at_ms`, `anomaly`, `cluster`, `namespace` and `name` (or `null`), `detail`
-/// - `orphans`, one for each time the judgement of a route changed: `at_ms`, `cluster`, `namespace`,
-///   `name`, `kept` (a word) and `kept_because`; both are `null` if only the mode or missing
-///   leadership keeps the route
+/// - `problems`, what was wrong, in the order reported: `cause`, `severity`, `hop` (`mirrored`, `carried`
+///   or `announced`; absent if it delays no one hop); `about`: `{cluster, kind, object, more}`, where
+///   `more` is how many others have the same problem; `since_ms`, `reported_ms`, `ended_ms` (`null` if
+///   it did not end), `message`
+/// - `stalls` and `anomalies`: those of the problems that have a hop, and the others
 /// - `outages`, what users saw: `{recorded, replayed}`, each `[{edge, namespace, name, kind, from_ms,
 ///   first_right_ms, until_ms, gateways, by_platform_key}]`, where `kind` is `offline`, `other_node`
 ///   or `stale_online`; `first_right_ms` and `until_ms` are when the first and the last gateway
@@ -57,8 +53,8 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 /// - only for a live run, `requests`: `[{cluster, verb, resource, writes, count}]`, the requests to
 ///   the API servers; and `needless_writes`: how many writes changed nothing
 ///
-/// `options.connector` narrows `actions`, `connectors`, `stalls`, `deferrals` and `outages`; the other fields
-/// cover the whole log.
+/// `options.connector` narrows `actions`, `connectors`, `problems` and `outages`; the other fields cover the
+/// whole log.
 ///
 /// # Errors
 /// Those of `out`.
@@ -67,7 +63,7 @@ pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     let mut out = BufWriter::new(out);
     let mut serializer = serde_json::Serializer::pretty(PlainJson::new(&mut out));
     let mut map = serializer.serialize_map(None)?;
-    report_fields(replay, &index, true, &mut map)?;
+    report_fields(&index, true, &mut map)?;
     map.end()?;
     out.write_all(b"\n")?;
     out.flush()
@@ -76,11 +72,11 @@ pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
 /// Writes the fields of [`json`]. Without `with_annotations`, actions lack `annotations` and
 /// `precondition`, which make up most of a report's size.
 pub(super) fn report_fields<M: SerializeMap>(
-    replay: &Replay,
     index: &ConnectorIndex<'_>,
     with_annotations: bool,
     map: &mut M,
 ) -> Result<(), M::Error> {
+    let replay = index.replay;
     map.serialize_entry("mode", &replay.mode)?;
     map.serialize_entry("file", &replay.file)?;
     map.serialize_entry("events", &replay.events)?;
@@ -91,16 +87,15 @@ pub(super) fn report_fields<M: SerializeMap>(
     if let Some(rate) = replay.carrier_rate {
         map.serialize_entry("carrier_rate", &rate.per_second())?;
     }
-    map.serialize_entry("verdict", &verdict(replay, index))?;
-    let actions = || replay.actions.iter().filter(|record| index.includes_action(record));
-    let rows = || actions().map(|record| ActionRow::new(record, with_annotations));
+    map.serialize_entry("verdict", &verdict(index))?;
+    let rows = || index.actions().map(|record| ActionRow::new(record, with_annotations));
     map.serialize_entry("actions", &Rows(rows))?;
-    map.serialize_entry("connectors", &Rows(|| index.histories.iter().map(ConnectorRow::new)))?;
-    map.serialize_entry("stalls", &Rows(|| index.stalls.iter().map(StallRow::new)))?;
-    let deferrals = || index.deferrals.iter().map(DeferralRow::new);
-    map.serialize_entry("deferrals", &Rows(deferrals))?;
-    map.serialize_entry("anomalies", &Rows(|| replay.notes.iter().filter_map(AnomalyRow::new)))?;
-    map.serialize_entry("orphans", &Rows(|| replay.notes.iter().filter_map(OrphanRow::new)))?;
+    let connectors = || index.histories.iter().map(|history| ConnectorRow::new(index, history));
+    map.serialize_entry("connectors", &Rows(connectors))?;
+    map.serialize_entry("problems", &index.spans)?;
+    let spans = |has_hop: bool| index.spans.iter().filter(move |s| s.hop.is_some() == has_hop);
+    map.serialize_entry("stalls", &Rows(|| spans(true)))?;
+    map.serialize_entry("anomalies", &Rows(|| spans(false)))?;
     let recorded = Rows(|| {
         replay.recorded.iter().filter(|o| index.includes(&o.connector)).map(OutageRow::new)
     });
@@ -153,14 +148,15 @@ struct VerdictRow<'a> {
     still_wrong: Vec<StillWrong>,
 }
 
-fn verdict<'a>(replay: &'a Replay, index: &ConnectorIndex<'_>) -> VerdictRow<'a> {
+fn verdict<'a>(index: &ConnectorIndex<'a>) -> VerdictRow<'a> {
+    let replay = index.replay;
     let good =
         |verify| ((replay.mode == ReplayMode::Verify) == verify).then_some(replay.verdict.good);
     VerdictRow {
         converged: good(false),
         verified: good(true),
         problems: &replay.verdict.problems,
-        still_wrong: still_wrong(replay, index),
+        still_wrong: still_wrong(index),
     }
 }
 
@@ -236,108 +232,28 @@ struct ConnectorRow<'a> {
 }
 
 impl<'a> ConnectorRow<'a> {
-    fn new(history: &ConnectorHistory<'a>) -> Self {
-        let hop = |note: &'a Note| match &note.kind {
-            NoteKind::HopPassed { cluster, hop, online, after_ms, .. } => {
-                let (at_ms, hop, online, after_ms) = (note.at, *hop, *online, *after_ms);
-                Some(HopRow { at_ms, hop, cluster, online, after_ms })
+    fn new(index: &ConnectorIndex<'a>, history: &ConnectorHistory<'a>) -> Self {
+        let hop = |at: &usize| {
+            let note = index.replay.notes.get(*at)?;
+            match &note.kind {
+                NoteKind::HopPassed { cluster, hop, online, after_ms, .. } => Some(HopRow {
+                    at_ms: note.at,
+                    hop: *hop,
+                    cluster,
+                    online: *online,
+                    after_ms: *after_ms,
+                }),
+                _ => None,
             }
-            _ => None,
         };
+        let actions = index.actions_of(history);
         Self {
             upstream: history.upstream.map(|(cluster, key)| UpstreamRow { cluster, key }),
             namespace: history.hub.map(|key| key.namespace.as_str()),
             name: history.hub.map(|key| key.name.as_str()),
-            hops: history.notes.iter().filter_map(|note| hop(note)).collect(),
-            actions: history.actions.iter().map(|record| record.decision.action.id).collect(),
+            hops: history.hops.iter().filter_map(hop).collect(),
+            actions: actions.iter().map(|record| record.decision.action.id).collect(),
         }
-    }
-}
-
-#[derive(Serialize)]
-struct StallRow<'a> {
-    cluster: &'a ClusterName,
-    connector: AsText<&'a ObjectKey>,
-    hop: Hop,
-    since_ms: UnixMillis,
-    reported_at_ms: UnixMillis,
-    ended_at_ms: Option<UnixMillis>,
-    reason: &'a str,
-}
-
-impl<'a> StallRow<'a> {
-    fn new(span: &StallSpan<'a>) -> Self {
-        Self {
-            cluster: &span.stall.cluster,
-            connector: AsText(&span.stall.connector),
-            hop: span.stall.hop,
-            since_ms: span.stall.since,
-            reported_at_ms: span.reported_at,
-            ended_at_ms: span.ended_at,
-            reason: &span.stall.reason,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct DeferralRow<'a> {
-    cluster: &'a ClusterName,
-    connector: AsText<&'a ObjectKey>,
-    since_ms: UnixMillis,
-    ended_at_ms: Option<UnixMillis>,
-}
-
-impl<'a> DeferralRow<'a> {
-    fn new(span: &DeferralSpan<'a>) -> Self {
-        Self {
-            cluster: span.cluster,
-            connector: AsText(span.connector),
-            since_ms: span.since,
-            ended_at_ms: span.ended_at,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct AnomalyRow<'a> {
-    at_ms: UnixMillis,
-    anomaly: AnomalyKind,
-    cluster: &'a ClusterName,
-    namespace: Option<&'a str>,
-    name: Option<&'a str>,
-    detail: &'a str,
-}
-
-impl<'a> AnomalyRow<'a> {
-    fn new(note: &'a Note) -> Option<Self> {
-        let NoteKind::Anomaly(anomaly) = &note.kind else { return None };
-        let object = anomaly.object.as_ref();
-        Some(Self {
-            at_ms: note.at,
-            anomaly: anomaly.anomaly,
-            cluster: &anomaly.cluster,
-            namespace: object.map(|key| key.namespace.as_str()),
-            name: object.map(|key| key.name.as_str()),
-            detail: &anomaly.detail,
-        })
-    }
-}
-
-#[derive(Serialize)]
-struct OrphanRow<'a> {
-    at_ms: UnixMillis,
-    cluster: &'a ClusterName,
-    #[serde(flatten)]
-    route: &'a ObjectKey,
-    kept: Option<KeepReason>,
-    kept_because: Option<&'static str>,
-}
-
-impl<'a> OrphanRow<'a> {
-    fn new(note: &'a Note) -> Option<Self> {
-        let NoteKind::Orphan { cluster, route, kept } = &note.kind else { return None };
-        let (kept, kept_because) = (*kept, kept.map(KeepReason::text));
-        Some(Self { at_ms: note.at, cluster, route, kept, kept_because })
     }
 }
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::ReportOptions;
-use super::index::{ConnectorHistory, ConnectorIndex};
-use super::story_entry::{borrowed, story_entries};
+use super::index::ConnectorIndex;
+use super::story_entry::{Seen, StoryEntry, borrowed, new_entries};
 use super::style::Style::{self, Bold, Dim, Plain, Yellow};
 use super::style::{TextWriter, count, duration, offset};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::Outcome;
-use crate::core::contract::note::{Hop, Note, NoteKind};
-use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::core::contract::note::Note;
+use crate::core::data::ids::{ActionId, ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use crate::replay::{ActionRecord, Replay, ReplayMode};
 
@@ -50,47 +50,47 @@ pub enum Notice {
 pub struct LiveStory {
     options: ReportOptions,
     started: UnixMillis,
+    replay: Replay,
+    /// What was written.
+    seen: Seen,
     /// Not yet written.
-    pending: Replay,
     notices: Vec<(UnixMillis, Notice)>,
-    /// The index of each action without an outcome in `pending.actions`; [`WRITTEN`] if its entry
-    /// has been written.
+    /// The index of each action without an outcome.
     in_flight: BTreeMap<ActionId, usize>,
-    /// The latest upstream change of each connector, and whether it was online then.
-    upstream: BTreeMap<(ClusterName, ObjectKey), (UnixMillis, bool)>,
     label_width: usize,
 }
-
-const WRITTEN: usize = usize::MAX;
 
 impl LiveStory {
     /// `replay` has the clusters, settings and connectors of the run.
     pub fn new(replay: &Replay, started: UnixMillis, options: ReportOptions) -> Self {
         let (clusters, settings) = (replay.clusters.clone(), replay.settings.clone());
-        let mut pending = Replay::new(&replay.file, ReplayMode::Live, clusters, settings);
-        pending.connectors.clone_from(&replay.connectors);
-        let index = ConnectorIndex::new(&pending, None);
-        let widths = index.histories.iter().map(|history| history.label.chars().count());
-        let label_width = widths.max().unwrap_or(0).min(LABEL_CHARS_MAX);
-        let (notices, upstream) = (Vec::new(), BTreeMap::new());
-        let in_flight = BTreeMap::new();
-        Self { options, started, pending, notices, in_flight, upstream, label_width }
+        let mut empty = Replay::new(&replay.file, ReplayMode::Live, clusters, settings);
+        empty.connectors.clone_from(&replay.connectors);
+        Self {
+            options,
+            started,
+            replay: empty,
+            seen: Seen::default(),
+            notices: Vec::new(),
+            in_flight: BTreeMap::new(),
+            label_width: 0,
+        }
     }
 
     pub fn add_decision(&mut self, decision: Decision) {
-        self.in_flight.insert(decision.action.id, self.pending.actions.len());
-        self.pending.actions.push(ActionRecord { decision, finished: None });
+        self.in_flight.insert(decision.action.id, self.replay.actions.len());
+        self.replay.actions.push(ActionRecord { decision, finished: None });
     }
 
     pub fn add_outcome(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
         let index = self.in_flight.remove(&id);
-        if let Some(record) = index.and_then(|i| self.pending.actions.get_mut(i)) {
+        if let Some(record) = index.and_then(|i| self.replay.actions.get_mut(i)) {
             record.finished = Some((at, outcome));
         }
     }
 
     pub fn add_note(&mut self, note: Note) {
-        self.pending.notes.push(note);
+        self.replay.notes.push(note);
     }
 
     pub fn add_notice(&mut self, at: UnixMillis, notice: Notice) {
@@ -104,9 +104,10 @@ impl LiveStory {
 
     /// Whether there is anything to write.
     pub fn has_news(&self) -> bool {
-        !(self.pending.notes.is_empty()
-            && self.pending.actions.is_empty()
-            && self.notices.is_empty())
+        let Replay { notes, actions, .. } = &self.replay;
+        notes.len() > self.seen.notes
+            || actions.len() > self.seen.actions
+            || !self.notices.is_empty()
     }
 
     /// Writes everything that has not been written; actions without an outcome as unfinished.
@@ -114,57 +115,34 @@ impl LiveStory {
     /// # Errors
     /// Those of `out`.
     pub fn write_news(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        let index = ConnectorIndex::new(&self.replay, None);
         let mut lines = Vec::new();
-        let mut index = ConnectorIndex::new(&self.pending, None);
-        for history in &mut index.histories {
-            let upstream = history.upstream;
-            let key = upstream.map(|(cluster, key)| (ClusterName::from(cluster), key.clone()));
-            history.upstream_before = key.and_then(|key| self.upstream.get(&key)).copied();
-            let label_width = history.label.chars().count().min(LABEL_CHARS_MAX);
-            self.label_width = self.label_width.max(label_width);
-            lines.extend(story_lines(history, &self.pending));
-        }
-        lines.extend(story_lines(&index.others, &self.pending));
-        for note in &self.pending.notes {
-            match &note.kind {
-                NoteKind::HopPassed { cluster, connector, hop: Hop::Upstream, online, .. } => {
-                    self.upstream.insert((cluster.clone(), connector.clone()), (note.at, *online));
-                }
-                NoteKind::Anomaly(anomaly) => {
-                    let object = anomaly.object.as_ref().map(|o| format!(" {o}"));
-                    let object = object.unwrap_or_default();
-                    let text = format!("{}{object}: {}", anomaly.cluster, anomaly.detail);
-                    lines.push((note.at, String::new(), vec![(Yellow, text)]));
-                }
-                _ => {}
-            }
+        for history in index.histories.iter().chain([&index.others]) {
+            self.label_width = self.label_width.max(history.label.chars().count());
+            let entries = new_entries(&index, history, self.seen);
+            let line = |entry: &StoryEntry<'_>| (entry.at, history.label.clone(), entry.text());
+            lines.extend(entries.iter().map(line));
         }
         lines.extend(notice_lines(&std::mem::take(&mut self.notices)));
         lines.sort_by_key(|(at, ..)| *at);
+        let width = self.label_width.min(LABEL_CHARS_MAX);
         let mut writer = TextWriter::new(out, &self.options);
         for (at, label, text) in lines {
             let time = format!("{:>10}  ", offset(at.since(self.started)));
-            let label = format!("{label:<width$}  ", width = self.label_width);
+            let label = format!("{label:<width$}  ");
             let hang = (time.chars().count() + label.chars().count()).min(LABEL_CHARS_MAX + 16);
             let mut line = vec![(Dim, time.as_str()), (Bold, label.as_str())];
             line.extend(borrowed(&text));
             writer.put(0, hang, &line)?;
         }
         writer.finish()?;
-        self.pending.notes.clear();
-        self.pending.actions.clear();
-        self.in_flight.values_mut().for_each(|index| *index = WRITTEN);
+        self.seen = Seen { notes: self.replay.notes.len(), actions: self.replay.actions.len() };
         Ok(())
     }
 }
 
 /// Time, label, text.
 type StoryLine = (UnixMillis, String, Vec<(Style, String)>);
-
-fn story_lines(history: &ConnectorHistory<'_>, replay: &Replay) -> Vec<StoryLine> {
-    let entries = story_entries(history, &replay.settings);
-    entries.iter().map(|entry| (entry.at, history.label.clone(), entry.text())).collect()
-}
 
 /// Changes of the same kind in the same cluster share one line.
 fn notice_lines(notices: &[(UnixMillis, Notice)]) -> Vec<StoryLine> {

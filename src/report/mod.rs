@@ -1,7 +1,7 @@
 //! Reports of a replay: text for people, JSON for programs, a page for a browser.
 //!
-//! Each takes time linear in the replay. All start from `index::ConnectorIndex`, which sorts notes
-//! and actions by connector.
+//! Each takes time linear in the replay. All start from `index::ConnectorIndex`, which sorts hops,
+//! actions and problems by connector.
 
 use std::io::{self, Write};
 
@@ -56,29 +56,27 @@ pub fn head(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     writer.finish()
 }
 
-/// Writes the end of the text report: what needs a person, and the summary.
+/// Writes the end of the text report: what is wrong at the end, and the summary.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn summary(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
-    let index = index::ConnectorIndex::new(replay, options.connector.as_ref());
-    summary_of(replay, &index, options, out)
+    summary_of(&index::ConnectorIndex::new(replay, options.connector.as_ref()), options, out)
 }
 
 fn summary_of(
-    replay: &Replay,
     index: &index::ConnectorIndex<'_>,
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut writer = style::TextWriter::new(out, options);
-    story::troubles(replay, index, options, &mut writer)?;
-    summary::summary(replay, index, options, &mut writer)?;
+    story::still_open(index, &mut writer)?;
+    summary::summary(index, options, &mut writer)?;
     writer.finish()
 }
 
-/// Writes the text report: what was replayed, the story of each connector, what needs a person, and
-/// the summary (writes, what users saw, the verdict).
+/// Writes the text report: what was replayed, the story of each connector, what is wrong at the end,
+/// and the summary (writes, what users saw, the verdict).
 ///
 /// Times of day are UTC; offsets count from the first line of the log. Long stories are abridged
 /// unless `options.connector` asks for one. Control characters in the log never reach the terminal.
@@ -89,8 +87,7 @@ pub fn text(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     let index = index::ConnectorIndex::new(replay, options.connector.as_ref());
     let mut writer = style::TextWriter::new(out, options);
     story::head(replay, &mut writer)?;
-    story::connectors(replay, &index, options, &mut writer)?;
-    story::troubles(replay, &index, options, &mut writer)?;
-    summary::summary(replay, &index, options, &mut writer)?;
-    writer.finish()
+    story::connectors(&index, options, &mut writer)?;
+    writer.finish()?;
+    summary_of(&index, options, out)
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::index::ConnectorIndex;
+use super::index::{ConnectorHistory, ConnectorIndex};
 use super::style::count;
 use super::user_impact::Symptom;
-use crate::replay::{Replay, ReplayMode};
+use crate::replay::ReplayMode;
 
 /// What is still wrong with some connectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -48,7 +48,8 @@ impl StillWrong {
 
 /// What is still wrong at the end of the timeline that the verdict is about: in a verify the recorded
 /// one, otherwise that with throughline.
-pub(super) fn still_wrong(replay: &Replay, index: &ConnectorIndex<'_>) -> Vec<StillWrong> {
+pub(super) fn still_wrong(index: &ConnectorIndex<'_>) -> Vec<StillWrong> {
+    let replay = index.replay;
     let is_verify = replay.mode == ReplayMode::Verify;
     let outages = if is_verify { &replay.recorded } else { &replay.replayed };
     let mut wrong = [BTreeSet::new(), BTreeSet::new()];
@@ -60,10 +61,13 @@ pub(super) fn still_wrong(replay: &Replay, index: &ConnectorIndex<'_>) -> Vec<St
         };
     }
     let [down, dead_tunnel] = wrong;
-    // A what-if and a demo count a stall that did not end among their problems.
-    let open = index.stalls.iter().filter(|span| is_verify && span.ended_at.is_none());
-    let stuck: BTreeSet<_> = open.map(|span| &span.stall.connector).collect();
-    let stuck = stuck.iter().filter(|c| !down.contains(*c) && !dead_tunnel.contains(*c)).count();
+    let is_stuck = |history: &&ConnectorHistory<'_>| {
+        let is_counted = |hub| down.contains(hub) || dead_tunnel.contains(hub);
+        !history.hub.is_some_and(is_counted)
+            && index.spans_of(history).iter().any(|span| span.is_stuck())
+    };
+    // A what-if and a demo count them among the problems of their verdict.
+    let stuck = if is_verify { index.histories.iter().filter(is_stuck).count() } else { 0 };
     let found = [
         StillWrong::new(Wrong::Down, down.len()),
         StillWrong::new(Wrong::DeadTunnel, dead_tunnel.len()),

@@ -1,5 +1,5 @@
 //! The text report's parts before the summary: what was replayed, each connector's story, and what
-//! needs a person.
+//! is wrong at the end.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -7,17 +7,12 @@ use std::io;
 
 use super::ReportOptions;
 use super::index::{ConnectorHistory, ConnectorIndex};
-use super::story_entry::{StoryEntry, borrowed, story_entries};
-use super::style::Style::{Bold, Dim, Plain, Red, Yellow};
+use super::story_entry::{StoryEntry, borrowed, story_entries, style_of};
+use super::style::Style::{Bold, Dim, Plain, Yellow};
 use super::style::{TextWriter, clock, count, duration, grouped, moment, offset};
 use crate::config::role_name;
-use crate::core::contract::action::Verb;
-use crate::core::contract::event::Outcome;
-use crate::core::contract::keep_reason::KeepReason;
-use crate::core::contract::note::NoteKind;
-use crate::core::data::ids::{ClusterName, ObjectKey};
-use crate::core::data::time::UnixMillis;
-use crate::replay::{Replay, ReplayMode, missing_step};
+use crate::core::data::ids::ObjectKey;
+use crate::replay::{Replay, ReplayMode, Span};
 
 /// A longer story is cut in the middle: this many entries at its beginning and end remain.
 const FIRST_ENTRIES: usize = 28;
@@ -70,7 +65,6 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
 
 /// Each connector's story, and the actions that are not tied to one connector.
 pub(super) fn connectors(
-    replay: &Replay,
     index: &ConnectorIndex<'_>,
     options: &ReportOptions,
     writer: &mut TextWriter<'_>,
@@ -91,7 +85,7 @@ pub(super) fn connectors(
         );
     }
     let (quiet, eventful): (Vec<_>, Vec<_>) = index.histories.iter().partition(|h| h.is_empty());
-    let selected = most_affected(replay, index, &eventful);
+    let selected = most_affected(index, &eventful);
     let show_all = options.connector.is_some();
     for (at, history) in eventful.iter().enumerate() {
         if selected.as_ref().is_some_and(|selected| !selected.contains(&at)) {
@@ -107,7 +101,7 @@ pub(super) fn connectors(
             writer.put(2, 4, &[(Dim, &format!("at the hub and the edges: {hub}"))])?;
         }
         let key = history.key().filter(|_| !show_all);
-        write_entries(replay, &story_entries(history, &replay.settings), key, show_all, writer)?;
+        write_entries(index.replay, &story_entries(index, history), key, show_all, writer)?;
     }
     if selected.is_some() {
         let more = eventful.len() - STORIES_MAX;
@@ -130,32 +124,25 @@ pub(super) fn connectors(
             format!("… {}: nothing to do, no writes", count(quiet.len() - shown, "more connector"));
         writer.put(0, 2, &[(Plain, &text)])?;
     }
-    if !index.others.actions.is_empty() {
+    if !index.others.is_empty() {
         writer.gap()?;
         writer.put(0, 2, &[(Bold, "Not tied to one connector")])?;
-        write_entries(
-            replay,
-            &story_entries(&index.others, &replay.settings),
-            None,
-            false,
-            writer,
-        )?;
+        let entries = story_entries(index, &index.others);
+        write_entries(index.replay, &entries, None, false, writer)?;
     }
     Ok(())
 }
 
-/// Selects the connectors with a story if there are too many: first those still stalled, then those
+/// Selects the connectors with a story if there are too many: first those still stuck, then those
 /// with the longest outages, then those with the longest stories.
 fn most_affected(
-    replay: &Replay,
     index: &ConnectorIndex<'_>,
     eventful: &[&ConnectorHistory<'_>],
 ) -> Option<HashSet<usize>> {
     if eventful.len() <= STORIES_MAX {
         return None;
     }
-    let stalled: HashSet<&ObjectKey> =
-        index.stalls.iter().filter(|s| s.ended_at.is_none()).map(|s| &s.stall.connector).collect();
+    let replay = index.replay;
     let mut outage_ms: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
     for outage in replay.recorded.iter().chain(&replay.replayed) {
         *outage_ms.entry(&outage.connector).or_default() +=
@@ -165,10 +152,10 @@ fn most_affected(
         .iter()
         .enumerate()
         .map(|(at, history)| {
-            let is_stalled = history.hub.is_some_and(|key| stalled.contains(key));
+            let is_stuck = index.spans_of(history).iter().any(|span| span.is_stuck());
             let ms = history.hub.and_then(|key| outage_ms.get(key)).copied().unwrap_or(0);
-            let len = history.notes.len() + history.actions.len();
-            (Reverse((is_stalled, ms, len)), at)
+            let len = history.hops.len() + history.actions.len() + history.spans.len();
+            (Reverse((is_stuck, ms, len)), at)
         })
         .collect();
     ranked.sort_unstable();
@@ -210,109 +197,24 @@ fn write_entries(
     Ok(())
 }
 
-/// What needs a person: open stalls, anomalies, orphans, warnings.
-pub(super) fn troubles(
-    replay: &Replay,
+/// What is wrong at the end, the worst first, and warnings.
+pub(super) fn still_open(
     index: &ConnectorIndex<'_>,
-    options: &ReportOptions,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
-    let open: Vec<_> = index.stalls.iter().filter(|span| span.ended_at.is_none()).collect();
-    section(writer, "Stalled at the end", &open, |span| {
-        let stall = span.stall;
-        let lasted = duration(replay.ended_at.since(stall.since));
+    let replay = index.replay;
+    let mut open: Vec<&Span> = index.spans.iter().filter(|span| span.is_open()).collect();
+    open.sort_by_key(|span| Reverse(span.severity));
+    section(writer, "Not over at the end", &open, |span| {
+        let lasted = duration(replay.ended_at.since(span.since_ms));
         vec![
-            (Red, format!("{}: {}", index.label(&stall.connector), missing_step(stall))),
-            (Plain, format!(" for {lasted}, since {}: {}", clock(stall.since), stall.reason)),
+            (style_of(span), span.cause.as_str().to_owned()),
+            (Plain, format!(" for {lasted}, since {}: {}", clock(span.since_ms), span.message)),
         ]
     })?;
-    let deferred: Vec<_> = index.deferrals.iter().filter(|span| span.ended_at.is_none()).collect();
-    section(writer, "Deferred at the end", &deferred, |span| {
-        let waited = duration(replay.ended_at.since(span.since));
-        let text = format!(
-            ": routed as upstream says; the rest of the status has waited for {waited}, since {}",
-            clock(span.since)
-        );
-        vec![(Plain, index.label(span.connector).to_string()), (Plain, text)]
-    })?;
-    let related = options.connector.is_some().then(|| related_objects(replay, index));
-    let anomalies: Vec<_> = replay
-        .notes
-        .iter()
-        .filter_map(|note| match &note.kind {
-            NoteKind::Anomaly(anomaly) => Some((note.at, anomaly)),
-            _ => None,
-        })
-        .filter(|(_, anomaly)| match (&related, &anomaly.object) {
-            (Some(related), Some(object)) => related.contains(object),
-            _ => true,
-        })
-        .collect();
-    section(writer, "Anomalies", &anomalies, |(at, anomaly)| {
-        let kind = format!("{:?}", anomaly.anomaly);
-        let object = anomaly.object.as_ref().map(|o| format!(" {o}")).unwrap_or_default();
-        vec![
-            (Dim, format!("{}  ", clock(*at))),
-            (Yellow, spaced(&kind)),
-            (Plain, format!(", {}{object}: {}", anomaly.cluster, anomaly.detail)),
-        ]
-    })?;
-    if options.connector.is_none() {
-        orphans(replay, writer)?;
-    }
-    section(
-        writer,
-        "Warnings about the log",
-        &replay.warnings.iter().collect::<Vec<_>>(),
-        |warning| vec![(Yellow, (*warning).clone())],
-    )
-}
-
-/// The one connector of the report and the objects written for it.
-fn related_objects<'a>(replay: &'a Replay, index: &ConnectorIndex<'a>) -> HashSet<&'a ObjectKey> {
-    let mut related = HashSet::new();
-    for history in &index.histories {
-        related.extend(history.hub);
-        related.extend(history.upstream.map(|(_, key)| key));
-    }
-    let actions = replay.actions.iter().filter(|record| index.includes_action(record));
-    related.extend(actions.map(|record| &record.decision.action.object));
-    related
-}
-
-/// The latest judgement of each route, and whether it was deleted.
-fn orphans(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
-    /// `None`: the route is gone.
-    type Judgement = (UnixMillis, Option<Option<KeepReason>>);
-    let mut latest: BTreeMap<(&ClusterName, &ObjectKey), Judgement> = BTreeMap::new();
-    for note in &replay.notes {
-        match &note.kind {
-            NoteKind::Orphan { cluster, route, kept } => {
-                latest.insert((cluster, route), (note.at, Some(*kept)));
-            }
-            NoteKind::OrphanGone { cluster, route } => {
-                latest.insert((cluster, route), (note.at, None));
-            }
-            _ => {}
-        }
-    }
-    let deleted: HashSet<_> = replay
-        .actions
-        .iter()
-        .filter(|record| matches!(record.finished, Some((_, Outcome::Applied { .. }))))
-        .map(|record| &record.decision.action)
-        .filter(|action| action.verb == Verb::Delete)
-        .map(|action| (&action.cluster, &action.object))
-        .collect();
-    let rows: Vec<_> = latest.into_iter().collect();
-    section(writer, "Orphaned routes", &rows, |((cluster, route), (at, kept))| {
-        let result = match kept {
-            _ if deleted.contains(&(*cluster, *route)) => "orphan, deleted".to_owned(),
-            Some(Some(why)) => format!("kept: {}", why.text()),
-            Some(None) => "orphan, not deleted".to_owned(),
-            None => "was an orphan, no longer exists".to_owned(),
-        };
-        vec![(Dim, format!("{}  ", clock(*at))), (Plain, format!("{route} at {cluster}: {result}"))]
+    let warnings: Vec<_> = replay.warnings.iter().collect();
+    section(writer, "Warnings about the log", &warnings, |warning| {
+        vec![(Yellow, (*warning).clone())]
     })
 }
 
@@ -336,16 +238,4 @@ fn section<T>(
         writer.put(2, 4, &[(Dim, &text)])?;
     }
     Ok(())
-}
-
-/// `OversizedStatus` becomes `oversized status`.
-fn spaced(kind: &str) -> String {
-    let mut out = String::with_capacity(kind.len() + 2);
-    for (i, c) in kind.char_indices() {
-        if c.is_ascii_uppercase() && i > 0 {
-            out.push(' ');
-        }
-        out.push(c.to_ascii_lowercase());
-    }
-    out
 }

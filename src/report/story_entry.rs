@@ -1,21 +1,22 @@
-//! A connector's story: its notes and actions in order of time, related ones grouped into one entry.
+//! A connector's story: hops, actions and problems in order of time, related ones grouped into one entry.
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::index::ConnectorHistory;
+use super::index::{ConnectorHistory, ConnectorIndex};
 use super::style::{Style, clock, count, duration};
+use crate::core::cause::Severity;
 use crate::core::contract::action::Verb;
 use crate::core::contract::event::Outcome;
-use crate::core::contract::note::{Hop, NoteKind, Stall};
+use crate::core::contract::note::{Hop, NoteKind};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::core::status::trigger::Trigger;
-use crate::replay::{ActionRecord, missing_step};
+use crate::replay::{ActionRecord, Span};
 
 /// Touches of different gateways form one entry if they have the same reason and are at most this
-/// far apart. An edge writes one bundle per window; a person who touches the gateways one by one
-/// makes many writes.
+/// far apart, and so do problems of one cause. An edge writes one bundle per window; a person who
+/// touches the gateways one by one makes many writes.
 const BUNDLE_MS: u64 = 1_500;
 
 /// Slower writes are reported with their duration.
@@ -23,7 +24,15 @@ const SLOW_MS: u64 = 1_000;
 
 pub(super) struct StoryEntry<'a> {
     pub(super) at: UnixMillis,
+    is_new: bool,
     kind: EntryKind<'a>,
+}
+
+/// How many notes and actions were printed before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) notes: usize,
+    pub(super) actions: usize,
 }
 
 enum EntryKind<'a> {
@@ -45,42 +54,45 @@ enum EntryKind<'a> {
         objects: HashSet<&'a ObjectKey>,
         is_confirmation: bool,
     },
-    Stalled(&'a Stall),
-    StallEnded(&'a Stall),
+    /// Problems of one cause.
+    Began(Vec<&'a Span>),
+    Ended(Vec<&'a Span>),
 }
 
 pub(super) fn story_entries<'a>(
-    history: &ConnectorHistory<'a>,
-    settings: &Settings,
+    index: &'a ConnectorIndex<'_>,
+    history: &ConnectorHistory<'_>,
 ) -> Vec<StoryEntry<'a>> {
-    let mut single = Vec::with_capacity(history.notes.len() + history.actions.len());
-    let mut upstream = history.upstream_before;
-    for note in &history.notes {
-        let kind = match &note.kind {
-            NoteKind::HopPassed { hop: Hop::Upstream, online, .. } => {
-                let before = upstream.replace((note.at, *online)).map(|(_, before)| before);
-                EntryKind::Upstream { online: *online, before }
-            }
-            NoteKind::HopPassed { cluster, hop, online, .. } => EntryKind::Passed {
-                hops: vec![(*hop, cluster)],
-                online: *online,
-                after_upstream_ms: upstream
-                    .filter(|(_, upstream_online)| upstream_online == online)
-                    .map(|(at, _)| note.at.since(at)),
-            },
-            NoteKind::Stalled(stall) => EntryKind::Stalled(stall),
-            NoteKind::StallEnded(stall) => EntryKind::StallEnded(stall),
-            // Of a deferral the mirror says how long it waited; a history has no other notes.
-            _ => continue,
-        };
-        single.push(StoryEntry { at: note.at, kind });
-    }
-    for record in &history.actions {
+    new_entries(index, history, Seen::default())
+}
+
+/// The entries of what was not seen before.
+pub(super) fn new_entries<'a>(
+    index: &'a ConnectorIndex<'_>,
+    history: &ConnectorHistory<'_>,
+    seen: Seen,
+) -> Vec<StoryEntry<'a>> {
+    let mut single = hop_entries(index, history, seen);
+    for at in &history.actions {
+        let Some(record) = index.replay.actions.get(*at) else { continue };
         let objects = HashSet::from([&record.decision.action.object]);
-        let is_confirmation = is_confirmation(record, settings);
+        let is_confirmation = is_confirmation(record, &index.replay.settings);
         let kind = EntryKind::Written { records: vec![record], objects, is_confirmation };
-        single.push(StoryEntry { at: record.decision.at, kind });
+        single.push(StoryEntry { at: record.decision.at, is_new: *at >= seen.actions, kind });
     }
+    for span in index.spans_of(history) {
+        let is_new = |at: usize| at >= seen.notes;
+        let kind = EntryKind::Began(vec![span]);
+        single.push(StoryEntry { at: span.reported_ms, is_new: is_new(span.began_at), kind });
+        if let Some((at, note)) = span.ended_ms.zip(span.ended_at) {
+            single.push(StoryEntry {
+                at,
+                is_new: is_new(note),
+                kind: EntryKind::Ended(vec![span]),
+            });
+        }
+    }
+    single.retain(|entry| entry.is_new);
     single.sort_by_key(|entry| (entry.at, entry.kind.rank()));
     let mut grouped: Vec<StoryEntry<'a>> = Vec::with_capacity(single.len());
     for entry in single {
@@ -91,6 +103,29 @@ pub(super) fn story_entries<'a>(
         grouped.extend(not_absorbed);
     }
     grouped
+}
+
+fn hop_entries<'a>(
+    index: &'a ConnectorIndex<'_>,
+    history: &ConnectorHistory<'_>,
+    seen: Seen,
+) -> Vec<StoryEntry<'a>> {
+    let mut entries = Vec::with_capacity(history.hops.len() + history.actions.len());
+    let mut upstream: Option<(UnixMillis, bool)> = None;
+    for at in &history.hops {
+        let Some(note) = index.replay.notes.get(*at) else { continue };
+        let NoteKind::HopPassed { cluster, hop, online, .. } = &note.kind else { continue };
+        let kind = if *hop == Hop::Upstream {
+            let before = upstream.replace((note.at, *online)).map(|(_, before)| before);
+            EntryKind::Upstream { online: *online, before }
+        } else {
+            let same = upstream.filter(|(_, upstream_online)| upstream_online == online);
+            let after_upstream_ms = same.map(|(at, _)| note.at.since(at));
+            EntryKind::Passed { hops: vec![(*hop, cluster)], online: *online, after_upstream_ms }
+        };
+        entries.push(StoryEntry { at: note.at, is_new: *at >= seen.notes, kind });
+    }
+    entries
 }
 
 /// Whether a touch repeats what its gateway announces already.
@@ -121,8 +156,8 @@ impl<'a> EntryKind<'a> {
                 (4, "", "")
             }
             EntryKind::Passed { .. } => (2, "", ""),
-            EntryKind::StallEnded(_) => (5, "", ""),
-            EntryKind::Stalled(_) => (6, "", ""),
+            EntryKind::Ended(spans) => (5, cause_of(spans), ""),
+            EntryKind::Began(spans) => (6, cause_of(spans), ""),
         }
     }
 }
@@ -156,11 +191,18 @@ impl<'a> StoryEntry<'a> {
                 hops.extend(next_hops);
                 None
             }
-            (_, kind) => Some(StoryEntry { at: next.at, kind }),
+            (EntryKind::Began(spans), EntryKind::Began(more))
+            | (EntryKind::Ended(spans), EntryKind::Ended(more))
+                if cause_of(spans) == cause_of(&more) && next.at.since(self.at) <= BUNDLE_MS =>
+            {
+                spans.extend(more);
+                None
+            }
+            (_, kind) => Some(StoryEntry { kind, ..next }),
         }
     }
 
-    /// For scripts: `upstream`, a hop, a verb, `confirm`, `stalled` or `stall_ended`.
+    /// For scripts: `upstream`, a hop, a verb, `confirm`, `began` or `ended`.
     pub(super) fn kind_name(&self) -> &'static str {
         match &self.kind {
             EntryKind::Upstream { .. } => "upstream",
@@ -169,8 +211,18 @@ impl<'a> StoryEntry<'a> {
             EntryKind::Written { records, .. } => {
                 records.first().map_or("", |record| record.decision.action.verb.as_str())
             }
-            EntryKind::Stalled(_) => "stalled",
-            EntryKind::StallEnded(_) => "stall_ended",
+            EntryKind::Began(_) => "began",
+            EntryKind::Ended(_) => "ended",
+        }
+    }
+
+    /// How bad the problem is that began or ended.
+    pub(super) fn severity(&self) -> Option<Severity> {
+        match &self.kind {
+            EntryKind::Began(spans) | EntryKind::Ended(spans) => {
+                spans.first().map(|span| span.severity)
+            }
+            _ => None,
         }
     }
 
@@ -198,16 +250,52 @@ impl<'a> StoryEntry<'a> {
             EntryKind::Written { records, is_confirmation, .. } => {
                 written_text(records, *is_confirmation)
             }
-            EntryKind::Stalled(stall) => vec![
-                (Style::Red, format!("STALLED: {}", missing_step(stall))),
-                (Style::Plain, format!(" since {}: {}", clock(stall.since), stall.reason)),
-            ],
-            EntryKind::StallEnded(stall) => {
-                let lasted = duration(self.at.since(stall.since));
-                let text = format!("stall over after {lasted} (was {})", missing_step(stall));
-                vec![(Style::Green, text)]
-            }
+            EntryKind::Began(spans) => began_text(spans),
+            EntryKind::Ended(spans) => ended_text(spans),
         }
+    }
+}
+
+fn cause_of<'a>(spans: &[&Span]) -> &'a str {
+    spans.first().map_or("", |span| span.cause.as_str())
+}
+
+/// Red, yellow or plain, as the problem is bad.
+pub(super) fn style_of(span: &Span) -> Style {
+    match span.severity {
+        Severity::Error => Style::Red,
+        Severity::Warning => Style::Yellow,
+        Severity::Info => Style::Plain,
+    }
+}
+
+fn began_text(spans: &[&Span]) -> Vec<(Style, String)> {
+    let Some(first) = spans.first() else { return Vec::new() };
+    let mut text = vec![
+        (style_of(first), first.cause.as_str().to_owned()),
+        (Style::Plain, format!(": {}{}", first.message, and_others(spans))),
+    ];
+    if first.since_ms < first.reported_ms {
+        text.push((Style::Dim, format!(" Since {}.", clock(first.since_ms))));
+    }
+    text
+}
+
+fn ended_text(spans: &[&Span]) -> Vec<(Style, String)> {
+    let Some(first) = spans.first() else { return Vec::new() };
+    let lasted = first.ended_ms.unwrap_or_default().since(first.since_ms);
+    let cause = first.cause.as_str();
+    vec![
+        (Style::Green, format!("{cause} ended after {}", duration(lasted))),
+        (Style::Plain, format!(": {}{}", first.message, and_others(spans))),
+    ]
+}
+
+fn and_others(spans: &[&Span]) -> String {
+    match spans.len().saturating_sub(1) {
+        0 => String::new(),
+        1 => " Likewise 1 other.".to_owned(),
+        others => format!(" Likewise {others} others."),
     }
 }
 

@@ -11,38 +11,34 @@ use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
 use super::style::{TextWriter, count, duration, grouped};
 use super::user_impact::{LISTED_CONNECTORS_MAX, user_impact};
 use crate::core::contract::action::Verb;
-use crate::core::contract::note::NoteKind;
-use crate::core::contract::touches_waiting::TouchesWaiting;
-use crate::core::data::ids::{ClusterName, Role};
-use crate::replay::{Replay, ReplayMode};
+use crate::core::data::ids::Role;
+use crate::replay::ReplayMode;
 
 const PROBLEMS_MAX: usize = 20;
 
 pub(super) fn summary(
-    replay: &Replay,
     index: &ConnectorIndex<'_>,
     options: &ReportOptions,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     writer.gap()?;
     writer.put(0, 2, &[(Bold, "Summary")])?;
-    writes(replay, index, options, writer)?;
-    touches_waiting(replay, writer)?;
-    user_impact(replay, index, writer)?;
-    requests(replay, index, writer)?;
-    verdict(replay, index, writer)
+    writes(index, options, writer)?;
+    user_impact(index, writer)?;
+    requests(index, writer)?;
+    verdict(index, writer)
 }
 
 fn writes(
-    replay: &Replay,
     index: &ConnectorIndex<'_>,
     options: &ReportOptions,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
+    let replay = index.replay;
     let mut by_verb: BTreeMap<Verb, usize> = BTreeMap::new();
     let mut by_outcome: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut all, mut confirmations) = (0, 0);
-    for record in replay.actions.iter().filter(|record| index.includes_action(record)) {
+    for record in index.actions() {
         all += 1;
         *by_verb.entry(record.decision.action.verb).or_default() += 1;
         let outcome = record.finished.as_ref().map_or("unfinished", |(_, outcome)| outcome.name());
@@ -88,30 +84,9 @@ fn writes(
     Ok(())
 }
 
-/// The edges at which touches waited for their turn, and how many at the most.
-fn touches_waiting(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
-    let mut most: BTreeMap<&ClusterName, TouchesWaiting> = BTreeMap::new();
-    for note in &replay.notes {
-        if let NoteKind::TouchesWaiting { cluster, waiting } = &note.kind {
-            let most = most.entry(cluster).or_insert(*waiting);
-            if waiting.touches > most.touches {
-                *most = *waiting;
-            }
-        }
-    }
-    for (cluster, waiting) in most {
-        let text = format!("at {cluster} up to {waiting}");
-        writer.put(2, 4, &[(Plain, &text)])?;
-    }
-    Ok(())
-}
-
 /// The requests of a live run.
-fn requests(
-    replay: &Replay,
-    index: &ConnectorIndex<'_>,
-    writer: &mut TextWriter<'_>,
-) -> io::Result<()> {
+fn requests(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let replay = index.replay;
     if replay.requests.is_empty() {
         return Ok(());
     }
@@ -146,11 +121,8 @@ fn requests(
     }
 }
 
-fn verdict(
-    replay: &Replay,
-    index: &ConnectorIndex<'_>,
-    writer: &mut TextWriter<'_>,
-) -> io::Result<()> {
+fn verdict(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let replay = index.replay;
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
     let (word, why) = match replay.mode {
         ReplayMode::Verify => {
@@ -173,7 +145,7 @@ fn verdict(
         }
     };
     if replay.verdict.good {
-        let wrong = still_wrong::text(&still_wrong::still_wrong(replay, index));
+        let wrong = still_wrong::text(&still_wrong::still_wrong(index));
         let why = format!(": {why}");
         if wrong.is_empty() {
             return writer.put(2, 4, &[(Green, word), (Plain, &why)]);

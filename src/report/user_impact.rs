@@ -12,7 +12,7 @@ use super::style::{TextWriter, clock, count, duration, grouped};
 use crate::core::data::ids::{ClusterName, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
 use crate::outage::{Outage, OutageKind};
-use crate::replay::{Replay, ReplayMode};
+use crate::replay::ReplayMode;
 
 /// Of more connectors only the totals and the worst are reported.
 pub(super) const LISTED_CONNECTORS_MAX: usize = 6;
@@ -112,14 +112,14 @@ impl Comparison<'_> {
 }
 
 pub(super) fn user_impact(
-    replay: &Replay,
     index: &ConnectorIndex<'_>,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
+    let replay = index.replay;
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
     let has_replayed = replay.mode != ReplayMode::Verify;
-    let comparisons = comparisons(replay, index);
-    let unseen = unseen_connectors(replay, index);
+    let comparisons = comparisons(index);
+    let unseen = unseen_connectors(index);
     if unseen > 0 && has(Role::Upstream) && has(Role::Edge) {
         let connectors = count(unseen, "connector");
         let text = format!("time with 503: unknown for {connectors} whose upstream the log lacks");
@@ -160,7 +160,8 @@ pub(super) fn user_impact(
 }
 
 /// How many connectors nobody can judge, because the log shows nothing of their upstream.
-fn unseen_connectors(replay: &Replay, index: &ConnectorIndex<'_>) -> usize {
+fn unseen_connectors(index: &ConnectorIndex<'_>) -> usize {
+    let replay = index.replay;
     let has = |name: &str| {
         let mut upstreams = replay.clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
         upstreams.any(|cluster| cluster.name.as_str() == name)
@@ -171,7 +172,8 @@ fn unseen_connectors(replay: &Replay, index: &ConnectorIndex<'_>) -> usize {
 
 type Comparisons<'a> = BTreeMap<(&'a ClusterName, &'a ObjectKey, Symptom), Comparison<'a>>;
 
-fn comparisons<'a>(replay: &'a Replay, index: &ConnectorIndex<'_>) -> Comparisons<'a> {
+fn comparisons<'a>(index: &ConnectorIndex<'a>) -> Comparisons<'a> {
+    let replay = index.replay;
     let mut comparisons = Comparisons::new();
     let is_wanted = |outage: &&Outage| index.includes(&outage.connector);
     for outage in replay.recorded.iter().filter(is_wanted) {
@@ -351,8 +353,8 @@ pub(super) struct Figure<'a> {
     replayed: Option<FigureTotal>,
 }
 
-pub(super) fn figures<'a>(replay: &'a Replay, index: &ConnectorIndex<'_>) -> Vec<Figure<'a>> {
-    let has_replayed = replay.mode != ReplayMode::Verify;
+pub(super) fn figures<'a>(index: &ConnectorIndex<'a>) -> Vec<Figure<'a>> {
+    let has_replayed = index.replay.mode != ReplayMode::Verify;
     let figure = |((edge, connector, symptom), comparison): (_, Comparison<'_>)| Figure {
         edge,
         connector,
@@ -360,5 +362,5 @@ pub(super) fn figures<'a>(replay: &'a Replay, index: &ConnectorIndex<'_>) -> Vec
         recorded: FigureTotal::new(&comparison.recorded),
         replayed: has_replayed.then(|| FigureTotal::new(&comparison.replayed)),
     };
-    comparisons(replay, index).into_iter().map(figure).collect()
+    comparisons(index).into_iter().map(figure).collect()
 }

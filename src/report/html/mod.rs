@@ -15,7 +15,7 @@ use super::index::{ConnectorHistory, ConnectorIndex};
 use super::json::report_fields;
 use super::story_entry::{StoryEntry, story_entries};
 use super::user_impact::{Figure, figures};
-use crate::core::contract::settings::Settings;
+use crate::core::cause::Severity;
 use crate::core::data::ids::{ActionId, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::outside_text::plain_json::PlainJson;
@@ -63,13 +63,13 @@ const END: &str = concat!(
 /// Those of `out`.
 pub fn html(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
     let index = ConnectorIndex::new(replay, options.connector.as_ref());
-    let page_data = PageData::new(replay, &index, options)?;
+    let page_data = PageData::new(&index, options)?;
     let mut out = BufWriter::new(out);
     out.write_all(BEGIN.as_bytes())?;
     let mut data = BufWriter::new(Escaped(&mut out));
     let mut serializer = serde_json::Serializer::new(PlainJson::for_people(&mut data));
     let mut map = serializer.serialize_map(None)?;
-    report_fields(replay, &index, false, &mut map)?;
+    report_fields(&index, false, &mut map)?;
     map.serialize_entry("picture", &page_data)?;
     map.end()?;
     data.flush()?;
@@ -109,7 +109,7 @@ struct PageData<'a> {
     only: Option<String>,
     /// In the order of the report's `connectors`.
     connectors: Vec<ConnectorPart<'a>>,
-    /// Actions that are not tied to one connector.
+    /// What is not tied to one connector.
     others: Vec<StoryRow>,
 }
 
@@ -120,45 +120,45 @@ struct ConnectorPart<'a> {
     key: Option<String>,
     full_name: String,
     figures: Vec<Figure<'a>>,
+    /// Which of the report's `problems` are about it.
+    problems: &'a [usize],
     story: Vec<StoryRow>,
 }
 
 #[derive(Serialize)]
 struct StoryRow {
     at_ms: UnixMillis,
-    /// `upstream`, a hop, a verb, `confirm`, `stalled` or `stall_ended`.
+    /// `upstream`, a hop, a verb, `confirm`, `began` or `ended`.
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     online: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    severity: Option<Severity>,
     text: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     actions: Vec<ActionId>,
 }
 
 impl<'a> PageData<'a> {
-    fn new(
-        replay: &'a Replay,
-        index: &'a ConnectorIndex<'_>,
-        options: &ReportOptions,
-    ) -> io::Result<Self> {
+    fn new(index: &'a ConnectorIndex<'_>, options: &ReportOptions) -> io::Result<Self> {
         let mut by_connector: HashMap<&ObjectKey, Vec<Figure<'_>>> = HashMap::new();
-        for figure in figures(replay, index) {
+        for figure in figures(index) {
             by_connector.entry(figure.connector).or_default().push(figure);
         }
-        let settings = &replay.settings;
         let part = |history: &'a ConnectorHistory<'_>| ConnectorPart {
             label: &history.label,
             key: history.key().map(ToString::to_string),
             full_name: history.full_name(),
             figures: history.hub.and_then(|key| by_connector.remove(key)).unwrap_or_default(),
-            story: story(history, settings),
+            problems: &history.spans,
+            story: story(index, history),
         };
         Ok(Self {
-            head: lines(|out, options| super::head(replay, options, out), options)?,
-            summary: lines(|out, options| super::summary_of(replay, index, options, out), options)?,
+            head: lines(|out, options| super::head(index.replay, options, out), options)?,
+            summary: lines(|out, options| super::summary_of(index, options, out), options)?,
             only: options.connector.as_ref().map(ToString::to_string),
             connectors: index.histories.iter().map(part).collect(),
-            others: story(&index.others, settings),
+            others: story(index, &index.others),
         })
     }
 }
@@ -173,13 +173,14 @@ fn lines(
     Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
-fn story(history: &ConnectorHistory<'_>, settings: &Settings) -> Vec<StoryRow> {
+fn story(index: &ConnectorIndex<'_>, history: &ConnectorHistory<'_>) -> Vec<StoryRow> {
     let row = |entry: &StoryEntry<'_>| StoryRow {
         at_ms: entry.at,
         kind: entry.kind_name(),
         online: entry.online(),
+        severity: entry.severity(),
         text: entry.text().into_iter().map(|(_, text)| text).collect(),
         actions: entry.actions().iter().map(|record| record.decision.action.id).collect(),
     };
-    story_entries(history, settings).iter().map(row).collect()
+    story_entries(index, history).iter().map(row).collect()
 }
