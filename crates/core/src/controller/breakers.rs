@@ -34,8 +34,9 @@ pub(crate) struct Breakers {
 #[derive(Debug)]
 pub(crate) struct Updated {
     pub(crate) key: BreakerKey,
-    /// What it holds while it is tripped.
-    pub(crate) held: Option<ObjectRef>,
+    pub(crate) is_tripped: bool,
+    /// What would go: the first, and how many more.
+    pub(crate) wanted: Option<(ObjectRef, usize)>,
     /// Objects that are planned again, because it tripped or was reset.
     pub(crate) affected: Vec<ObjectRef>,
     pub(crate) count: u64,
@@ -181,13 +182,15 @@ impl Breakers {
         let breaker = self.breakers.get_mut(&key)?;
         let change = breaker.update(population, limit, may_reset, now);
         let affected = change.map(|_| breaker.wanted().cloned().collect()).unwrap_or_default();
-        let held = breaker.wanted().next().filter(|_| breaker.state().is_tripped).cloned();
+        let is_tripped = breaker.state().is_tripped;
+        let mut wanted = breaker.wanted();
+        let wanted = wanted.next().cloned().map(|first| (first, wanted.count()));
         let count = breaker.entries().count() as u64;
         let next_expiry = breaker.next_expiry(limit);
         if breaker.is_idle() && breaker.state().reset_at.is_none() {
             self.breakers.remove(&key);
         }
-        Some(Updated { key, held, affected, count, population, next_expiry })
+        Some(Updated { key, is_tripped, wanted, affected, count, population, next_expiry })
     }
 
     /// How many could go. One that never had an annotation is not among them; one that lost it is.

@@ -70,8 +70,8 @@ impl Notes {
 
         for new in &mut found {
             let old = before.iter().find(|old| old.id() == new.id());
-            let late = || before.iter().find(|old| is_late_likewise(old, new));
-            if let Some(old) = old.or_else(late) {
+            let likewise = || before.iter().find(|old| is_likewise(old, new));
+            if let Some(old) = old.or_else(likewise) {
                 new.since = old.since;
             }
             if old != Some(new) {
@@ -110,10 +110,15 @@ impl Notes {
     }
 }
 
-/// A hop that is late for another cause than before is as late as before.
-fn is_late_likewise(old: &Problem, new: &Problem) -> bool {
-    let hop = |problem: &Problem| problem.cause.info().hop;
-    old.about.cluster == new.about.cluster && hop(old).is_some() && hop(old) == hop(new)
+/// A hop that is late for another cause than before is as late as before, and a problem of many objects
+/// is as old, whichever is the first.
+fn is_likewise(old: &Problem, new: &Problem) -> bool {
+    let late_hop = |problem: &Problem| {
+        let info = problem.cause.info();
+        info.hop.filter(|_| info.state.is_some())
+    };
+    let is_as_late = late_hop(old).is_some() && late_hop(old) == late_hop(new);
+    old.about.cluster == new.about.cluster && (is_as_late || old.cause == new.cause)
 }
 
 impl Finder {
@@ -159,6 +164,11 @@ mod tests {
         );
         assert_eq!(found(Vec::new()), [NoteKind::Ended(as_late)]);
         assert_eq!(found(Vec::new()), []);
+
+        // What delays nothing makes nothing older.
+        found(vec![problem(Cause::StatusTooLarge, 1)]);
+        let both = vec![problem(Cause::StatusTooLarge, 2), problem(Cause::NotMirrored, 2)];
+        assert_eq!(found(both), [NoteKind::Began(problem(Cause::NotMirrored, 2))]);
     }
 
     #[test]

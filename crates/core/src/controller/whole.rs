@@ -86,7 +86,7 @@ fn on_unreadable(c: &mut Controller, cluster: &ClusterName, kind: Kind, object: 
     c.notes.found(&Finder::Object(at), vec![problem]);
 }
 
-/// A breaker that is tripped holds what would go.
+/// A breaker that is tripped holds what would go. Where nobody can see whether it still would, all stays.
 pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
     let hub = c.world.hubs().next().map(|hub| hub.name.clone());
     let of_hub = || hub.clone().unwrap_or_else(|| "".into());
@@ -97,22 +97,20 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
         BreakerKey::DeletedProjects => (Cause::DeletesHeld, of_hub(), "deleted projects".into()),
     };
     let finder = Finder::Whole(cluster.clone(), cause);
-    let Some(held) = &updated.held else { return c.notes.found(&finder, Vec::new()) };
+    if !updated.is_tripped {
+        return c.notes.found(&finder, Vec::new());
+    }
+    let Some((held, more)) = &updated.wanted else { return };
 
-    let part = usize::try_from(updated.count).unwrap_or(usize::MAX);
-    let about = About {
-        kind: Some(held.kind),
-        object: Some(held.name.key()),
-        more: part.saturating_sub(1),
-        ..About::cluster(&cluster)
-    };
+    let about = About::object(&cluster, held.kind, held.name.key());
+    let about = About { more: *more, ..about };
     // As the replicator writes the name into labels.
     let label = |name: &ClusterName| format!("cluster-{}", name.as_str().replace('/', "_"));
     let facts = Facts {
         what: Some(label(&upstream)).filter(|_| upstream == cluster).map(Into::into),
         upstream: Some(upstream),
         hub,
-        part,
+        part: usize::try_from(updated.count).unwrap_or(usize::MAX),
         whole: usize::try_from(updated.population).unwrap_or(usize::MAX),
         ..Facts::default()
     };

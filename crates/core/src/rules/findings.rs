@@ -16,6 +16,7 @@ pub(crate) struct Findings {
 /// The writes to one object.
 pub(crate) struct Writes<'a> {
     pub(crate) state: &'a WriteState,
+    pub(crate) verb: &'static str,
     /// The annotation that they write.
     pub(crate) key: &'a str,
     /// Since when something is to be written; `None` while nothing is.
@@ -53,7 +54,9 @@ impl Findings {
         if let Some((failure, since)) = failure.zip(writes.wanted_since) {
             let cause = Cause::of_request(failure.error.cause, Request::Write);
             let problem = Problem::new(cause, about.clone(), since);
-            self.push(Problem { facts: Facts::of_refusal(&failure.error), ..problem });
+            let mut facts = Facts::of_refusal(&failure.error);
+            facts.verb.get_or_insert(writes.verb.into());
+            self.push(Problem { facts, ..problem });
             return true;
         }
 

@@ -185,7 +185,8 @@ impl View<'_> {
     /// written.
     fn find_writes(&self, wanted_since: Option<UnixMillis>, found: &mut Findings) -> bool {
         let mirror::View { memory, settings, now, .. } = self.mirror;
-        let writes = Writes { state: &memory.write, key: UPSTREAM_STATUS, wanted_since };
+        let writes =
+            Writes { state: &memory.write, verb: "patch", key: UPSTREAM_STATUS, wanted_since };
         found.push_writes(&writes, &self.about(), &settings.mirror, now)
     }
 }

@@ -138,7 +138,7 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict, settings: &MirrorSettings)
     let mut found = Findings::default();
     let about = About::object(&view.hub.name, Kind::HttpRoute, view.at.name.key());
     let wanted_since = (verdict == Verdict::Orphan).then_some(view.now);
-    let writes = Writes { state: &view.memory.write, key: "", wanted_since };
+    let writes = Writes { state: &view.memory.write, verb: "delete", key: "", wanted_since };
     if found.push_writes(&writes, &about, settings, view.now) {
         return found;
     }

@@ -511,7 +511,7 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
 
     let wanted_since = memory.is_pending().then_some(memory.waiting_since.unwrap_or(view.now));
     let key = &view.settings.touch.key;
-    let writes = Writes { state: &memory.write, key, wanted_since };
+    let writes = Writes { state: &memory.write, verb: "patch", key, wanted_since };
     let is_failing = found.push_writes(&writes, &about, &view.settings.mirror, view.now);
     if let Some(since) = memory.waiting_since.filter(|_| !is_failing && !is_queued) {
         let since = since.max(memory.last_touch_at.unwrap_or_default());
