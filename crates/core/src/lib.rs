@@ -27,8 +27,6 @@ pub mod status;
 
 pub mod contract;
 
-pub mod cause;
-
 mod circuit_breaker;
 pub mod rate_limit;
 mod subject;

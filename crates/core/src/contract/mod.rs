@@ -2,6 +2,7 @@
 //! fail, why what upstream seems to say is not acted on, why a route is kept, and who joins and leaves.
 
 pub mod action;
+pub mod cause;
 pub mod error_cause;
 pub mod event;
 pub mod hold_reason;

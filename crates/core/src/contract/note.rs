@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cause::Problem;
+use crate::contract::cause::Problem;
 use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterName, ObjectKey};
 use crate::data::time::UnixMillis;

@@ -55,6 +55,17 @@ impl Breakers {
         of_upstream.and(self.state(&BreakerKey::FleetRemovals))
     }
 
+    /// Whether all that the breaker of the fleet holds is held by those of upstreams, too.
+    pub(crate) fn is_said_by_upstreams(&self, key: &BreakerKey) -> bool {
+        let count = |breaker: &CircuitBreaker<ObjectRef>| breaker.wanted().count();
+        let of_upstreams = self.breakers.iter().filter(|(key, breaker)| {
+            matches!(key, BreakerKey::Removals(_)) && breaker.state().is_tripped
+        });
+        let held: usize = of_upstreams.map(|(_, breaker)| count(breaker)).sum();
+        *key == BreakerKey::FleetRemovals
+            && self.breakers.get(key).is_some_and(|of| count(of) <= held)
+    }
+
     /// `None`: routes of deleted projects.
     pub(crate) fn orphans_of(&self, upstream: Option<&ClusterName>) -> BreakerState {
         self.state(&upstream.cloned().map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans))

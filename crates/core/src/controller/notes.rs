@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::cause::{Cause, Problem};
+use crate::circuit_breaker::BreakerKey;
+use crate::contract::cause::{Cause, Problem};
 use crate::contract::membership::SourceName;
 use crate::contract::note::{Hop, Note, NoteKind};
 use crate::data::ids::{ClusterName, Kind};
@@ -31,6 +32,7 @@ pub(crate) enum Finder {
     /// The look at an object, whether it can be read.
     Object(ObjectRef),
     Source(SourceName),
+    Breaker(BreakerKey),
     /// One cause of an upstream or an edge as a whole.
     Whole(ClusterName, Cause),
 }
@@ -127,7 +129,7 @@ impl Finder {
             Self::Subject(subject) => subject.cluster() == cluster,
             Self::Watch(of, _) => *of == cluster,
             Self::Object(at) => at.cluster == cluster,
-            Self::Source(_) | Self::Whole(..) => false,
+            Self::Source(_) | Self::Breaker(_) | Self::Whole(..) => false,
         }
     }
 }
@@ -135,7 +137,7 @@ impl Finder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cause::About;
+    use crate::contract::cause::About;
 
     fn problem(cause: Cause, since: u64) -> Problem {
         Problem::new(cause, About::cluster(&"hub".into()), UnixMillis(since))

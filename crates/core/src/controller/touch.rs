@@ -6,7 +6,7 @@
 
 use super::notes::Finder;
 use super::state::Controller;
-use crate::cause::{About, Cause, Problem};
+use crate::contract::cause::{About, Cause, Problem};
 use crate::contract::event::Outcome;
 use crate::contract::note::Hop;
 use crate::data::ids::{ActionId, Kind};

@@ -4,8 +4,8 @@
 use super::breakers::Updated;
 use super::notes::Finder;
 use super::state::Controller;
-use crate::cause::{About, Cause, Facts, Problem, Request};
 use crate::circuit_breaker::BreakerKey;
+use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::note::Hop;
 use crate::data::ids::{ClusterName, Kind, ObjectKey};
@@ -96,8 +96,8 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
         BreakerKey::Orphans(upstream) => (Cause::DeletesHeld, upstream.clone(), upstream.clone()),
         BreakerKey::DeletedProjects => (Cause::DeletesHeld, of_hub(), "deleted projects".into()),
     };
-    let finder = Finder::Whole(cluster.clone(), cause);
-    if !updated.is_tripped {
+    let finder = Finder::Breaker(updated.key.clone());
+    if !updated.is_tripped || c.breakers.is_said_by_upstreams(&updated.key) {
         return c.notes.found(&finder, Vec::new());
     }
     let Some((held, more)) = &updated.wanted else { return };
@@ -167,6 +167,7 @@ pub(super) fn forget_cluster(c: &mut Controller, id: ClusterId, name: &ClusterNa
     let is_of_hubs = |cause| matches!(cause, Cause::UpstreamUnknown | Cause::ProjectMissing);
     c.notes.forget(|finder| match finder {
         Finder::Whole(of, cause) => of == name && !is_of_hubs(*cause),
+        Finder::Breaker(BreakerKey::Removals(of)) => of == name,
         finder => finder.is_of(id),
     });
     let elsewhere: Vec<Subject> = c.notes.subjects_in(name);

@@ -69,8 +69,8 @@ where
 
 #[cfg(test)]
 mod tests {
-    use crate::cause::Cause;
     use crate::contract::action::Verb;
+    use crate::contract::cause::Cause;
     use crate::contract::event::{EventName, OutcomeName};
     use crate::contract::hold_reason::HoldReason;
     use crate::contract::keep_reason::KeepReason;

@@ -34,7 +34,7 @@ mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cause::Problem;
+use crate::contract::cause::Problem;
 use crate::contract::event::EventKind;
 use crate::contract::membership::{
     LeaveReason, MemberState, Membership, MembershipCount, SourceName,

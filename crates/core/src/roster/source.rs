@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cause::{About, Cause, Facts, Problem};
 use crate::circuit_breaker::{BreakerLimit, CircuitBreaker, Share};
+use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::membership::{JoinRule, LeaveReason, MemberState, OfferState, SourceName};
 use crate::data::ids::{ClusterName, Role};

@@ -1,6 +1,6 @@
 //! What a rule finds wrong with its subject.
 
-use crate::cause::{About, Cause, Facts, Problem, Request};
+use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::settings::MirrorSettings;
 use crate::data::objects::FIELD_MANAGER;
 use crate::data::time::UnixMillis;

@@ -5,7 +5,7 @@
 //! started. That is a problem, as is what holds it before. What is held, paused or deferred is never
 //! late, and nothing is while no instance may lead.
 
-use crate::cause::{About, Cause, Facts, Problem};
+use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::note::Hop;
 use crate::data::ids::{ClusterName, Kind};
@@ -136,11 +136,14 @@ impl View<'_> {
         found.push_late(problem, late_at, self.mirror.now);
     }
 
-    fn last_write(&self) -> &'static str {
+    fn last_write(&self) -> &str {
+        let write = &self.mirror.memory.write;
         if !self.mirror.is_leader {
             "the leader's"
-        } else if self.mirror.memory.write.is_in_flight() {
+        } else if write.is_in_flight() {
             "not answered yet"
+        } else if let Some(failure) = write.failure() {
+            &failure.error
         } else if self.is_repeat {
             "waits for its turn, as it changes again and again"
         } else {
@@ -151,7 +154,7 @@ impl View<'_> {
     fn find_deferred(&self, since: UnixMillis, memory: &HopMemory, found: &mut Findings) {
         if !self.find_writes(Some(since), found) {
             let mut problem = self.problem(Cause::Deferred, since);
-            problem.facts.limit_ms = Some(self.mirror.settings.stall.deferred_ms);
+            problem.facts.limit_ms = Some(self.mirror.settings.mirror.defer_ms);
             found.push(problem);
         }
         self.find_edges_behind(memory, found);

@@ -3,9 +3,9 @@
 //! "Does not exist" is a strong claim. [`plan`] keeps a route at the first step that it cannot
 //! prove, and says why. How many orphans may be deleted is up to the breakers and the queue.
 
-use crate::cause::{About, Cause, Problem};
 use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AbsentProject, Urgency};
+use crate::contract::cause::{About, Cause, Problem};
 use crate::contract::keep_reason::KeepReason;
 use crate::contract::membership::SourceName;
 use crate::contract::settings::{MirrorSettings, OrphanMode, OrphanSettings};

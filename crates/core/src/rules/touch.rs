@@ -17,8 +17,8 @@
 
 pub(crate) mod edge_memory;
 
-use crate::cause::{About, Cause, Problem};
 use crate::contract::action::{Action, AnnotationBefore, Precondition, Urgency};
+use crate::contract::cause::{About, Cause, Problem};
 use crate::contract::event::Outcome;
 use crate::contract::settings::{PlatformKeyMode, Settings, TouchSettings};
 use crate::data::ids::{ActionId, Kind, ObjectKey};
@@ -663,9 +663,10 @@ impl TouchMemory {
         matches!(self.state, State::New { .. })
     }
 
-    fn last_touch(&self) -> &'static str {
-        match self.state {
-            State::InFlight(_) => "not answered yet",
+    fn last_touch(&self) -> &str {
+        match (&self.state, self.write.failure()) {
+            (State::InFlight(_), _) => "not answered yet",
+            (_, Some(failure)) => &failure.error,
             _ if self.last_touch_at.is_some() => "before the change",
             _ => "none yet",
         }

@@ -6,7 +6,7 @@ use super::edges::EdgeAt;
 use super::hubs::HubAt;
 use super::phase::{AnnotationState, AnnouncementState, Phase};
 use super::{ConnectorView, EdgeView, LivenessView, StallView, upstream};
-use crate::cause::{Cause, Problem, State};
+use crate::contract::cause::{Cause, Problem, State};
 use crate::contract::note::Hop;
 use crate::controller::Controller;
 use crate::data::ids::{Kind, Role};

@@ -2,7 +2,7 @@
 
 use super::phase::AnnouncementState;
 use super::{GatewayView, WritesView};
-use crate::cause::Problem;
+use crate::contract::cause::Problem;
 use crate::controller::Controller;
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;

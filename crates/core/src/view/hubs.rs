@@ -2,7 +2,7 @@
 
 use super::phase::AnnotationState;
 use super::{HoldView, HubView, LivenessView, UpstreamView, WritesView, upstream};
-use crate::cause::Problem;
+use crate::contract::cause::Problem;
 use crate::contract::hold_reason::HoldReason;
 use crate::controller::{Controller, HubMemory};
 use crate::data::ids::Kind;

@@ -1,6 +1,6 @@
 //! The object that a problem is about, as a Kubernetes Event names it in `involvedObject`.
 
-use crate::cause::About;
+use crate::contract::cause::About;
 use crate::data::ids::{ClusterName, Kind, ObjectKey, ResourceVersion, Uid};
 use crate::data::name::NamespacedName;
 use crate::machine::Machine;

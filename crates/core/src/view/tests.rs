@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{Phase, View};
-use crate::cause::About;
+use crate::contract::cause::About;
 use crate::contract::event::{Event, EventKind};
 use crate::contract::settings::Settings;
 use crate::data::ids::{Kind, ObjectKey, Role};

@@ -28,7 +28,7 @@ fn overwrites_within_the_quiet_time_count_as_one_contention() {
             stage.hub(N1).succeed(&mirror);
             stage.now -= 1_000;
         }
-        let reported = stage.anomalies(AnomalyKind::Contention).len();
+        let reported = stage.began(Cause::Overwritten).len();
         assert_eq!(reported, contention, "{apart_ms} ms apart");
     }
 }
@@ -61,19 +61,10 @@ fn a_dry_run_reports_each_decision_once() {
 }
 
 #[test]
-fn a_stall_survives_a_lost_watch_but_not_the_end_of_what_it_is_about() {
-    let began = [(true, Hop::Mirrored)];
-    let ended = [(false, Hop::Mirrored)];
-    let (mut stage, mirror) = in_flight(settled(Settings::default()));
-    assert_eq!(stage.pass_to(5_000).stalls(), began);
-    for kind in ["Connector", "Namespace"] {
-        stage.lost("up", kind).fail(mirror.action.id).hub(Some("{}"));
-        assert_eq!(stage.problems(), [], "{kind}");
-    }
-    assert_eq!(stage.leave("up").stalls(), ended);
-
+fn what_is_late_stays_so_behind_a_lost_watch_and_ends_with_what_it_is_about() {
     type End = fn(&mut Stage) -> &mut Stage;
-    let ends: [End; 2] = [
+    let ends: [End; 3] = [
+        |stage| stage.leave("up"),
         // The upstream namespace turns out to be another, all watches being live.
         |stage| stage.applied("up", namespace(OTHER_UID)),
         // An object of the same name is there instead.
@@ -81,10 +72,14 @@ fn a_stall_survives_a_lost_watch_but_not_the_end_of_what_it_is_about() {
     ];
     for end in ends {
         let (mut stage, mirror) = in_flight(settled(Settings::default()));
-        stage.finish(&mirror, forbidden());
-        assert_eq!(stage.pass_to(5_000).stalls(), began);
-        assert_eq!(end(&mut stage).stalls(), ended);
-        stage.assert_no_action();
+        assert_eq!(stage.pass_to(5_000).wrong(), [Cause::NotMirrored]);
+        for kind in ["Connector", "Namespace"] {
+            stage.lost("up", kind).hub(N2);
+            assert_eq!(stage.wrong(), [Cause::NotMirrored, Cause::ClusterUnavailable], "{kind}");
+            stage.resumed("up", kind);
+        }
+        end(stage.finish(&mirror, forbidden()));
+        assert!(!stage.wrong().contains(&Cause::NotMirrored));
     }
 }
 
@@ -115,7 +110,7 @@ fn a_conflict_over_the_annotation_itself_is_a_contention() {
         stage.pass(50).hub(Some(&text));
     }
     assert!(attempts <= 12, "{attempts} attempts in a minute");
-    assert!(!stage.anomalies(AnomalyKind::Contention).is_empty());
+    assert!(!stage.began(Cause::Overwritten).is_empty());
 }
 
 /// On failure this never ends, and the test's time limit does.
@@ -176,18 +171,17 @@ fn carry_out(stage: &mut Stage) -> Vec<String> {
 #[test]
 fn another_throughline_that_contends_is_named() {
     let mut stage = settled(settings(|s| s.mirror.contention_count = 1));
-    for (time, named) in
-        [("2026-01-01T00:00:02Z", "kubectl-annotate"), ("2025-01-01T00:00:00Z", "throughline")]
-    {
+    for (time, named) in [
+        ("2026-01-01T00:00:02Z", "kubectl-annotate"),
+        ("2025-01-01T00:00:00Z", "Another throughline"),
+    ] {
         let fields = json!([
             {"manager": "kubectl-annotate", "operation": "Update", "time": time},
             {"manager": "throughline", "operation": "Update", "time": "2026-01-01T00:00:01Z"},
         ]);
         let theirs = with_uid(UP.copy("lab", Some(&status(Some("theirs")))), "u-hub");
         stage.applied("hub", with(theirs, json!({"metadata": {"managedFields": fields}})));
-        let found = stage.anomalies(AnomalyKind::Contention);
-        assert_eq!(found[0].manager.as_deref(), Some(named));
-        assert_eq!(found[0].detail.contains("another throughline"), named == "throughline");
+        assert_eq!(stage.began(Cause::Overwritten)[0].facts.manager.as_deref(), Some(named));
         carry_out(stage.pass(600_000));
         stage.notes();
     }

@@ -41,7 +41,7 @@ fn an_address_waits_five_seconds_and_is_shown_as_deferred_meanwhile() {
     assert_eq!(mirror.because, "upstream's status changed, but not what routes; waited 5 s");
     assert_eq!(carried(&mut stage, &mirror).phase(), Phase::Settled);
     assert_eq!(stage.settle_to(900_000), [], "no Gateway is touched for it");
-    assert_eq!(stage.problems(), []);
+    assert_eq!(stage.causes(), [(true, Cause::Deferred), (false, Cause::Deferred)]);
 }
 
 #[test]
@@ -89,36 +89,31 @@ fn the_replicator_that_writes_it_first_leaves_nothing_to_do() {
     let text = status_at("n1", 1);
     stage.pass_to(601_000).hub(Some(&text)).edge(Some(&text));
     assert_eq!(stage.settle_to(900_000), []);
-    assert_eq!(stage.problems(), []);
+    assert_eq!(stage.causes(), [(true, Cause::Deferred), (false, Cause::Deferred)]);
     assert_eq!(stage.machine.poll_deadline(), None);
 }
 
 #[test]
-fn it_is_no_stall_for_a_minute_and_then_one_that_says_why() {
-    let mut stage = moved(|s| s.mirror.defer_ms = 3_600_000);
-    says(stage.pass_to(630_000), "n1", 2).pass_to(659_999);
-    assert_eq!(stage.problems(), []);
-    let problems = stage.pass_to(660_000).problems();
-    let [NoteKind::Stalled(Stall { hop: Hop::Mirrored, cause, reason, since, .. })] = &problems[..]
-    else {
-        panic!("{problems:?}");
-    };
-    assert_eq!(*cause, StallCause::Deferred { cluster: "hub".into() });
-    assert!(reason.starts_with("what routes is mirrored"), "{reason}");
-    assert_eq!(since.0, START + 600_000, "later changes do not make it younger");
-    assert_eq!(stage.phase(), Phase::Stalled);
+fn what_waits_is_a_cause_from_its_first_change_until_it_is_mirrored_or_something_else_is_late() {
+    let mut stage = moved(|s| s.mirror.defer_ms = HOUR);
+    says(stage.pass_to(630_000), "n1", 2).pass_to(660_000);
+    let problems = stage.problems();
+    let [(true, deferred)] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(deferred.cause, Cause::Deferred);
+    assert_eq!(deferred.since.0, START + 600_000, "later changes do not make it younger");
+    assert_eq!(stage.phase(), Phase::Deferred);
     // A flip ends it: from now on something else is late.
-    assert_eq!(stage.upstream(OFFLINE).stalls(), [(false, Hop::Mirrored)]);
+    assert_eq!(stage.upstream(OFFLINE).causes(), [(false, Cause::Deferred)]);
     let mirror = stage.only_action();
     assert_eq!(mirror.urgency, Urgency::Routing);
-    let problems = stage.pass_to(665_000).problems();
-    let [NoteKind::Stalled(Stall { cause: StallCause::WriteInFlight { .. }, .. })] = &problems[..]
-    else {
-        panic!("{problems:?}");
-    };
+    let late = stage.pass_to(665_000).began(Cause::NotMirrored);
+    assert_eq!(
+        (late[0].since.0, late[0].facts.what.as_deref()),
+        (START + 660_000, Some("not answered yet"))
+    );
     // And what was late about the flip is over when it is taken back.
     says(stage.finish(&mirror, Outcome::Dropped), "n1", 2);
-    assert_eq!(stage.stalls(), [(false, Hop::Mirrored)]);
+    assert_eq!(stage.wrong(), [Cause::Deferred]);
 }
 
 #[test]
@@ -139,11 +134,11 @@ fn while_it_waits_an_edge_that_lacks_the_flip_is_nudged_as_ever() {
     says(stage.succeed(&flip).pass_to(608_000), "n2", 1);
     let nudge = stage.next_at(610_000);
     assert_eq!((nudge.action.verb, nudge.urgency), (Verb::Nudge, Urgency::Nudge));
-    assert_eq!(stage.stalls(), [(true, Hop::Arrived)]);
+    assert_eq!(stage.wrong(), [Cause::Deferred, Cause::NotCarried]);
     stage.succeed(&nudge).edge(written(&flip));
     let touch = stage.settle_to(612_999);
     assert!(touch.iter().all(|action| action.action.verb == Verb::Touch), "{touch:#?}");
-    assert_eq!(stage.stalls(), [(false, Hop::Arrived)]);
+    assert_eq!(stage.wrong(), [Cause::Deferred]);
     assert_eq!(stage.action_at(613_000).urgency, Urgency::Deferrable);
 }
 
@@ -151,7 +146,7 @@ fn while_it_waits_an_edge_that_lacks_the_flip_is_nudged_as_ever() {
 fn an_edge_that_has_what_the_hub_says_is_not_nudged_for_what_waits() {
     let mut stage = moved(|s| s.mirror.defer_ms = 50_000);
     stage.quiet_to(649_999);
-    assert_eq!(stage.problems(), []);
+    assert_eq!(stage.wrong(), [Cause::Deferred]);
 }
 
 #[test]

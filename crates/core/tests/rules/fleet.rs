@@ -166,12 +166,14 @@ impl Fleet {
         self.stage.applied("hub", namespace);
     }
 
-    /// The holds of removals since the last call, and how many each concerns.
-    pub(crate) fn held(&mut self) -> Vec<(HoldReason, u64)> {
-        self.stage.notes_of(|kind| match kind {
-            NoteKind::Held { reason, held, .. } => Some((reason, held)),
-            _ => None,
-        })
+    /// What is wrong, and with how many Connectors. What a breaker holds counts once.
+    pub(crate) fn held(&self) -> Vec<(Cause, usize)> {
+        let mut held = BTreeMap::<_, usize>::new();
+        for Problem { cause, about, .. } in &self.stage.open {
+            let count = held.entry(*cause).or_default();
+            *count = (*count + 1).max(about.more + 1);
+        }
+        held.into_iter().collect()
     }
 
     pub(crate) fn phases(&self) -> Vec<Phase> {

@@ -81,39 +81,29 @@ fn an_instance_at_an_edge_measures_its_own_hop() {
     assert_eq!(stage.hops(), [(Hop::Arrived, edge(), None), (Hop::Touched, edge(), Some(105))]);
 }
 
-/// Events about a stall go to the hub Connector until the change has arrived at the edge, then to the
-/// edge Connector.
+/// Events about what is late go to the object where it is stuck.
 #[test]
-fn a_stall_is_reported_on_the_connector_where_it_is_stuck() {
+fn what_is_late_is_about_the_object_where_it_is_stuck() {
     let mut stage = Stage::default();
     stage.upstream(N1).hub(None).edge(None).proxy(&["lab"]);
     stage.gateway("");
     stage.settle_to(0);
-    type Late = (fn(&mut Stage) -> &mut Stage, Hop, &'static str, &'static str);
+    type Late = (fn(&mut Stage) -> &mut Stage, Cause, &'static str);
     let late: [Late; 3] = [
-        (|stage| stage.pass_to(20_000), Hop::Arrived, "hub", "u-hub"),
-        (|stage| stage.upstream(OFFLINE).pass_to(26_000), Hop::Mirrored, "hub", "u-hub"),
-        (|stage| stage.edge(N1).pass_to(40_000), Hop::Touched, "edge", "u-edge"),
+        (|stage| stage.pass_to(20_000), Cause::NotCarried, "edge Connector u-edge"),
+        (
+            |stage| stage.upstream(OFFLINE).pass_to(26_000),
+            Cause::NotMirrored,
+            "hub Connector u-hub",
+        ),
+        (|stage| stage.edge(N1).pass_to(40_000), Cause::NotAnnounced, "edge Gateway u-app"),
     ];
-    for (pass, hop, cluster, uid) in late {
-        let stalls = pass(&mut stage).notes_of(|kind| match &kind {
-            NoteKind::Stalled(stall) if stall.hop == hop => Some(kind),
-            _ => None,
-        });
-        let subject = stage.machine.involved_object(&stalls[0]).unwrap();
-        assert_eq!((subject.kind, subject.object.name.as_str()), (Kind::Connector, "lab"));
-        assert!(subject.resource_version.is_some());
-        assert_eq!((subject.cluster.as_str(), subject.uid.as_deref()), (cluster, Some(uid)));
+    for (pass, cause, expected) in late {
+        let found = pass(&mut stage).began(cause);
+        let object = stage.machine.involved_object(&found[0].about).unwrap();
+        let (cluster, kind) = (object.cluster, object.kind);
+        assert_eq!(format!("{cluster} {kind} {}", object.uid.unwrap()), expected);
     }
-    let gone = NoteKind::Stalled(Stall {
-        cluster: "edge".into(),
-        connector: ObjectKey::new("ns", "gone"),
-        hop: Hop::Touched,
-        since: UnixMillis(0),
-        cause: StallCause::NotTouched { cluster: "edge".into() },
-        reason: String::new(),
-    });
-    assert_eq!(stage.machine.involved_object(&gone), None);
 }
 
 /// It was deleted and made again before its Gateway was touched.
@@ -128,5 +118,5 @@ fn a_connector_that_is_made_again_before_its_announcement_is_late_all_the_same()
     let former = stage.connector_copy("u-edge", N2);
     let present = stage.connector_copy("u-again", N3);
     stage.deleted("edge", former).applied("edge", present).pass_to(140_000);
-    assert!(stage.stalls().contains(&(true, Hop::Touched)));
+    assert!(stage.wrong().contains(&Cause::NotAnnounced), "{:?}", stage.wrong());
 }

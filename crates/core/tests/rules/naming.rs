@@ -1,32 +1,33 @@
 //! An upstream that is configured under another name than the hub's labels have: nothing fails, so
-//! it is reported, once for each cause, when it begins and when it is over.
+//! it is a problem of each upstream, from when the other side may be expected.
 
-use throughline_core::contract::note::NamingProblem::{self, Unconfigured, Unreplicated};
+use throughline_core::contract::cause::Cause::{NotReplicated, UpstreamUnknown};
 
 use crate::stage::*;
 
 const ELSEWHERE: Tenant = Tenant { cluster: "project-a", ..UP };
 
-/// After how many milliseconds, what, whether it is over, of which upstreams with how many Connectors,
-/// and which upstreams nothing names.
-type Said = (u64, NamingProblem, bool, Vec<(String, u64)>, Vec<String>);
+/// After how many milliseconds, whether it began, what, and of how many Connectors of which upstream.
+type Said = (u64, bool, Cause, usize, String);
 
 fn said(stage: &mut Stage) -> Vec<Said> {
-    let notes = stage.notes().into_iter().filter_map(|note| match note.kind {
-        NoteKind::Naming { problem, over, upstreams, unnamed } => {
-            let upstreams = upstreams.into_iter().map(|u| (u.cluster.to_string(), u.connectors));
-            let unnamed = unnamed.iter().map(ToString::to_string).collect();
-            Some((note.at.0 - START, problem, over, upstreams.collect(), unnamed))
-        }
-        _ => None,
+    let notes = stage.notes().into_iter().filter_map(|note| {
+        let (is_begin, problem) = match note.kind {
+            NoteKind::Began(problem) => (true, problem),
+            NoteKind::Ended(problem) => (false, problem),
+            NoteKind::HopPassed { .. } => return None,
+        };
+        let Problem { cause, about, .. } = problem;
+        let is_naming = matches!(cause, UpstreamUnknown | NotReplicated);
+        let connectors = about.more + 1;
+        is_naming
+            .then(|| (note.at.0 - START, is_begin, cause, connectors, about.cluster.to_string()))
     });
     notes.collect()
 }
 
-/// That of one upstream, with this many Connectors.
-fn expected(at: u64, problem: NamingProblem, is_over: bool, name: &str, connectors: u64) -> Said {
-    let unnamed = matches!((problem, is_over), (Unconfigured, false)).then(|| "up".to_owned());
-    (at, problem, is_over, vec![(name.to_owned(), connectors)], unnamed.into_iter().collect())
+fn expected(at: u64, began: bool, cause: Cause, connectors: usize, name: &str) -> Said {
+    (at, began, cause, connectors, name.to_owned())
 }
 
 #[test]
@@ -36,12 +37,12 @@ fn hub_connectors_of_an_upstream_that_is_not_configured_are_told_once_and_when_i
         stage.pass_to(n * SECOND).applied("hub", ELSEWHERE.copy(&format!("c{n}"), None));
     }
     stage.pass_to(600 * SECOND);
-    assert_eq!(said(&mut stage), [expected(5_000, Unconfigured, false, "project-a", 3)]);
+    assert_eq!(said(&mut stage), [expected(5_000, true, UpstreamUnknown, 3, "project-a")]);
     for n in 0..3 {
         stage.deleted("hub", ELSEWHERE.copy(&format!("c{n}"), None));
     }
     stage.pass_to(700 * SECOND);
-    assert_eq!(said(&mut stage), [expected(601_000, Unconfigured, true, "project-a", 0)]);
+    assert_eq!(said(&mut stage), [expected(601_000, false, UpstreamUnknown, 3, "project-a")]);
     assert_eq!(stage.machine.poll_deadline(), None);
 }
 
@@ -51,20 +52,25 @@ fn it_is_over_when_the_upstream_is_configured_and_begins_when_it_leaves() {
     stage.applied("hub", ELSEWHERE.copy("c", None)).pass_to(10 * SECOND);
     assert_eq!(said(&mut stage).len(), 1);
     stage.join("project-a", Role::Upstream).pass_to(20 * SECOND);
-    assert!(matches!(said(&mut stage)[..], [(11_000, Unconfigured, true, ..)]));
+    assert!(matches!(said(&mut stage)[..], [(11_000, false, UpstreamUnknown, ..)]));
     stage.leave("project-a").pass_to(30 * SECOND);
-    assert!(matches!(said(&mut stage)[..], [(25_000, Unconfigured, false, ..)]));
+    assert!(matches!(said(&mut stage)[..], [(25_000, true, UpstreamUnknown, ..)]));
 }
 
+/// None names `up`, and a hub namespace is named after the uid of one of its namespaces.
 #[test]
-fn many_names_are_one_cause() {
-    let mut stage = Stage::default();
-    for n in 0..500 {
-        stage.applied("hub", Tenant::of_project(n).copy(&format!("c{n}"), None));
+fn the_upstream_that_is_meant_is_said_only_where_a_namespace_proves_it() {
+    type Change = fn(&mut Stage) -> &mut Stage;
+    let changes: [(Change, Option<&str>); 3] = [
+        (|stage| stage, Some("up")),
+        (|stage| stage.applied("up", namespace(OTHER_UID)), None),
+        (|stage| stage.hub(None), None),
+    ];
+    for (change, meant) in changes {
+        let mut stage = Stage::default();
+        change(&mut stage).applied("hub", ELSEWHERE.copy("c", None)).pass_to(10 * SECOND);
+        assert_eq!(stage.began(UpstreamUnknown)[0].facts.what.as_deref(), meant);
     }
-    stage.pass_to(60 * SECOND);
-    let said = said(&mut stage);
-    assert_eq!((said.len(), said[0].3.len()), (1, 500));
 }
 
 #[test]
@@ -85,9 +91,9 @@ fn an_upstream_of_which_the_hub_has_nothing_is_told_and_when_it_is_over() {
     stage.pass_to(SECOND).upstream(N1).pass_to(60 * SECOND);
     assert_eq!(said(&mut stage), [], "the replicator takes its time");
     stage.pass_to(300 * SECOND);
-    assert_eq!(said(&mut stage), [expected(61_000, Unreplicated, false, "up", 1)]);
+    assert_eq!(said(&mut stage), [expected(61_000, true, NotReplicated, 1, "up")]);
     stage.hub(None).settle_to(310 * SECOND);
-    assert_eq!(said(&mut stage), [expected(301_000, Unreplicated, true, "up", 0)]);
+    assert_eq!(said(&mut stage), [expected(301_000, false, NotReplicated, 1, "up")]);
 }
 
 /// Its watch is lost: whether it still has Connectors is not known, so nothing is over.

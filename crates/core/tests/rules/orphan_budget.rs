@@ -49,11 +49,10 @@ fn deletes(stage: &mut Stage) -> Vec<u64> {
     decided.iter().map(time_of).collect()
 }
 
-fn held(stage: &mut Stage) -> Vec<(bool, u64, u64)> {
-    stage.notes_of(|kind| match kind {
-        NoteKind::DeletesHeld { held, orphans, routes, .. } => Some((held, orphans, routes)),
-        _ => None,
-    })
+/// Whether it began that deletes are held, and of how many routes.
+fn held(stage: &mut Stage) -> Vec<(bool, usize, usize)> {
+    let held = stage.problems().into_iter().filter(|(_, p)| p.cause == Cause::DeletesHeld);
+    held.map(|(began, p)| (began, p.facts.part, p.facts.whole)).collect()
 }
 
 #[test]
@@ -148,26 +147,18 @@ fn held_deletes_are_reported_once_and_released_when_orphans_are_few() {
     let mut stage = fleet(20, |_| ());
     stage.notes();
     lose_gateways(&mut stage, 0..7);
-    let (mut anomalies, mut holds) = (0, 0);
-    for note in stage.notes() {
-        match note.kind {
-            NoteKind::Anomaly(a) if a.anomaly == AnomalyKind::TooManyOrphans => anomalies += 1,
-            NoteKind::DeletesHeld { held: true, .. } => holds += 1,
-            _ => {}
-        }
-    }
-    assert_eq!((anomalies, holds), (1, 1));
+    assert_eq!(held(&mut stage), [(true, 7, 20)]);
     lose_gateways(&mut stage, 7..10).quiet_to(500_000);
     // Deletes stay held while the evidence is out of sight.
     stage.lost("up", "Gateway").quiet_to(510_000);
     stage.list("up", "Gateway", app(10..20).iter().map(|name| upstream_gateway(name)));
     stage.quiet_to(600_000);
-    assert_eq!(held(&mut stage), []);
+    assert_eq!(held(&mut stage), [8, 9, 10].map(|orphans| (true, orphans, 20)), "it grew");
     // Six are left; their settling time starts again.
     for name in app(6..10) {
         stage.applied("up", upstream_gateway(&name));
     }
-    assert_eq!(held(&mut stage), [(false, 6, 20)]);
+    assert_eq!(held(&mut stage).last(), Some(&(false, 7, 20)));
     stage.pass_to(642_000);
     assert_eq!(deletes(&mut stage), [630_000, 630_000, 630_000, 630_000, 630_000, 642_000]);
 }
@@ -219,24 +210,24 @@ fn every_route_is_counted_once_and_forgotten() {
     stage.list("hub", "HTTPRoute", []);
     assert!(!stage.machine.orphan_counts().is_any());
     assert_eq!(stage.machine.candidates(), []);
-    assert_eq!(held(&mut stage).last(), Some(&(false, 0, 0)));
+    assert_eq!(held(&mut stage).last(), Some(&(false, 1, 1)));
     stage.leave("up").applied("hub", UP.route("new", START, &["new"]));
     assert_eq!(kept(&stage, KeepReason::ClusterUnknown), 1);
     stage.leave("hub");
     assert!(!stage.machine.orphan_counts().is_any());
 }
 
-/// The note about held deletes refers to the route that has been an orphan for longest.
+/// Held deletes are about the first route, and as old as the first hold.
 #[test]
-fn held_deletes_are_reported_on_the_oldest_orphan() {
+fn held_deletes_are_as_old_as_they_are_whichever_orphan_is_the_first() {
     let mut stage = fleet(20, |s| s.orphans.settle_ms = 600_000);
-    lose_gateways(&mut stage, 7..8).pass_to(110_000);
-    lose_gateways(&mut stage, 0..7).pass_to(120_000);
-    let held = stage.notes_of(|kind| match kind {
-        NoteKind::DeletesHeld { held: true, .. } => Some(kind),
-        _ => None,
-    });
-    let subject = stage.machine.involved_object(&held[0]).unwrap();
-    assert_eq!((subject.kind, &*subject.object.name), (Kind::HttpRoute, "app-007"));
-    assert_eq!((subject.cluster.as_str(), subject.uid.as_deref()), ("hub", Some("u-app-007")));
+    lose_gateways(&mut stage, 7..14).pass_to(110_000);
+    lose_gateways(&mut stage, 0..1).pass_to(120_000);
+    let held = stage.began(Cause::DeletesHeld);
+    let first = |problem: &Problem| problem.about.object.as_ref().unwrap().name.clone();
+    assert_eq!(held.iter().map(first).collect::<Vec<_>>(), ["app-007", "app-000"]);
+    assert_eq!((held[1].since, held[1].about.more), (held[0].since, 7));
+    let subject = stage.machine.involved_object(&held[1].about).unwrap();
+    assert_eq!((subject.kind, &*subject.object.name), (Kind::HttpRoute, "app-000"));
+    assert_eq!((subject.cluster.as_str(), subject.uid.as_deref()), ("hub", Some("u-app-000")));
 }

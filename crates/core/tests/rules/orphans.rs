@@ -100,7 +100,7 @@ fn a_failed_delete_is_tried_again_and_a_successful_one_is_not() {
     stage.fail(first.action.id);
     let second = stage.next_at(131_000);
     stage.finish(&second, forbidden());
-    assert_eq!(stage.anomalies(AnomalyKind::Refused).len(), 1);
+    assert_eq!(stage.wrong(), [Cause::WriteRefused], "the second failure in a row");
     // What is refused is tried again every 30 s.
     let third = stage.next_at(161_000);
     stage.succeed(&third);
@@ -109,29 +109,23 @@ fn a_failed_delete_is_tried_again_and_a_successful_one_is_not() {
 }
 
 #[test]
-fn each_new_verdict_is_reported_once() {
+fn an_orphan_is_a_problem_until_a_parent_is_back_or_it_may_be_deleted() {
     let mut stage = orphan_to_be();
-    let mut expect = |change: fn(&mut Stage) -> &mut Stage, verdicts: &[Option<&str>]| {
-        let reported = change(&mut stage).notes_of(|kind| match kind {
-            NoteKind::Orphan { kept, .. } => Some(kept.map(|kept| kept.to_string())),
-            _ => None,
-        });
-        assert_eq!(reported.iter().map(Option::as_deref).collect::<Vec<_>>(), verdicts);
+    let mut expect = |change: fn(&mut Stage) -> &mut Stage, expected: &[bool]| {
+        let expected: Vec<_> =
+            expected.iter().map(|began| (*began, Cause::RouteSettling)).collect();
+        assert_eq!(change(&mut stage).causes(), expected);
     };
-    let settling = Some("it has not been an orphan for long enough");
     expect(|stage| stage, &[]);
-    expect(|stage| stage.deleted("up", upstream_gateway("site")), &[settling]);
+    expect(|stage| stage.deleted("up", upstream_gateway("site")), &[true]);
     expect(|stage| stage.pass_to(129_000), &[]);
-    expect(|stage| stage.applied("up", upstream_gateway("site")), &[Some("a parent exists")]);
-    expect(
-        |stage| stage.deleted("up", upstream_gateway("site")).pass_to(200_000),
-        &[settling, None],
-    );
+    expect(|stage| stage.applied("up", upstream_gateway("site")), &[false]);
+    expect(|stage| stage.deleted("up", upstream_gateway("site")).pass_to(200_000), &[true, false]);
 }
 
 /// So that nobody keeps what was said of it: deleted, missing from a list, or replaced.
 #[test]
-fn the_end_of_an_orphan_is_reported_once_and_of_no_other_route() {
+fn the_end_of_an_orphan_is_said() {
     type End = fn(&mut Stage) -> &mut Stage;
     let ends: [(&str, End); 3] = [
         ("deleted", |stage| stage.deleted("hub", route("u-r", "site"))),
@@ -139,12 +133,12 @@ fn the_end_of_an_orphan_is_reported_once_and_of_no_other_route() {
         ("replaced", |stage| stage.applied("hub", route("u-other", "site"))),
     ];
     for (what, end) in ends {
-        for (mut stage, reports) in [(orphan_to_be(), 0), (orphan(), 1)] {
-            stage.notes();
-            let gone = end(&mut stage)
-                .notes_of(|kind| matches!(kind, NoteKind::OrphanGone { .. }).then_some(()));
-            assert_eq!(gone.len(), reports, "{what}");
-        }
+        let mut stage = Stage::new(settings(|s| s.orphans.mode = OrphanMode::Report));
+        stage.route(HOUR, &["site"]).pass_to(MINUTE);
+        assert_eq!(stage.wrong(), [Cause::Orphaned]);
+        stage.notes();
+        let ended = end(&mut stage).causes();
+        assert_eq!(ended.first(), Some(&(false, Cause::Orphaned)), "{what}");
     }
 }
 

@@ -35,7 +35,7 @@ fn a_paused_hub_connector_is_not_mirrored_until_it_is_resumed() {
     let mut stage = paused();
     assert_eq!(stage.phase(), Phase::Paused, "also while nothing is behind");
     stage.upstream(OFFLINE).quiet_to(600_000 + 48 * HOUR);
-    assert_eq!(stage.stalls(), [], "what is paused is not late");
+    assert_eq!(stage.causes(), [(true, Cause::Paused)], "what is paused is not late");
     assert_eq!(stage.phase(), Phase::Paused);
     assert_eq!(paused_objects(&stage), [("hub".to_owned(), Kind::Connector, 1)]);
     assert_eq!(stage.json()["connectors"][0]["hubs"][0]["annotation"], "paused");
@@ -43,7 +43,7 @@ fn a_paused_hub_connector_is_not_mirrored_until_it_is_resumed() {
     let mirror = hub(&mut stage, N1, None).only_action();
     assert_eq!(time_of(&mirror), stage.time(), "at once");
     assert_eq!(mirror.action.annotations, [(STATUS.to_owned(), OFFLINE.map(str::to_owned))]);
-    assert_eq!(stage.succeed(&mirror).stalls(), [], "it was not late before, and is not now");
+    assert_eq!(stage.succeed(&mirror).causes(), [(false, Cause::Paused)], "nor is it late now");
     assert_eq!(paused_objects(&stage), []);
     // The time of the pause is nobody's delay.
     let timed = stage.edge(OFFLINE).notes_of(|kind| match kind {
@@ -68,7 +68,7 @@ fn a_paused_hub_connector_is_not_nudged() {
     let mirror = stage.upstream(OFFLINE).only_action();
     // The carrier does not carry it. Without the pause, it is nudged after a while.
     hub(stage.succeed(&mirror), OFFLINE, Some("true")).quiet_to(600_000 + HOUR);
-    assert_eq!(stage.stalls(), []);
+    assert_eq!(stage.causes(), [(true, Cause::Paused)]);
     let nudges = hub(&mut stage, OFFLINE, None).pass_to(600_000 + 2 * HOUR).actions();
     assert!(nudges.iter().any(|action| action.action.verb == Verb::Nudge), "{nudges:?}");
 }
@@ -86,19 +86,18 @@ fn a_pause_that_comes_while_a_write_is_in_flight_is_honoured_by_the_next() {
     }
 }
 
-/// A stall that is open ends with the pause; after it, what is not done in time is late again.
+/// What is wrong about its writes ends with the pause; after it, it is found again.
 #[test]
-fn a_pause_ends_the_stall_of_a_mirror_and_its_end_starts_the_time_anew() {
+fn a_pause_ends_what_is_wrong_with_a_mirror_and_its_end_starts_the_time_anew() {
     let mut stage = settled();
     stage.upstream(OFFLINE);
     stage.run_to(600_000 + 2 * HOUR, |stage, mirror| _ = stage.finish(mirror, forbidden()));
-    assert_eq!(stage.stalls(), [(true, Hop::Mirrored)]);
-    assert_eq!(hub(&mut stage, N1, Some("true")).stalls(), [(false, Hop::Mirrored)]);
+    assert_eq!(stage.wrong(), [Cause::WriteRefused]);
+    assert_eq!(hub(&mut stage, N1, Some("true")).wrong(), [Cause::Paused]);
     stage.quiet_to(600_000 + 3 * HOUR);
     // A refusal before the pause does not delay the write after it.
     let mirror = hub(&mut stage, N1, None).only_action();
-    assert_eq!(stage.stalls(), []);
-    assert_eq!(stage.finish(&mirror, forbidden()).pass(MINUTE).stalls(), [(true, Hop::Mirrored)]);
+    assert_eq!(stage.finish(&mirror, forbidden()).pass(MINUTE).wrong(), [Cause::WriteRefused]);
 }
 
 /// Whoever pauses an object may write its annotation. That is no contention.
@@ -109,7 +108,7 @@ fn what_a_person_writes_during_a_pause_is_put_right_after_it() {
         hub(&mut stage, Some("{}"), Some("true"));
         hub(&mut stage, N1, Some("true"));
     }
-    assert_eq!(hub(&mut stage, Some("{}"), Some("true")).problems(), []);
+    assert_eq!(hub(&mut stage, Some("{}"), Some("true")).causes(), [(true, Cause::Paused)]);
     assert_eq!(written(&hub(&mut stage, Some("{}"), None).only_action()), N1);
 }
 

@@ -70,8 +70,13 @@ fn a_lost_discovery_changes_nothing_and_is_told_once() {
     let mut fleet = joined(&["a", "b"]);
     // It is back within ten seconds.
     fleet.discovery_lost().pass(9_999).discovery_resumed().pass(MINUTE).tells(&[]);
-    fleet.discovery_lost().pass(HOUR).discovery_lost().pass(HOUR).tells(&["lost 2 of 2"]);
-    fleet.list_all(&["a", "b"]).pass(MINUTE).tells(&["lost 0 of 2"]).asks(&[]);
+    fleet
+        .discovery_lost()
+        .pass(HOUR)
+        .discovery_lost()
+        .pass(HOUR)
+        .tells(&["+discovery_failing milo"]);
+    fleet.list_all(&["a", "b"]).pass(MINUTE).tells(&["-discovery_failing milo"]).asks(&[]);
 }
 
 #[test]
@@ -83,9 +88,13 @@ fn a_list_that_shrank_by_more_than_a_third_is_not_believed() {
         for _ in 0..2 {
             fleet.list_all(&names[..shown]).pass(HOUR).asks(&[]);
         }
-        fleet.tells(&[&format!("too_many_missing {} of 30", 30 - shown)]);
+        fleet.tells(&[&format!("+clusters_missing {} of 30", 30 - shown)]);
         assert_eq!(fleet.count(MemberState::Held), 30 - shown);
-        fleet.list_all(&names).pass(MINUTE).tells(&["too_many_missing 0 of 30"]).asks(&[]);
+        fleet
+            .list_all(&names)
+            .pass(MINUTE)
+            .tells(&[&format!("-clusters_missing {} of 30", 30 - shown)])
+            .asks(&[]);
         assert_eq!(fleet.count(MemberState::Joined), 30);
     }
     let mut fleet = joined(&names);
@@ -112,7 +121,7 @@ fn the_share_counts_what_is_offered_and_what_is_followed() {
 fn withdrawals_within_a_minute_count_together() {
     let names = projects(9);
     let mut fleet = joined(&names);
-    fleet.withdraw_all(&names[..4]).pass(HOUR).asks(&[]).tells(&["too_many_missing 4 of 9"]);
+    fleet.withdraw_all(&names[..4]).pass(HOUR).asks(&[]).tells(&["+clusters_missing 4 of 9"]);
     // In a row, a few seconds apart: the first three leave. One in each minute is no accident.
     for (apart_ms, left) in [(5_000, 3), (MINUTE + 5_000, 9)] {
         let mut fleet = joined(&names);
@@ -142,12 +151,12 @@ fn projects_whose_root_says_that_they_are_gone_leave_however_many_they_are() {
 fn a_404_releases_a_project_that_is_held_and_no_other() {
     let names = projects(9);
     let mut fleet = joined(&names);
-    fleet.withdraw_all(&names[..4]).pass(MINUTE).asks(&[]).tells(&["too_many_missing 4 of 9"]);
+    fleet.withdraw_all(&names[..4]).pass(MINUTE).asks(&[]).tells(&["+clusters_missing 4 of 9"]);
     fleet.gone("p0").carries_out(&["leave p0 withdrawn"]);
     assert_eq!(fleet.count(MemberState::Held), 3, "three of eight");
     // Two of seven are no reason to doubt.
     let left = ["leave p1 withdrawn", "leave p2 withdrawn", "leave p3 withdrawn"];
-    fleet.gone("p1").pass(MINUTE).carries_out(&left).tells(&["too_many_missing 0 of 5"]);
+    fleet.gone("p1").pass(MINUTE).carries_out(&left).tells(&["-clusters_missing 4 of 9"]);
 }
 
 /// A root that was restored from a backup lacks projects and answers 404 about each.
@@ -188,10 +197,10 @@ fn a_cluster_of_the_configuration_file_has_its_name_and_it_is_told_once() {
     for _ in 0..3 {
         fleet.offer("a", "1", OfferState::Ready).pass(MINUTE);
     }
-    fleet.asks(&[]).tells(&["name_taken 1 of 1"]);
+    fleet.asks(&[]).tells(&["+cluster_name_taken a"]);
     assert_eq!(fleet.count(MemberState::NameTaken), 1);
     // The file gives it up.
-    fleet.leave("a").pass(2_000).carries_out(&["join a"]).tells(&["name_taken 0 of 1"]);
+    fleet.leave("a").pass(2_000).carries_out(&["join a"]).tells(&["-cluster_name_taken a"]);
     // The file takes it from the discovery.
     fleet.leave("a").join("a", Role::Edge);
     assert_eq!(fleet.pass(MINUTE).asks(&[]).count(MemberState::NameTaken), 1);
@@ -209,14 +218,21 @@ fn of_two_sources_the_first_has_the_name() {
 }
 
 #[test]
-fn broken_offers_are_counted_and_told_in_one_note() {
+fn broken_offers_are_counted_and_told() {
     let mut fleet = joined(&["a"]);
     for name in ["a", "b", "c"] {
         fleet.offer(name, "1", broken());
     }
-    fleet.pass(MINUTE).tells(&["broken 3 of 3"]).asks(&[]);
+    fleet
+        .pass(MINUTE)
+        .tells(&["+kubeconfig_invalid a", "+kubeconfig_invalid b", "+kubeconfig_invalid c"])
+        .asks(&[]);
     assert_eq!((fleet.count(MemberState::Broken), fleet.count(MemberState::Joined)), (2, 1));
-    fleet.list_all(&["a", "b", "c"]).pass(MINUTE).tells(&["broken 0 of 3"]);
+    fleet.list_all(&["a", "b", "c"]).pass(MINUTE).tells(&[
+        "-kubeconfig_invalid a",
+        "-kubeconfig_invalid b",
+        "-kubeconfig_invalid c",
+    ]);
 }
 
 #[test]
@@ -251,8 +267,7 @@ fn what_the_shell_could_not_join_is_asked_for_again_while_it_is_offered() {
     // It is still offered.
     fleet.pass(1_000).carries_out(&["join b"]);
     assert_eq!(fleet.count(MemberState::Joined), 2);
-    let is_anomaly = |note: &NoteKind| matches!(note, NoteKind::Anomaly(_));
-    assert!(!fleet.problems().iter().any(is_anomaly));
+    assert_eq!(fleet.wrong(), []);
 }
 
 #[test]

@@ -76,12 +76,10 @@ fn three_hundred_gateways_of_one_flip_leave_in_an_even_stream() {
     for (ms, touches) in [(100, 200), (1_100, 50), (2_100, 50)] {
         assert_eq!(edge.pass_to(ms).touched().len(), touches, "the burst, and 50 a second");
     }
-    let waiting = edge.stage.notes_of(|kind| match kind {
-        NoteKind::TouchesWaiting { waiting, .. } => Some(waiting.to_string()),
-        _ => None,
-    });
-    let expected = ["100 touches wait; about 2 s at 50 a second", "no touch waits any longer"];
-    assert_eq!(waiting, expected);
+    let queued =
+        edge.stage.problems().into_iter().map(|(began, problem)| (began, problem.sentence()));
+    let sentence = "100 touches wait at edge; they take about 2 s.";
+    assert_eq!(queued.collect::<Vec<_>>(), [true, false].map(|began| (began, sentence.to_owned())));
 }
 
 #[test]
@@ -112,20 +110,14 @@ fn while_changes_fill_the_pace_one_touch_in_sixteen_is_another() {
 }
 
 #[test]
-fn a_stall_says_that_the_edge_takes_no_more_and_how_long_it_takes() {
+fn touches_that_wait_for_the_edge_are_one_problem_and_not_late_each() {
     let mut edge = Edge::settled(Settings::default(), 1_000, 1);
     edge.flip("c0", OFFLINE).pass_to(5_000);
-    let stalls = edge.stage.notes_of(|kind| match kind {
-        NoteKind::Stalled(stall) => Some((stall.cause, stall.reason)),
-        _ => None,
-    });
-    let reason = "the edge takes no more touches: 555 touches wait; about 12 s at 50 a second";
-    let cause = StallCause::TouchesWait { cluster: "edge".into() };
-    assert_eq!(stalls, [(cause, reason.to_owned())]);
+    assert_eq!(edge.stage.wrong(), [Cause::TouchesQueued]);
     let view = edge.stage.machine.view();
     let cluster = view.clusters.iter().find(|c| c.name == "edge".into()).unwrap();
     assert_eq!(cluster.touches_waiting.unwrap().touches, 555);
-    assert!(!edge.pass_to(60_000).stage.stalls().is_empty(), "it is over");
+    assert_eq!(edge.pass_to(60_000).stage.wrong(), []);
 }
 
 #[test]

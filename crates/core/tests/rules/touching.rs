@@ -126,7 +126,7 @@ fn a_failed_touch_is_retried_with_a_new_value() {
     let (mut stage, first) = went_offline();
     let second = stage.finish(&first, unavailable(Some(2_500))).next_at(102_600);
     assert_eq!(value(&second), offline(6, 0));
-    assert_eq!(stage.finish(&second, forbidden()).anomalies(AnomalyKind::Refused).len(), 1);
+    assert_eq!(stage.finish(&second, forbidden()).wrong(), [Cause::WriteRefused]);
     // What is refused is tried again every 30 s.
     let third = stage.next_at(132_600);
     assert_eq!(value(&third).n, 7);
@@ -169,17 +169,19 @@ fn a_confirmation_by_another_instance_does_not_delay_the_next_one() {
 }
 
 #[test]
-fn an_announcement_that_keeps_failing_is_a_stall_until_it_succeeds() {
+fn an_announcement_is_late_without_an_answer_and_failing_from_the_second_failure_until_it_succeeds()
+{
     let (mut stage, touch) = went_offline();
-    stage.fail(touch.action.id);
-    stage.run_to(104_999, |stage, touch| _ = stage.fail(touch.action.id));
-    assert_eq!(stage.problems(), []);
-    let stalls = stage.pass_to(105_000).problems();
-    let [NoteKind::Stalled(stall)] = &stalls[..] else { panic!("{stalls:?}") };
-    assert_eq!((stall.hop, stall.since.0), (Hop::Touched, START + 100_000));
-    assert!(stall.reason.contains("503"), "{}", stall.reason);
-    stage.settle_to(130_000);
-    assert_eq!(stage.stalls(), [(false, Hop::Touched)]);
+    let late = stage.pass_to(105_100).began(Cause::NotAnnounced);
+    assert_eq!(late[0].since.0, START + 100_100, "since the touch that has no answer");
+    stage.finish(&touch, unavailable(None));
+    stage.run_to(110_000, |stage, touch| _ = stage.finish(touch, unavailable(None)));
+    let failing = stage.began(Cause::WriteFailing);
+    assert_eq!(failing[0].since.0, START + 100_000);
+    assert!(failing[0].facts.error.as_deref().unwrap().contains("503"));
+    assert_eq!(stage.wrong(), [Cause::WriteFailing]);
+    stage.settle_to(140_000);
+    assert_eq!(stage.wrong(), []);
 }
 
 #[test]

@@ -19,11 +19,6 @@ fn waiting(count: u64, outcome: &Outcome) -> Stage {
     stage
 }
 
-fn refusals(stage: &mut Stage) -> Vec<String> {
-    let refused = stage.anomalies(AnomalyKind::Refused).into_iter();
-    refused.map(|anomaly| anomaly.detail).collect()
-}
-
 /// Lets time pass, and ends each action with what `outcome` says. Returns when each was decided, in
 /// milliseconds after the start.
 fn run(
@@ -163,32 +158,34 @@ fn a_failure_is_released_at_most_once_in_30_s() {
 }
 
 #[test]
-fn a_refused_write_says_when_the_next_attempt_is_and_says_it_once() {
+fn a_refusal_is_a_problem_from_the_second_in_a_row_and_another_reason_is_news() {
     let mut stage = waiting(1, &forbidden());
-    let said = "mirror refused: 403 Forbidden: no; fix the permission or webhook; next attempt in \
-                30 s, or when upstream changes";
-    assert_eq!(refusals(&mut stage), [said]);
+    assert_eq!(stage.wrong(), []);
+    let mut began = Vec::new();
     for n in 1..20 {
         let retry = stage.next_at(n * 30_000);
-        stage.finish(&retry, forbidden());
+        began.extend(stage.finish(&retry, forbidden()).began(Cause::WriteRefused));
     }
-    assert_eq!(refusals(&mut stage), [""; 0]);
-    // Another reason is news.
+    let [refused] = &began[..] else { panic!("{began:?}") };
+    let object = refused.about.object.as_ref().unwrap();
+    let expected = format!("hub refuses to patch Connector {object}: 403 Forbidden: no.");
+    assert_eq!((refused.sentence(), refused.since.0), (expected, START));
     let retry = stage.action_at(20 * 30_000);
     stage.finish(&retry, Outcome::Refused { error: "403 Forbidden: a webhook".into() });
-    assert_eq!(refusals(&mut stage).len(), 1);
+    assert_eq!(stage.began(Cause::WriteRefused).len(), 1);
 }
 
-/// What is released because another one was written, and is refused again, was said before.
+/// What is released because another one was written, and is refused again, is no more refused than before.
 #[test]
 fn a_released_refusal_is_no_news() {
     let mut stage = waiting(3, &forbidden());
-    assert_eq!(refusals(&mut stage).len(), 3);
-    let first = stage.action_at(10_000);
+    run(&mut stage, 40_000, |_| forbidden());
+    assert_eq!(stage.began(Cause::WriteRefused).len(), 3);
+    let first = stage.next_at(60_000);
     let others = stage.succeed(&first).actions();
     assert_eq!(others.len(), 2);
     others.iter().for_each(|other| _ = stage.finish(other, forbidden()));
-    assert_eq!(refusals(&mut stage), [""; 0]);
+    assert_eq!(stage.causes(), [(false, Cause::WriteRefused)]);
 }
 
 /// 130 s of 503s: the pauses have grown to 30 s. The hub is healthy again, and its watch says so.

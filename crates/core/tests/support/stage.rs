@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 pub(crate) use serde_json::{Value, json};
 pub(crate) use throughline_core::contract::action::{Decision, Urgency, Verb};
+pub(crate) use throughline_core::contract::cause::{About, Cause, Problem, State};
 pub(crate) use throughline_core::contract::error_cause::{ErrorCause, RequestFailure};
 pub(crate) use throughline_core::contract::event::{Event, EventKind, Outcome};
 pub(crate) use throughline_core::contract::hold_reason::HoldReason;
@@ -18,9 +19,7 @@ pub(crate) use throughline_core::contract::keep_reason::KeepReason;
 pub(crate) use throughline_core::contract::membership::{
     JoinRule, LeaveReason, MemberState, Membership, OfferState, SourceName,
 };
-pub(crate) use throughline_core::contract::note::{
-    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
-};
+pub(crate) use throughline_core::contract::note::{Hop, Note, NoteKind};
 pub(crate) use throughline_core::contract::settings::{
     Fraction, OrphanMode, PlatformKeyMode, Settings, TouchScope,
 };
@@ -218,6 +217,9 @@ pub(crate) struct Stage {
     pub(crate) now: u64,
     version: u64,
     next_bookmark: u64,
+    notes: Vec<Note>,
+    /// The problems that began and have not ended, as they were last.
+    pub(crate) open: Vec<Problem>,
 }
 
 impl Default for Stage {
@@ -258,8 +260,14 @@ impl Stage {
 
     /// The same before the edge is listed.
     pub(crate) fn before_the_edge(settings: Settings) -> Self {
-        let mut stage =
-            Self { machine: Machine::new(settings), now: START, version: 0, next_bookmark: MINUTE };
+        let mut stage = Self {
+            machine: Machine::new(settings),
+            now: START,
+            version: 0,
+            next_bookmark: MINUTE,
+            notes: Vec::new(),
+            open: Vec::new(),
+        };
         stage.join("up", Role::Upstream).join("hub", Role::Hub).join("edge", Role::Edge);
         stage.leads(true).list("up", "Namespace", [namespace(UID)]);
         stage.list("up", "Connector", []).list("up", "Gateway", []);
@@ -269,7 +277,43 @@ impl Stage {
 
     pub(crate) fn event(&mut self, kind: EventKind) -> &mut Self {
         self.machine.handle_event(&Event { at: UnixMillis(self.now), kind });
+        while let Some(note) = self.machine.poll_note() {
+            self.take_over(&note.kind);
+            self.notes.push(note);
+        }
+        self.assert_one_cause_a_hop();
         self
+    }
+
+    /// What is not open does not end, and what is said again is news.
+    fn take_over(&mut self, note: &NoteKind) {
+        match note {
+            NoteKind::HopPassed { .. } => {}
+            NoteKind::Ended(problem) => {
+                let at = self.open.iter().position(|open| open == problem);
+                self.open.remove(at.unwrap_or_else(|| panic!("{problem:?} was not open")));
+            }
+            NoteKind::Began(problem) => {
+                let sentence = problem.sentence();
+                assert!(!sentence.contains("unknown "), "{sentence}");
+                assert!(!self.open.contains(problem), "{problem:?} is no news");
+                self.open.retain(|open| open.id() != problem.id());
+                self.open.push(problem.clone());
+            }
+        }
+    }
+
+    /// What makes a connector wait at a hop has one cause for each object and cluster; and a breaker may
+    /// hold what waits already.
+    fn assert_one_cause_a_hop(&self) {
+        let mut hops = BTreeSet::new();
+        for problem in &self.open {
+            let info = problem.cause.info();
+            let is_counted = info.state.is_some() && problem.cause != Cause::RemovalsHeld;
+            let hop = info.hop.filter(|_| is_counted);
+            let at = (problem.about.cluster.clone(), problem.about.object.clone());
+            assert!(hop.is_none_or(|hop| hops.insert((hop, at))), "{:#?}", self.open);
+        }
     }
 
     pub(crate) fn join(&mut self, cluster: &str, role: Role) -> &mut Self {
@@ -429,7 +473,7 @@ impl Stage {
     }
 
     pub(crate) fn notes(&mut self) -> Vec<Note> {
-        std::iter::from_fn(|| self.machine.poll_note()).collect()
+        std::mem::take(&mut self.notes)
     }
 
     /// What `pick` takes of the notes since the last call; the others are lost.
@@ -437,25 +481,29 @@ impl Stage {
         self.notes().into_iter().map(|note| note.kind).filter_map(pick).collect()
     }
 
-    /// The notes about problems, and about the end of one.
-    pub(crate) fn problems(&mut self) -> Vec<NoteKind> {
+    /// The problems that began (`true`) and ended since the last call.
+    pub(crate) fn problems(&mut self) -> Vec<(bool, Problem)> {
         self.notes_of(|kind| match kind {
-            NoteKind::HopPassed { .. }
-            | NoteKind::Deferred { .. }
-            | NoteKind::Orphan { .. }
-            | NoteKind::OrphanGone { .. }
-            | NoteKind::DeletesHeld { .. } => None,
-            problem => Some(problem),
+            NoteKind::HopPassed { .. } => None,
+            NoteKind::Began(problem) => Some((true, problem)),
+            NoteKind::Ended(problem) => Some((false, problem)),
         })
     }
 
-    /// The stalls that began (`true`) and ended.
-    pub(crate) fn stalls(&mut self) -> Vec<(bool, Hop)> {
-        self.notes_of(|kind| match kind {
-            NoteKind::Stalled(stall) => Some((true, stall.hop)),
-            NoteKind::StallEnded(stall) => Some((false, stall.hop)),
-            _ => None,
-        })
+    /// The same by their causes.
+    pub(crate) fn causes(&mut self) -> Vec<(bool, Cause)> {
+        self.problems().into_iter().map(|(began, problem)| (began, problem.cause)).collect()
+    }
+
+    /// The problems of this cause that began since the last call.
+    pub(crate) fn began(&mut self, of: Cause) -> Vec<Problem> {
+        let began = self.problems().into_iter().filter(|(began, _)| *began);
+        began.map(|(_, problem)| problem).filter(|problem| problem.cause == of).collect()
+    }
+
+    /// The causes of what is wrong now, in the order in which it began.
+    pub(crate) fn wrong(&self) -> Vec<Cause> {
+        self.open.iter().map(|problem| problem.cause).collect()
     }
 
     /// The hops passed, each with its duration.
@@ -464,13 +512,6 @@ impl Stage {
             NoteKind::HopPassed { hop, cluster, after_ms, .. } => {
                 Some((hop, cluster.to_string(), after_ms))
             }
-            _ => None,
-        })
-    }
-
-    pub(crate) fn anomalies(&mut self, of: AnomalyKind) -> Vec<Anomaly> {
-        self.notes_of(|kind| match kind {
-            NoteKind::Anomaly(anomaly) if anomaly.anomaly == of => Some(anomaly),
             _ => None,
         })
     }

@@ -18,7 +18,7 @@ fn a_status_that_cannot_be_spelled_is_not_a_missing_one_and_says_nothing_about_o
         says(&mut fleet, &odd);
         fleet.delete(UP, 1..2);
         assert_eq!(fleet.removed_until(MINUTE), ["c1"], "{odd}");
-        assert_eq!(fleet.stage.anomalies(AnomalyKind::Undecodable).len(), 1);
+        assert_eq!(fleet.stage.began(Cause::ObjectUnreadable).len(), 1);
         assert_eq!(fleet.phases(), [Phase::Unproven, Phase::Offline, Phase::Settled]);
         let view = fleet.stage.machine.view();
         let hold = view.connectors[0].hubs[0].hold.as_ref();
@@ -31,7 +31,7 @@ fn a_status_that_cannot_be_spelled_is_not_a_missing_one_and_says_nothing_about_o
         fleet.stage.succeed(&mirror);
         says(&mut fleet, &odd);
         fleet.assert_none_removed_until(2 * MINUTE);
-        assert_eq!(fleet.stage.anomalies(AnomalyKind::Undecodable).len(), 1, "a new fault");
+        assert_eq!(fleet.stage.began(Cause::ObjectUnreadable).len(), 1, "a new fault");
     }
 }
 
@@ -65,5 +65,8 @@ fn a_namespace_deleted_in_one_upstream_proves_nothing_in_another() {
     fleet.stage.deleted("up", namespace(UID));
     fleet.stage.applied("hub", Tenant { cluster: "other", ..UP }.copy("c0", N1));
     fleet.assert_none_removed_until(10 * MINUTE);
-    assert_eq!(fleet.held(), [(HoldReason::NamespaceMissing, 1)]);
+    assert_eq!(
+        fleet.held(),
+        [Cause::NotReplicated, Cause::NamespaceMissing].map(|cause| (cause, 1))
+    );
 }

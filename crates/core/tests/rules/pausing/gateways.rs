@@ -41,7 +41,7 @@ fn triggers(stage: &Stage) -> Vec<String> {
 /// Nothing is touched, and no touch is late.
 fn assert_paused(stage: &mut Stage) {
     assert!(stage.actions().iter().all(|action| action.action.verb != Verb::Touch));
-    assert!(stage.stalls().iter().all(|(_, hop)| *hop != Hop::Touched));
+    assert!(!stage.causes().contains(&(true, Cause::NotAnnounced)));
     assert_eq!(paused_objects(stage), [("edge".to_owned(), Kind::Gateway, 1)]);
 }
 
@@ -91,7 +91,7 @@ fn a_touch_in_flight_at_the_pause_is_the_last_one() {
 /// Of two Gateways one is paused and the other one can't be written: the connector is late because of
 /// the other one alone.
 #[test]
-fn a_paused_gateway_hides_no_stall_of_another() {
+fn a_paused_gateway_hides_nothing_of_another() {
     let mut stage = two_gateways(TouchScope::Gateway);
     let a = triggers(&stage).remove(0);
     gateway(&mut stage, "a", Some(&a), true);
@@ -100,10 +100,10 @@ fn a_paused_gateway_hides_no_stall_of_another() {
         stage.finish(touch, forbidden());
     };
     stage.edge(OFFLINE).run_to(660_000, refuse);
-    assert_eq!(stage.stalls(), [(true, Hop::Touched)]);
+    assert_eq!(stage.wrong(), [Cause::Paused, Cause::WriteRefused]);
     assert_eq!(stage.phase(), Phase::Stalled);
     let probe = stage.action_at(660_100);
-    assert_eq!(stage.succeed(&probe).stalls(), [(false, Hop::Touched)], "only the paused is left");
+    assert_eq!(stage.succeed(&probe).wrong(), [Cause::Paused], "only the paused is left");
     assert_eq!(stage.phase(), Phase::Paused);
     // Once it is resumed and refused, it is late by itself.
     gateway(&mut stage, "a", Some(&a), false).pass(100);
@@ -113,7 +113,7 @@ fn a_paused_gateway_hides_no_stall_of_another() {
             _ => stage.succeed(&touch),
         };
     }
-    assert_eq!(stage.pass(MINUTE).stalls(), [(true, Hop::Touched)]);
+    assert_eq!(stage.pass(29_000).wrong(), [Cause::NotAnnounced]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_class_waits_while_all_its_gateways_are_paused() {
     let first = triggers(&stage).remove(0);
     gateway(&mut stage, "b", None, true);
     gateway(&mut stage, "a", Some(&first), true).edge(OFFLINE).quiet_to(600_000 + HOUR);
-    assert_eq!(stage.stalls(), []);
+    assert_eq!(stage.wrong(), [Cause::Paused]);
     assert_eq!(stage.phase(), Phase::Paused);
     let touch = gateway(&mut stage, "b", None, false).pass(0).only_action();
     assert_eq!((name_of(&touch), time_of(&touch)), ("b", stage.time()));

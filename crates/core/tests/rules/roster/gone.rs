@@ -6,7 +6,7 @@ use crate::stage::*;
 #[test]
 fn a_deleted_project_that_hub_objects_name_is_told_once() {
     let mut fleet = with_gone(Settings::default());
-    fleet.tells(&["gone a 1 1"]).gone("a").pass(MINUTE).tells(&[]);
+    fleet.tells(&["+project_missing a"]).gone("a").pass(MINUTE).tells(&[]);
     assert_eq!((fleet.kept("a"), fleet.count(MemberState::Gone)), ("cluster_gone", 1));
     let view = fleet.machine.view();
     let upstream = view.connectors[0].upstream.as_ref().unwrap();
@@ -17,13 +17,13 @@ fn a_deleted_project_that_hub_objects_name_is_told_once() {
 fn it_ends_when_the_project_is_offered_again_or_nothing_names_it() {
     let mut fleet = with_gone(Settings::default());
     fleet.told();
-    fleet.offer("a", "2", OfferState::NotReady).tells(&["gone a 0 0"]);
+    fleet.offer("a", "2", OfferState::NotReady).tells(&["-project_missing a"]);
     assert_eq!(fleet.kept("a"), "cluster_unknown");
     let mut fleet = with_gone(Settings::default());
     fleet.told();
     // An update is no end.
     fleet.unname("a").name_route("a").tells(&[]);
-    fleet.unname_route("a").tells(&["gone a 0 0"]);
+    fleet.unname_route("a").tells(&["-project_missing a"]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_404_says_nothing_about_a_name_that_is_shown_or_followed() {
 fn a_discovery_that_is_lost_right_after_an_offer_is_told() {
     let mut fleet = joined(&["a", "b"]);
     fleet.pass(MINUTE).offer("b", "1", OfferState::Ready).discovery_lost();
-    fleet.pass(9_999).tells(&[]).pass(1).tells(&["lost 2 of 2"]);
+    fleet.pass(9_999).tells(&[]).pass(1).tells(&["+discovery_failing milo"]);
 }
 
 /// Rather the root of another Milo than that many deletions.
@@ -73,7 +73,7 @@ fn many_upstreams_that_no_source_offers_are_not_asked_for() {
 fn a_404_that_comes_before_the_leave_counts_after_it() {
     let mut fleet = joined(&["a", "b", "c", "d"]);
     fleet.name("a").withdraw("a", "1").gone("a").tells(&[]).pass(2_000).carry_out();
-    fleet.tells(&["gone a 1 0"]);
+    fleet.tells(&["+project_missing a"]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_project_that_was_not_seen_deleted_keeps_its_routes() {
     let mut fleet = joined_with(deletes(|_| ()), &["a", "b", "c", "d"]);
     fleet.name_route("a").list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
     fleet.told();
-    fleet.gone("a").tells(&["gone a 0 1"]).pass(HOUR).assert_no_action();
+    fleet.gone("a").tells(&["+project_missing a"]).pass(HOUR).assert_no_action();
     assert_eq!(fleet.kept("a"), "cluster_gone");
     // Nor one that was gone before this instance looked.
     fleet.name_route("old").gone("old").pass(HOUR).assert_no_action();

@@ -183,17 +183,21 @@ impl Stage {
         self
     }
 
-    /// The notes about the fleet since the last call.
+    /// What is wrong with the sources and their clusters that began (`+`) and ended since the last call.
     pub(crate) fn told(&mut self) -> Vec<String> {
-        self.notes_of(|kind| match kind {
-            NoteKind::Discovery { problem, clusters, of, .. } => {
-                Some(format!("{} {clusters} of {of}", problem.as_str()))
+        let is_said = |cause| {
+            !matches!(cause, Cause::UpstreamUnknown | Cause::Orphaned | Cause::RouteSettling)
+        };
+        let problems = self.problems().into_iter().filter(|(_, problem)| is_said(problem.cause));
+        let told = problems.map(|(began, Problem { cause, about, facts, .. })| {
+            let sign = if began { '+' } else { '-' };
+            let cause = cause.as_str();
+            match facts.whole {
+                0 => format!("{sign}{cause} {}", about.cluster),
+                whole => format!("{sign}{cause} {} of {whole}", facts.part),
             }
-            NoteKind::ClusterGone { cluster, connectors, routes } => {
-                Some(format!("gone {cluster} {connectors} {routes}"))
-            }
-            _ => None,
-        })
+        });
+        told.collect()
     }
 
     pub(crate) fn tells(&mut self, expected: &[&str]) -> &mut Self {

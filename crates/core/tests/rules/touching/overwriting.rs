@@ -18,8 +18,7 @@ fn an_overwritten_trigger_is_written_again_after_growing_pauses() {
         assert_eq!((value(&touch).n, value(&touch).c), (4 + n, 0));
         assert_eq!(touch.because, "another writer changed the trigger");
         overwrite(&mut stage, &value(&touch).to_string()).succeed(&touch);
-        let contentions = stage.anomalies(AnomalyKind::Contention);
-        assert_eq!(!contentions.is_empty(), n >= 3, "overwrite {n}");
+        assert_eq!(stage.wrong().contains(&Cause::Overwritten), n >= 3, "overwrite {n}");
         now += pause_ms + 1_000;
         stage.pass_to(now);
     }
