@@ -6,7 +6,7 @@ use std::path::Path;
 use kube::config::Kubeconfig;
 
 use crate::config::{ClusterConfig, Config};
-use crate::core::cause::shell_word;
+use crate::core::contract::cause::shell_word;
 use crate::core::data::ids::ClusterName;
 
 /// How a person reaches one cluster.

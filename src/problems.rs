@@ -13,7 +13,7 @@ use jiff::fmt::friendly::SpanPrinter;
 use serde::Serialize;
 use tracing::{debug, error, info, warn};
 
-use crate::core::cause::{About, Cause, Problem, Severity};
+use crate::core::contract::cause::{About, Cause, Problem, Severity};
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::time::UnixMillis;

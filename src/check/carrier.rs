@@ -15,7 +15,7 @@ use super::permissions::{
     split_resource,
 };
 use crate::client::CallError;
-use crate::core::cause::{Cause, Facts};
+use crate::core::contract::cause::{Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::report::count;

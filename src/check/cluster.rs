@@ -8,7 +8,7 @@ use super::client::{Cluster, call_error};
 use super::finding::{Check, Draft, about};
 use crate::client::CallError;
 use crate::clock::millis;
-use crate::core::cause::{About, Cause, Facts, Request};
+use crate::core::contract::cause::{About, Cause, Facts, Request};
 use crate::core::data::ids::Kind;
 use crate::report::duration;
 

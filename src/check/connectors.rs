@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 use super::client::{Cluster, annotation, key, label, upstream_uid};
 use super::finding::{Check, Draft, about, about_objects, join_first};
 use crate::config::Config;
-use crate::core::cause::{Cause, Facts};
+use crate::core::contract::cause::{Cause, Facts};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,

@@ -10,7 +10,7 @@ use super::client::{Cluster, label};
 use super::finding::{Check, Draft, about, join_first};
 use crate::client::{ClusterClient, ConnectionSpec, Connections, Server};
 use crate::config::{ClusterConfig, Config};
-use crate::core::cause::{Cause, Facts};
+use crate::core::contract::cause::{Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::contract::settings::OrphanMode;

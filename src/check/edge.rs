@@ -11,7 +11,7 @@ use super::finding::{Check, Draft, about, about_objects, join_first};
 use super::permissions::{ENVOY_PROXIES, GATEWAY_CLASSES, split_resource};
 use crate::clock::wall_clock_now;
 use crate::config::Config;
-use crate::core::cause::{Cause, Facts};
+use crate::core::contract::cause::{Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::settings::TouchScope;
 use crate::core::data::ids::{Kind, ObjectKey};

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::core::cause::{About, Cause, Facts, Kubectl};
+use crate::core::contract::cause::{About, Cause, Facts, Kubectl};
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 

@@ -14,7 +14,7 @@ use super::permissions::LEASES;
 use crate::client::CallError;
 use crate::clock::wall_clock_now;
 use crate::config::Config;
-use crate::core::cause::{About, Cause, Facts};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;

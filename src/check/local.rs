@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::finding::{Check, Draft, about};
 use crate::config::Config;
-use crate::core::cause::{Cause, Facts};
+use crate::core::contract::cause::{Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::ids::ClusterName;
 

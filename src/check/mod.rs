@@ -3,7 +3,7 @@
 //!
 //! The checks read objects and ask about their own permissions. They write nothing: the Lease is tried
 //! with requests that API servers validate and do not carry out (`dryRun=All`). What a check says is the
-//! sentence of a [`Cause`](crate::core::cause::Cause). One mistake is one finding: what follows from it is
+//! sentence of a [`Cause`](crate::core::contract::cause::Cause). One mistake is one finding: what follows from it is
 //! not reported beside it, and what cannot be seen is skipped.
 //!
 //! ```text

@@ -16,7 +16,7 @@ use super::finding::{Check, Draft, about, join_first};
 use super::permissions::{PermissionScope, READ_BY_CHECK_ONLY, RequiredPermission, split_resource};
 use crate::client::CallError;
 use crate::config::Config;
-use crate::core::cause::{About, Cause, Facts};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey};
 use crate::report::count;
 

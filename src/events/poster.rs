@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::object::shortened;
 use super::{EventType, EventWrite, ObjectReference, Recorder};
-use crate::core::cause::{Cause, Problem, Severity};
+use crate::core::contract::cause::{Cause, Problem, Severity};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;

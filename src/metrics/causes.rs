@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType::Gauge;
 
 use super::text::encode_family;
 use super::watches::WatchTable;
-use crate::core::cause::{About, AlertRule, Cause, Problem};
+use crate::core::contract::cause::{About, AlertRule, Cause, Problem};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 
 /// What tells one problem from another: all but how many objects it concerns.
@@ -71,7 +71,7 @@ impl Collector for Causes {
 
 #[cfg(test)]
 mod tests {
-    use crate::core::cause::{About, Cause, Facts, Problem};
+    use crate::core::contract::cause::{About, Cause, Facts, Problem};
     use crate::core::contract::note::{Note, NoteKind};
     use crate::core::data::ids::{Kind, ObjectKey};
     use crate::core::data::time::UnixMillis;

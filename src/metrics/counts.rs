@@ -9,8 +9,8 @@ use prometheus_client::registry::{Metric, Registry};
 
 use super::{EventDelivery, ReloadResult};
 use crate::build_info;
-use crate::core::cause::{Cause, Hop};
 use crate::core::contract::action::Verb;
+use crate::core::contract::cause::{Cause, Hop};
 use crate::core::contract::event::OutcomeName;
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];

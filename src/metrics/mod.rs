@@ -20,8 +20,8 @@ use std::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::core::cause::{Hop, State};
 use crate::core::contract::action::Verb;
+use crate::core::contract::cause::{Hop, State};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::membership::{MemberState, MembershipCount};
 use crate::core::contract::note::{self, Note, NoteKind};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use tracing::Level;
 
 use super::*;
-use crate::core::cause::Facts;
+use crate::core::contract::cause::Facts;
 use crate::core::contract::error_cause::ErrorCause;
 
 const START: UnixMillis = UnixMillis(1_000_000);

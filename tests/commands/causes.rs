@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use expect_test::expect_file;
-use throughline::core::cause::{AlertRule, Cause, CauseInfo, Hop, Severity, State};
+use throughline::core::contract::cause::{AlertRule, Cause, CauseInfo, Hop, Severity, State};
 
 const BEFORE_THE_TABLE: &str = "\
 # Causes
@@ -17,7 +17,7 @@ for `at CLUSTER: kubectl`.
 The hop is the one that the cause delays, and the state is what it makes of the connectors concerned. The
 [alert](../how-to/runbook.md) `ThroughlineStuck` follows from the state `stuck`.
 
-This page is generated from `crates/core/src/cause.rs`.
+This page is generated from `crates/core/src/contract/cause.rs`.
 
 | cause | severity | hop | state | alerts | sentence | remedy |
 |---|---|---|---|---|---|---|

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
 use throughline::check::{Check, CheckReport, Finding, Level, check};
 use throughline::config::Config;
-use throughline::core::cause::Cause;
+use throughline::core::contract::cause::Cause;
 use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Role};
 use throughline::report::{self, ReportOptions};

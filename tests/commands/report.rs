@@ -6,13 +6,10 @@ mod verdicts;
 
 use serde_json::Value;
 use throughline::core::contract::action::Verb;
+use throughline::core::contract::cause::{About, Cause, Problem};
 use throughline::core::contract::event::Outcome;
-use throughline::core::contract::keep_reason::KeepReason;
-use throughline::core::contract::note::{
-    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
-};
-use throughline::core::contract::touches_waiting::TouchesWaiting;
-use throughline::core::data::ids::{ObjectKey, Role};
+use throughline::core::contract::note::Hop;
+use throughline::core::data::ids::{Kind, ObjectKey, Role};
 use throughline::outage::{Outage, OutageKind};
 use throughline::replay::{ConnectorNames, ReplayMode, ReplayVerdict};
 use throughline::report::ReportOptions;
@@ -67,18 +64,6 @@ Summary
 #[test]
 fn the_incident_reads_like_a_story() {
     assert_eq!(text_with(&incident(), &ReportOptions { width: 90, ..options(None) }), STORY);
-}
-
-#[test]
-fn the_summary_says_how_many_touches_waited_at_the_most() {
-    let mut replay = incident();
-    for touches in [600, 1_200, 0] {
-        let waiting = TouchesWaiting { touches, per_second: 50 };
-        let kind = NoteKind::TouchesWaiting { cluster: "edge".into(), waiting };
-        replay.notes.push(Note { at: at(25_000), kind });
-    }
-    let line = "  at edge up to 1200 touches wait; about 24 s at 50 a second\n";
-    assert!(text(&replay).contains(line), "{}", text(&replay));
 }
 
 #[test]
@@ -182,69 +167,70 @@ fn of_many_connectors_the_most_affected_get_a_story() {
     );
 }
 
-fn stall(hop: Hop, since: u64) -> Stall {
-    Stall {
-        cluster: "edge".into(),
-        connector: hub_key("home-lab"),
-        hop,
-        since: at(since),
-        cause: StallCause::NotLeading,
-        reason: "writes to the hub fail: 503".into(),
-    }
-}
-
 #[test]
-fn stalls_are_reported_with_their_end_or_as_open() {
+fn problems_are_entries_of_a_story_and_open_ones_stand_at_the_end() {
     let mut replay = incident();
-    let (over, open) = (stall(Hop::Mirrored, 20_000), stall(Hop::Touched, 40_000));
-    replay.notes.push(Note { at: at(25_000), kind: NoteKind::Stalled(over.clone()) });
-    replay.notes.push(Note { at: at(32_500), kind: NoteKind::StallEnded(over) });
-    replay.notes.push(Note { at: at(45_000), kind: NoteKind::Stalled(open) });
+    let mut failing = problem(Cause::WriteFailing, 20_000, Kind::Connector, "home-lab");
+    began(&mut replay, 25_000, &failing);
+    failing.facts.error = Some("503".into());
+    began(&mut replay, 26_000, &failing);
+    ended(&mut replay, 32_500, &failing);
+    for app in ["app-00", "app-01", "app-02"] {
+        let late = problem(Cause::NotAnnounced, 40_000, Kind::Gateway, app);
+        began(&mut replay, 45_000, &late);
+    }
     let text = text(&replay);
     has(
         &text,
-        "09:19:57.865  +25.000 s  STALLED: not mirrored to the hub (edge) since 09:19:52.865: writes to the hub fail: 503\n",
+        "09:19:57.865  +25.000 s  write_failing: Writes of Connector to edge fail: 503. Since 09:19:52.865.\n",
     );
     has(
         &text,
-        "09:20:05.365  +32.500 s  stall over after 12.5 s (was not mirrored to the hub (edge))\n",
+        "09:20:05.365  +32.500 s  write_failing ended after 12.5 s: Writes of Connector to edge fail: 503.\n",
     );
+    let late = "Gateway ns-c8119df3/app-00 at unknown edge does not announce its connectors; last \
+                touch: unknown what.";
+    has(&text, &format!("not_announced: {late} Likewise 2 others. Since 09:20:12.865.\n"));
     has(
         &text,
-        "\nStalled at the end\n  home-lab: not announced by every gateway at edge for 30.2 s, since \
-         09:20:12.865: writes to the hub fail: 503\n",
+        &format!("\nNot over at the end\n  not_announced for 30.2 s, since 09:20:12.865: {late}\n"),
     );
     let json = json(&replay, None);
-    assert_eq!(json["stalls"].as_array().unwrap().len(), 2);
-    assert_eq!(json["stalls"][0]["ended_at_ms"], START + 32_500);
-    assert_eq!(json["stalls"][0]["reported_at_ms"], START + 25_000);
-    assert_eq!(json["stalls"][1]["ended_at_ms"], Value::Null);
-    assert_eq!(json["stalls"][1]["connector"], "ns-c8119df3/home-lab");
-    assert_eq!(json["stalls"][1]["hop"], "touched");
+    assert_eq!(json["problems"].as_array().unwrap().len(), 4);
+    assert_eq!(
+        json["problems"][0],
+        serde_json::json!({
+            "cause": "write_failing", "severity": "error", "about": {"cluster": "edge",
+                "kind": "Connector", "object": {"namespace": NS, "name": "home-lab"}, "more": 0},
+            "since_ms": START + 20_000, "reported_ms": START + 25_000,
+            "ended_ms": START + 32_500, "message": "Writes of Connector to edge fail: 503.",
+        })
+    );
+    assert_eq!(json["problems"][1]["ended_ms"], Value::Null);
+    assert_eq!(json["problems"][1]["hop"], "announced");
+    // Version 1 of the report promises these.
+    assert_eq!(json["anomalies"], serde_json::json!([json["problems"][0]]));
+    assert_eq!(json["stalls"].as_array().unwrap()[..], json["problems"].as_array().unwrap()[1..]);
 }
 
 #[test]
-fn deferred_mirrors_are_reported_with_their_end_or_as_waiting() {
+fn what_concerns_no_connector_has_a_story_of_its_own() {
     let mut replay = incident();
-    let deferred = |deferred| NoteKind::Deferred {
-        cluster: "edge".into(),
-        connector: ObjectKey::new(NS, "home-lab"),
-        deferred,
-    };
-    replay.notes.push(Note { at: at(20_000), kind: deferred(true) });
-    replay.notes.push(Note { at: at(25_000), kind: deferred(false) });
-    replay.notes.push(Note { at: at(40_000), kind: deferred(true) });
+    let route = problem(Cause::Orphaned, 1_000, Kind::HttpRoute, "old");
+    began(&mut replay, 1_000, &route);
+    let lost = Problem::new(Cause::CredentialsRejected, About::cluster(&"edge".into()), at(2_000));
+    began(&mut replay, 2_000, &lost);
+    let shown = text(&replay);
+    has(&shown, "\nNot tied to one connector\n  09:19:33.865   +1.000 s  orphaned: All parent");
     has(
-        &text(&replay),
-        "\nDeferred at the end\n  home-lab: routed as upstream says; the rest of the status has waited \
-         for 30.2 s, since 09:20:12.865\n",
+        &shown,
+        "\nNot over at the end\n  credentials_rejected for 1 min 8 s, since 09:19:34.865: ",
     );
-    let span = |since, ended: Option<u64>| {
-        serde_json::json!({"cluster": "edge", "connector": "ns-c8119df3/home-lab",
-            "since_ms": START + since, "ended_at_ms": ended.map(|at| START + at)})
-    };
-    let spans = serde_json::json!([span(20_000, Some(25_000)), span(40_000, None)]);
-    assert_eq!(json(&replay, None)["deferrals"], spans);
+
+    // Whoever asks about one connector wants to know of its clusters, too.
+    let of_one = text_with(&replay, &options(Some("default/home-lab")));
+    has(&of_one, "\nNot over at the end\n  credentials_rejected for");
+    has_not(&of_one, "orphaned");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::Value;
-use throughline::core::cause::{AlertRule, Cause};
+use throughline::core::contract::cause::{AlertRule, Cause};
 
 use crate::tools::{read, repo, run_tool, temp_folder};
 

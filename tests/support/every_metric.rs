@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throughline::core::cause::{About, Cause, Facts, Problem};
 use throughline::core::contract::action::Verb;
+use throughline::core::contract::cause::{About, Cause, Facts, Problem};
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::{Hop, Note, NoteKind};
 use throughline::core::data::ids::{Kind, ObjectKey};

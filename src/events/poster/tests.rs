@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::client::ClusterClient;
 use crate::config::ClusterConfig;
-use crate::core::cause::{About, Facts};
+use crate::core::contract::cause::{About, Facts};
 use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::view::involved_object::InvolvedObject;
 use crate::events::sender::Sender;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
+use throughline::core::contract::cause::{About, Cause, Problem};
 use throughline::core::contract::event::{ClusterSpec, Outcome};
 use throughline::core::contract::note::{Hop, Note, NoteKind};
 use throughline::core::contract::settings::Settings;
@@ -72,6 +73,18 @@ pub(crate) fn hop(ms: u64, hop: Hop, name: &str, online: bool) -> Note {
         at: at(ms),
         kind: NoteKind::HopPassed { cluster, connector, hop, online, after_ms: None },
     }
+}
+
+pub(crate) fn problem(cause: Cause, since: u64, kind: Kind, name: &str) -> Problem {
+    Problem::new(cause, About::object(&"edge".into(), kind, hub_key(name)), at(since))
+}
+
+pub(crate) fn began(replay: &mut Replay, ms: u64, problem: &Problem) {
+    replay.notes.push(Note { at: at(ms), kind: NoteKind::Began(problem.clone()) });
+}
+
+pub(crate) fn ended(replay: &mut Replay, ms: u64, problem: &Problem) {
+    replay.notes.push(Note { at: at(ms), kind: NoteKind::Ended(problem.clone()) });
 }
 
 pub(crate) fn applied() -> Outcome {
