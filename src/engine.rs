@@ -226,9 +226,9 @@ impl Engine {
 
     fn report_until(&mut self, now: UnixMillis) {
         for report in self.problems.poll(now) {
-            problems::log(&report);
+            problems::log(now, &report);
             if let Some(poster) = &mut self.poster {
-                poster.report(&report);
+                poster.report(now, &report);
             }
         }
         if let Some(poster) = &mut self.poster {

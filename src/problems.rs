@@ -73,8 +73,6 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub stage: Stage,
-    /// Now; of an end, when it was.
-    pub at: UnixMillis,
     /// At least one. Of a group that ended, as it was last told.
     pub groups: Vec<GroupView>,
 }
@@ -97,6 +95,8 @@ pub struct GroupView {
     /// Where a Kubernetes Event says it: on each object of few, on the first of more.
     #[serde(skip)]
     pub places: Vec<Place>,
+    #[serde(skip)]
+    ended_at: Option<UnixMillis>,
 }
 
 /// An object for a Kubernetes Event.
@@ -175,14 +175,12 @@ impl Group {
     /// `None` for a group without members.
     fn view(&self) -> Option<GroupView> {
         let member = self.members.get(&self.first)?;
-        let (first, count) = (&member.problem, self.members.values().map(Member::count).sum());
+        let first = &member.problem;
+        let count = self.members.values().map(|member| 1 + member.problem.about.more).sum();
         let about = About { more: count - 1, ..first.about.clone() };
+        let whole = place((&self.first, member), &about);
         let names = self.members.keys().filter(|id| **id != self.first);
         let names = std::iter::once(&self.first).chain(names);
-        let places = match self.members.len() {
-            0..=FEW => self.members.iter().map(|(id, member)| member.place(id)).collect(),
-            _ => vec![member.place_for_all(&self.first, &about)],
-        };
 
         Some(GroupView {
             cause: first.cause,
@@ -191,35 +189,26 @@ impl Group {
             since_ms: self.since,
             count,
             objects: names.filter_map(|id| id.object.clone()).take(FEW).collect(),
-            message: sentence(first, &about),
+            message: whole.message.clone(),
             error: first.facts.error.as_ref().map(|error| error.text.to_string()),
-            remedy: remedy(first, &about),
-            places,
+            remedy: whole.remedy.clone(),
+            places: match self.members.len() {
+                0..=FEW => self.members.iter().map(|of| place(of, &of.1.problem.about)).collect(),
+                _ => vec![whole],
+            },
+            ended_at: None,
         })
     }
 }
 
-impl Member {
-    fn count(&self) -> usize {
-        1 + self.problem.about.more
+fn place((id, member): (&ProblemId, &Member), about: &About) -> Place {
+    let Problem { cause, facts, .. } = &member.problem;
+    Place {
+        id: id.clone(),
+        object: member.object.clone(),
+        message: one_line(&cause.sentence(about, facts)).into_owned(),
+        remedy: one_line(&cause.remedy(about, facts, &|_| None)).into_owned(),
     }
-
-    fn place(&self, id: &ProblemId) -> Place {
-        self.place_for_all(id, &self.problem.about)
-    }
-
-    fn place_for_all(&self, id: &ProblemId, about: &About) -> Place {
-        let (message, remedy) = (sentence(&self.problem, about), remedy(&self.problem, about));
-        Place { id: id.clone(), object: self.object.clone(), message, remedy }
-    }
-}
-
-fn sentence(problem: &Problem, about: &About) -> String {
-    one_line(&problem.cause.sentence(about, &problem.facts)).into_owned()
-}
-
-fn remedy(problem: &Problem, about: &About) -> String {
-    one_line(&problem.cause.remedy(about, &problem.facts, &|_| None)).into_owned()
 }
 
 /// How many clusters were told of one cause in the current [`FEW_EVERY_MS`].
@@ -331,22 +320,17 @@ impl Problems {
     }
 
     /// `None` where there is nothing new to say.
-    fn tell(
-        &mut self,
-        now: UnixMillis,
-        stage: Stage,
-        key: &GroupKey,
-    ) -> Option<(UnixMillis, GroupView)> {
+    fn tell(&mut self, now: UnixMillis, stage: Stage, key: &GroupKey) -> Option<GroupView> {
         if stage == Stage::Ended {
-            let group = self.groups.remove(key)?;
-            return Some((group.emptied_at?, group.told?.1));
+            let Group { emptied_at: ended_at, told, .. } = self.groups.remove(key)?;
+            return Some(GroupView { ended_at, ..told?.1 });
         }
         let group = self.groups.get_mut(key)?;
         group.has_changed = false;
         let view = group.view()?;
         let before = group.told.replace((now, view.clone())).map(|(_, before)| before);
         let says = |view: &GroupView| (view.count, view.message.clone());
-        before.is_none_or(|before| says(&before) != says(&view)).then_some((now, view))
+        before.is_none_or(|before| says(&before) != says(&view)).then_some(view)
     }
 
     /// Every group that is open, by cause.
@@ -355,28 +339,20 @@ impl Problems {
     }
 
     /// Everything that is open, as if it had just begun.
-    pub fn all(&self, now: UnixMillis) -> Vec<Report> {
+    pub fn all(&self) -> Vec<Report> {
         let open = self.open();
         let of_cause = open.chunk_by(|a, b| a.cause == b.cause);
-        let began =
-            |groups: &[GroupView]| groups.iter().map(|group| (now, group.clone())).collect();
-        of_cause.flat_map(|groups| reports_of(Stage::Began, began(groups))).collect()
+        of_cause.flat_map(|groups| reports_of(Stage::Began, groups.to_vec())).collect()
     }
 }
 
 /// One report for all groups of a cause where more than a few clusters have it, else one for each.
-fn reports_of(stage: Stage, groups: Vec<(UnixMillis, GroupView)>) -> Vec<Report> {
-    let clusters = groups.iter().map(|(_, group)| &group.cluster).collect::<BTreeSet<_>>().len();
-    match groups.first() {
-        Some(&(at, _)) if clusters > FEW => {
-            let groups = groups.into_iter().map(|(_, group)| group).collect();
-            vec![Report { stage, at, groups }]
-        }
-        _ => {
-            let one = |(at, group)| Report { stage, at, groups: vec![group] };
-            groups.into_iter().map(one).collect()
-        }
+fn reports_of(stage: Stage, groups: Vec<GroupView>) -> Vec<Report> {
+    let whole = Report { stage, groups };
+    if whole.clusters() > FEW {
+        return vec![whole];
     }
+    whole.groups.into_iter().map(|group| Report { stage, groups: vec![group] }).collect()
 }
 
 impl Report {
@@ -403,10 +379,11 @@ impl Report {
 }
 
 /// Writes the line of a report.
-pub fn log(report: &Report) {
+pub fn log(now: UnixMillis, report: &Report) {
     let Some(first) = report.groups.first() else { return };
     let GroupView { cause, cluster, error, remedy, .. } = first;
-    let (cause, age) = (cause.as_str(), age(report.at.since(first.since_ms)));
+    let (cause, until) = (cause.as_str(), first.ended_at.unwrap_or(now));
+    let age = age(until.since(first.since_ms));
     let clusters = Some(report.clusters()).filter(|clusters| *clusters > 1);
     match (report.stage, first.severity) {
         (Stage::Ended, Severity::Info) => {

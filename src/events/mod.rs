@@ -3,13 +3,14 @@
 //! A [`Recorder`] never waits: what the rate limit does not take is dropped and counted. Only the hub and
 //! edges get Events; an upstream cluster gets none unless it holds the Lease.
 
-mod object;
+mod event;
 mod poster;
 mod sender;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ use crate::environment::{here, wall_clock};
 use crate::metrics::{EventDelivery, Metrics};
 use sender::Sender;
 
-pub use object::{EventType, EventWrite, ObjectReference};
+pub use event::again;
 pub use poster::Poster;
 
 /// Events on their way to their senders; the rate limit takes fewer.
@@ -32,7 +33,7 @@ const QUEUE_MAX: usize = 1000;
 pub struct Recorder {
     metrics: Arc<Metrics>,
     started: Instant,
-    queue: mpsc::Sender<(Arc<Sender>, EventWrite)>,
+    queue: mpsc::Sender<(Arc<Sender>, Event)>,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -95,7 +96,7 @@ impl Recorder {
         clusters: Vec<Arc<ClusterClient>>,
         max_per_minute: u32,
         metrics: Arc<Metrics>,
-    ) -> (Self, mpsc::Receiver<(Arc<Sender>, EventWrite)>) {
+    ) -> (Self, mpsc::Receiver<(Arc<Sender>, Event)>) {
         let (queue, events) = mpsc::channel(QUEUE_MAX);
         let (senders, limit) = (BTreeMap::new(), RateLimit::new(max_per_minute));
         let shared = Shared { senders, limit, last_number: 0, lease: None };
@@ -116,25 +117,25 @@ impl Recorder {
         self.shared(|shared| shared.senders.remove(cluster));
     }
 
-    /// A new Event, to be posted.
+    /// A new Event, to be posted; `about` is its type and reason.
     pub fn event(
         &self,
         at: UnixMillis,
         object: ObjectReference,
-        (event_type, reason): (EventType, String),
+        about: (&str, String),
         message: &str,
-    ) -> EventWrite {
+    ) -> Event {
         let nanos = u64::try_from(wall_clock().as_nanos()).unwrap_or(u64::MAX);
         // No other Event of the object has this number, whichever instance posts it.
         let number = self.shared(|shared| {
             shared.last_number = nanos.max(shared.last_number + 1);
             shared.last_number
         });
-        EventWrite::new(at, object, (event_type, reason), message, number)
+        event::event(at, object, about, message, number)
     }
 
     /// Posts an Event, without waiting. Returns whether it is not dropped.
-    pub fn post(&self, cluster: &ClusterName, event: &EventWrite) -> bool {
+    pub fn post(&self, cluster: &ClusterName, event: &Event) -> bool {
         let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let taken = self.shared(|shared| {
             let sender = shared.senders.get(cluster)?.clone();

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use super::object::shortened;
-use super::{EventType, EventWrite, ObjectReference, Recorder};
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
+
+use super::Recorder;
+use super::event::{again, reference, shortened};
 use crate::core::contract::cause::{Cause, Problem, Severity};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::ClusterName;
@@ -39,7 +41,7 @@ enum Leadership {
 struct Posted {
     cause: Cause,
     cluster: ClusterName,
-    event: EventWrite,
+    event: Event,
     /// While somebody else led, it may have expired.
     is_fresh: bool,
     ended_at: Option<UnixMillis>,
@@ -120,7 +122,7 @@ impl Poster {
     }
 
     /// Posts on the objects of a report; of many clusters, on one for all.
-    pub fn report(&mut self, report: &Report) {
+    pub fn report(&mut self, now: UnixMillis, report: &Report) {
         if self.leadership != Leadership::Leads || report.stage == Stage::Ended {
             return;
         }
@@ -129,17 +131,17 @@ impl Poster {
         let places = if for_all.is_some() { 1 } else { FEW };
         for place in group.places.iter().take(places) {
             let message = for_all.as_ref().unwrap_or(&place.message);
-            self.post(report.at, group, place, message);
+            self.post(now, group, place, message);
         }
     }
 
     fn post(&mut self, at: UnixMillis, group: &GroupView, place: &Place, message: &str) {
-        let message = format!("{message} Next: {}", place.remedy);
+        let message = shortened(&format!("{message} Next: {}", place.remedy));
         if let Some(posted) = self.posted.get_mut(&place.id) {
-            if posted.is_fresh && posted.event.message == shortened(&message) {
+            if posted.is_fresh && posted.event.message.as_ref() == Some(&message) {
                 return;
             }
-            let again = posted.event.again(at, &message);
+            let again = again(&posted.event, at, &message);
             if self.recorder.post(&posted.cluster, &again) {
                 posted.event = again;
                 posted.is_fresh = true;
@@ -148,8 +150,8 @@ impl Poster {
         }
         let Some((cluster, object)) = self.object_of(group.cause, place) else { return };
         let event_type = match group.severity {
-            Severity::Info => EventType::Normal,
-            Severity::Warning | Severity::Error => EventType::Warning,
+            Severity::Info => "Normal",
+            Severity::Warning | Severity::Error => "Warning",
         };
         let about = (event_type, format!("{:?}", group.cause));
         let event = self.recorder.event(at, object, about, &message);
@@ -165,7 +167,7 @@ impl Poster {
             Target::Lease => self.recorder.lease(),
             Target::Object => {
                 let object = place.object.clone()?;
-                Some((object.cluster.clone(), object.into()))
+                Some((object.cluster.clone(), reference(object)))
             }
         }
     }
@@ -188,15 +190,15 @@ impl Poster {
         }
         if self.leadership != Leadership::Leads {
             self.leadership = Leadership::Leads;
-            for report in problems.all(now) {
-                self.report(&report);
+            for report in problems.all() {
+                self.report(now, &report);
             }
         }
         let is_over = |posted: &Posted| posted.ended_at.is_some_and(|at| at.plus(GATHER_MS) <= now);
         for (_, posted) in self.posted.extract_if(.., |_, posted| is_over(posted)) {
-            let about = (EventType::Normal, "Resolved".to_owned());
+            let about = ("Normal", "Resolved".to_owned());
             let message = format!("{:?}", posted.cause);
-            let event = self.recorder.event(now, posted.event.object, about, &message);
+            let event = self.recorder.event(now, posted.event.involved_object, about, &message);
             self.recorder.post(&posted.cluster, &event);
         }
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use http::Request;
+use k8s_openapi::api::core::v1::Event;
+use serde_json::json;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::object::EventWrite;
+use super::event::patch;
 use crate::client::{CallError, ClusterClient, ErrorClass, with_body};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::environment;
@@ -36,7 +38,7 @@ impl Sender {
         Self { cluster, metrics, paused_until: Mutex::new(None) }
     }
 
-    pub(super) async fn deliver(&self, event: &EventWrite) {
+    pub(super) async fn deliver(&self, event: &Event) {
         let delivery = if self.is_paused() {
             EventDelivery::Dropped
         } else {
@@ -59,8 +61,8 @@ impl Sender {
         self.paused_until().is_some_and(|until| Instant::now() < until)
     }
 
-    async fn send(&self, event: &EventWrite) -> Result<(), (&'static str, CallError)> {
-        if event.count > 1 {
+    async fn send(&self, event: &Event) -> Result<(), (&'static str, CallError)> {
+        if event.count > Some(1) {
             match self.with_retries("patch", event).await {
                 // The Event has expired: create it again, with its count.
                 Err(CallError::Status { code: 404, .. }) => {}
@@ -70,7 +72,7 @@ impl Sender {
         self.with_retries("create", event).await.map_err(|error| ("create", error))
     }
 
-    async fn with_retries(&self, verb: &str, event: &EventWrite) -> Result<(), CallError> {
+    async fn with_retries(&self, verb: &str, event: &Event) -> Result<(), CallError> {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(PAUSE_MIN)
             .with_max_delay(PAUSE_MAX)
@@ -87,14 +89,18 @@ impl Sender {
         (|| self.request(verb, event)).retry(pauses).when(is_retried).adjust(pause).await
     }
 
-    async fn request(&self, verb: &str, event: &EventWrite) -> Result<(), CallError> {
+    async fn request(&self, verb: &str, event: &Event) -> Result<(), CallError> {
+        let meta = &event.metadata;
+        let [namespace, name] =
+            [&meta.namespace, &meta.name].map(|part| part.as_deref().unwrap_or(""));
+        let all = format!("/api/v1/namespaces/{namespace}/events");
         let manager = format!("fieldManager={FIELD_MANAGER}");
         let request = if verb == "patch" {
-            let request = Request::patch(format!("{}?{manager}", event.path()));
+            let request = Request::patch(format!("{all}/{name}?{manager}"));
             let request = request.header("content-type", "application/merge-patch+json");
-            with_body(request, &event.patch())
+            with_body(request, &patch(event))
         } else {
-            with_body(Request::post(format!("{}?{manager}", event.collection())), &event.event())
+            with_body(Request::post(format!("{all}?{manager}")), &json!(event))
         };
         self.cluster.call(request?, TIMEOUT).await.map(drop)
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request as HttpRequest;
+use k8s_openapi::api::core::v1::ObjectReference;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::debug;
@@ -18,7 +19,7 @@ use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
-use crate::events::{EventType, ObjectReference, Recorder};
+use crate::events::Recorder;
 
 pub use format::{RenewTimes, fill, read};
 
@@ -156,11 +157,12 @@ impl LeaseClient {
     /// The Lease as an Event names it.
     fn reference(&self) -> Option<ObjectReference> {
         Some(ObjectReference {
-            api_version: "coordination.k8s.io/v1".to_owned(),
-            kind: "Lease".to_owned(),
-            namespace: self.namespace.clone()?,
-            name: self.name.clone(),
-            uid: self.object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            namespace: Some(self.namespace.clone()?),
+            name: Some(self.name.clone()),
+            uid: self.object["metadata"]["uid"].as_str().map(str::to_owned),
+            ..ObjectReference::default()
         })
     }
 }
@@ -198,7 +200,7 @@ impl LeaseApi for LeaseClient {
 
     fn post_event(&self, message: String) {
         let (Some(events), Some(object)) = (&self.events, self.reference()) else { return };
-        let about = (EventType::Normal, "LeaderElection".to_owned());
+        let about = ("Normal", "LeaderElection".to_owned());
         let event = events.event(wall_clock_now(), object, about, &message);
         events.post(self.cluster.name(), &event);
     }

@@ -1,4 +1,4 @@
-//! What is wrong now, by cause and cluster.
+//! What is wrong, by cause and cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType::Gauge;
+use prometheus_client::registry::Registry;
 
+use super::counts::{Counters, add};
 use super::text::encode_family;
 use super::watches::WatchTable;
 use crate::core::contract::cause::{About, AlertRule, Cause, Problem};
@@ -20,6 +22,7 @@ type ProblemKey = (Cause, ClusterName, Option<Kind>, Option<ObjectKey>);
 pub(super) struct Causes {
     /// The open problems, and how many objects each concerns.
     open: Mutex<BTreeMap<ProblemKey, usize>>,
+    begun: Counters<1>,
     watches: Arc<WatchTable>,
 }
 
@@ -29,17 +32,23 @@ fn key(problem: &Problem) -> ProblemKey {
 }
 
 impl Causes {
-    pub(super) fn new(watches: Arc<WatchTable>) -> Self {
-        Self { open: Mutex::default(), watches }
+    pub(super) fn new(r: &mut Registry, watches: Arc<WatchTable>) -> Self {
+        let begun = add(r, "throughline_causes", "How often a cause began", Counters::default());
+        for cause in Cause::ALL {
+            drop(begun.get_or_create(&[("cause", cause.as_str())]));
+        }
+        Self { open: Mutex::default(), begun, watches }
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<ProblemKey, usize>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the problem was not open before.
-    pub(super) fn begin(&self, problem: &Problem) -> bool {
-        self.open().insert(key(problem), 1 + problem.about.more).is_none()
+    /// One that is open already has new facts.
+    pub(super) fn begin(&self, problem: &Problem) {
+        if self.open().insert(key(problem), 1 + problem.about.more).is_none() {
+            self.begun.get_or_create(&[("cause", problem.cause.as_str())]).inc();
+        }
     }
 
     pub(super) fn end(&self, problem: &Problem) {

@@ -30,7 +30,6 @@ const LOOP_BUCKETS: [f64; 11] =
 
 #[derive(Debug)]
 pub(super) struct Counts {
-    pub(super) causes: Counters<1>,
     pub(super) connectors: Gauges<1>,
     pub(super) hops: Histograms<1>,
     pub(super) actions: Counters<2>,
@@ -59,7 +58,6 @@ impl Counts {
         let hops = Family::new_with_constructor((|| Histogram::new(HOP_BUCKETS)) as fn() -> _);
         let times = Family::new_with_constructor((|| Histogram::new(ACTION_BUCKETS)) as fn() -> _);
         let counts = Self {
-            causes: add(r, "throughline_causes", "How often a cause began", Family::default()),
             connectors: add(r, "throughline_connectors", "Connectors by state", Family::default()),
             hops: add(
                 r,
@@ -107,9 +105,6 @@ impl Counts {
 
     /// Creates all series at zero: Prometheus can't compute a rate before a counter's first sample.
     fn init_to_zero(&self) {
-        for cause in Cause::ALL {
-            drop(self.causes.get_or_create(&[("cause", cause.as_str())]));
-        }
         for hop in Hop::ALL {
             drop(self.hops.get_or_create(&[("hop", hop.as_str())]));
         }

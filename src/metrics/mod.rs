@@ -113,7 +113,7 @@ impl Metrics {
         let counts = Counts::new(&mut registry);
         let detail = Arc::new(Detail::default());
         let watches = Arc::new(WatchTable::new(&mut registry));
-        let causes = Arc::new(Causes::new(watches.clone()));
+        let causes = Arc::new(Causes::new(&mut registry, watches.clone()));
         let requests = Arc::new(RequestCounts::new(detail.clone()));
         let lease = Arc::new(LeaseMetrics::default());
         let user_impact = Arc::new(UserImpact::new(detail.clone()));
@@ -156,12 +156,7 @@ impl Metrics {
                 let seconds = Duration::from_millis(*after_ms).as_secs_f64();
                 self.counts.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
-            NoteKind::Began(problem) => {
-                if self.causes.begin(problem) {
-                    let labels = [("cause", problem.cause.as_str())];
-                    self.counts.causes.get_or_create(&labels).inc();
-                }
-            }
+            NoteKind::Began(problem) => self.causes.begin(problem),
             NoteKind::Ended(problem) => self.causes.end(problem),
             _ => {}
         }
@@ -211,9 +206,6 @@ impl Metrics {
     pub fn text(&self, counts: Option<&MachineCounts>, format: Format) -> String {
         self.counts.connectors.clear();
         self.counts.clusters.clear();
-        let add = |gauge: &Gauge, count: u64| {
-            gauge.inc_by(i64::try_from(count).unwrap_or(i64::MAX));
-        };
         let clusters = |state| self.counts.clusters.get_or_create(&[("state", state)]);
         for (state, count) in self.watches.clusters_by_state() {
             set(&clusters(state), count);
@@ -223,11 +215,11 @@ impl Metrics {
                 let members = members.iter().filter(|member| member.state == state);
                 set(&clusters(state.as_str()), members.map(|member| member.clusters).sum());
             }
-            let connectors =
-                |state: State| self.counts.connectors.get_or_create(&[("state", state.as_str())]);
-            State::ALL.into_iter().for_each(|state| set(&connectors(state), 0));
-            for (phase, count) in phases {
-                add(&connectors(state_of(*phase)), *count);
+            for state in State::ALL {
+                let of_state = phases.iter().filter(|(phase, _)| state_of(**phase) == state);
+                let connectors: u64 = of_state.map(|(_, connectors)| connectors).sum();
+                let gauge = self.counts.connectors.get_or_create(&[("state", state.as_str())]);
+                set(&gauge, usize::try_from(connectors).unwrap_or(usize::MAX));
             }
         }
         text::encode(&self.registry, format)

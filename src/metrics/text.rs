@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::text::encode as open_metrics;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -42,18 +42,22 @@ pub(super) fn encode_family(
     samples: impl IntoIterator<Item = (Labels, f64)>,
 ) -> fmt::Result {
     let mut samples = samples.into_iter().peekable();
-    if samples.peek().is_none() {
-        return Ok(());
-    }
+    let Some((labels, value)) = samples.peek() else { return Ok(()) };
     let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    if labels.is_empty() {
+        return encode_sample(family, kind, *value);
+    }
     for (labels, value) in samples {
-        let sample = family.encode_family(&labels)?;
-        match kind {
-            MetricType::Counter => ConstCounter::new(value).encode(sample)?,
-            _ => ConstGauge::new(value).encode(sample)?,
-        }
+        encode_sample(family.encode_family(&labels)?, kind, value)?;
     }
     Ok(())
+}
+
+fn encode_sample(encoder: MetricEncoder<'_>, kind: MetricType, value: f64) -> fmt::Result {
+    match kind {
+        MetricType::Counter => ConstCounter::new(value).encode(encoder),
+        _ => ConstGauge::new(value).encode(encoder),
+    }
 }
 
 pub(super) fn encode(registry: &Registry, format: Format) -> String {

@@ -198,15 +198,16 @@ fn lines(problems: &[Problem]) -> Vec<String> {
         .with_target(false)
         .finish();
     tracing::subscriber::with_default(subscriber, || {
+        let tell = |all: &mut Problems, at| all.poll(at).iter().for_each(|told| log(at, told));
         let mut all = Problems::default();
         for problem in problems {
             all.begin(START, problem.clone(), None);
         }
-        all.poll(START.plus(1_000)).iter().for_each(log);
+        tell(&mut all, START.plus(1_000));
         for problem in problems {
             all.end(START.plus(20_000), problem);
         }
-        all.poll(START.plus(21_000)).iter().for_each(log);
+        tell(&mut all, START.plus(21_000));
     });
     let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
     text.lines().map(|line| line.trim().to_owned()).collect()

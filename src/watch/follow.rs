@@ -10,7 +10,7 @@ use http::header::ACCEPT_ENCODING;
 use kube::api::WatchParams;
 use kube::core::Request;
 use tokio::time::{Instant, timeout};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::end::WatchEnd;
 use super::pauses::between;
@@ -186,9 +186,8 @@ impl WatchTask {
         self.kind.can_prove_absence(self.cluster.roles())
     }
 
-    /// An object that can't be read exists all the same, and must not stop the others. Only the first
-    /// after a list is logged; the machine counts them. One without a name is never seen to become
-    /// readable or to go, so the watch lists again.
+    /// An object that can't be read exists all the same, and must not stop the others. One without a
+    /// name is never seen to become readable or to go, so the watch lists again.
     pub(super) async fn no_object(&mut self, error: NoObject) -> Result<(), WatchEnd> {
         let (object, error) = match error {
             NoObject::OtherType(error) => return Err(WatchEnd::OtherType(error)),
@@ -197,10 +196,7 @@ impl WatchTask {
         if object.name.is_empty() && self.list_at.is_none() {
             self.list_later();
         }
-        if !std::mem::replace(&mut self.unreadable_logged, true) {
-            warn!(%object, %error,
-                "cannot read an object, so none of its kind counts as missing there");
-        }
+        debug!(%object, %error, "cannot read an object");
         let error = error.failure();
         self.send(|cluster, kind| EventKind::Unreadable { cluster, kind, object, error }).await
     }

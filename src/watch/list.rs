@@ -103,9 +103,7 @@ impl WatchTask {
         self.metrics.list_started();
         self.send(|cluster, kind| EventKind::ListStarted { cluster, kind }).await?;
         self.lost = None;
-        if self.list_at.take().is_none() {
-            self.unreadable_logged = false;
-        }
+        self.list_at = None;
         Ok(())
     }
 

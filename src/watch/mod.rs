@@ -104,8 +104,6 @@ pub struct WatchTask {
     lost: Option<String>,
     /// When to list again, because an object came whose name can't be read.
     list_at: Option<Instant>,
-    /// An object that can't be read was logged since the last list.
-    unreadable_logged: bool,
 }
 
 impl WatchTask {
@@ -129,7 +127,6 @@ impl WatchTask {
             pauses: Pauses::new(),
             lost: None,
             list_at: None,
-            unreadable_logged: false,
         }
     }
 

@@ -95,7 +95,7 @@ fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
     assert!(banner.contains("carried (edge-1)") && banner.contains("1 connector"), "{banner}");
     let phases = browser.text("byId('phases').innerText");
     assert!(phases.contains("stalled") && phases.contains("settled"), "{phases}");
-    assert_eq!(browser.text("document.querySelectorAll('.row rect.stall').length"), "1");
+    assert_eq!(browser.text("document.querySelectorAll('.row rect.problem').length"), "1");
 
     // Opened, it says where it is stuck and what to do.
     browser.js("document.querySelector('.row .name').focus()");
@@ -114,8 +114,9 @@ fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
     browser.until("byId('panel-body').innerText.includes('Every hop agrees')");
     browser.until("byId('banners').hidden && byId('title').textContent.includes('none stuck')");
     assert_eq!(browser.text("document.activeElement.textContent"), "shop/conn-6");
-    let stall = "fleet.rows.get('ns-shop/conn-6').lanes.find((l) => l.hop === 'arrived').stalls[0]";
-    assert_ne!(browser.text(&format!("{stall}.ended_at_ms")), "null");
+    let stall =
+        "fleet.rows.get('ns-shop/conn-6').lanes.find((l) => l.hop === 'arrived').problems[0]";
+    assert_ne!(browser.text(&format!("{stall}.ended_ms")), "null");
 
     // Keys move, the filter and the phases narrow.
     browser.press(&[DOWN]);

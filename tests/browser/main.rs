@@ -191,22 +191,22 @@ fn a_verify_shows_users_without_a_comparison() {
     browser.assert_quiet();
 }
 
-/// Stalls and failures have their own marks, and unknown figures are not shown as none.
+/// Problems and failures have their own marks, and unknown figures are not shown as none.
 #[test]
 #[ignore = "needs Chromium: make browser"]
-fn stalls_and_failures_are_shown_and_unknown_is_not_none() {
+fn problems_and_failures_are_shown_and_unknown_is_not_none() {
     let browser = Browser::start();
     browser.open(&recording("hub-out-of-reach-write-is-retried"));
     let cards = browser.text("byId('cards').innerText");
     assert!(cards.contains("the log has no edge cluster") && !cards.contains("none"), "{cards}");
     assert_eq!(browser.text("document.querySelectorAll('.row .over').length"), "4");
-    browser.until("document.querySelector('.row rect.stall')");
+    browser.until("document.querySelector('.row rect.problem')");
     browser.js("goTo(rows[0], 1)");
     let panel = browser.text("byId('panel').innerText");
     assert!(panel.contains("failed: the cluster is unreachable"), "{panel}");
     let key = "Array.from(byId('legend').children, (item) => item.textContent).join(';')";
     let legend = browser.text(key);
-    assert!(legend.contains("failed") && legend.contains("stall over"), "{legend}");
+    assert!(legend.contains("failed") && legend.contains("problem ended"), "{legend}");
     audit(&browser, "troubles");
     browser.assert_quiet();
 }
@@ -237,7 +237,7 @@ fn marks_and_rows_say_what_they_stand_for() {
     let shapes = browser.js(
         "const outline = (item) => glyph({ actions: [], outcome: 'applied', ...item })
              .map((shape) => ['d', 'x', 'r', 'rx', 'width'].map((name) => shape.getAttribute(name)).join()).join(';');
-         const kinds = ['mirror', 'touch', 'confirm', 'nudge', 'delete', 'stalled', 'stall_ended', 'anomaly', 'orphan', 'arrived'];
+         const kinds = ['mirror', 'touch', 'confirm', 'nudge', 'delete', 'began', 'ended', 'arrived'];
          return [...kinds.map((kind) => outline({ kind })), outline({ kind: 'upstream', online: true }), outline({ kind: 'upstream', online: false })]",
     );
     let mut shapes: Vec<_> =

@@ -168,7 +168,7 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     relist();
     eventually("half a list is held", SOON, async || {
         let metrics = throughline.metrics().await;
-        let held = metrics.get(r#"throughline_annotations_held{cluster="up",reason="too_many"}"#);
+        let held = metrics.get(r#"throughline_causes_open{cause="removals_held",cluster="up"}"#);
         ensure(held == Some(&100.0), || format!("{held:?}"))
     })
     .await;
@@ -200,8 +200,9 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     relist();
     eventually("an unreadable object holds them", SOON, async || {
         let metrics = throughline.metrics().await;
-        let held = metrics.get(r#"throughline_annotations_held{cluster="up",reason="unreadable"}"#);
-        ensure(held == Some(&101.0), || format!("{held:?}"))
+        let open =
+            metrics.get(r#"throughline_causes_open{cause="object_unreadable",cluster="up"}"#);
+        ensure(open == Some(&1.0), || format!("{open:?}"))
     })
     .await;
     tokio::time::sleep(LONG).await;

@@ -125,7 +125,7 @@ async fn stalls_are_posted_and_counted_on_the_connector() {
     oracle::converges(&testbed).await;
 
     assert!(testbed.upstream().proxy.events().is_empty(), "an Event upstream");
-    let posted = throughline.metrics().await["throughline_events_posted_total"];
+    let posted = throughline.metrics().await[r#"throughline_events_total{result="posted"}"#];
     let sent = u32::try_from(testbed.events().len()).unwrap();
     assert!((posted - f64::from(sent)).abs() < 0.5, "{posted} of {sent}");
     throughline.stop().await;
@@ -219,8 +219,8 @@ async fn forbidden_events_do_no_harm() {
     fleet.flip_all(0..4).await.unwrap();
     eventually("the Events fail", SOON, async || {
         let metrics = throughline.metrics().await;
-        let [failed, dropped] =
-            ["failed", "dropped"].map(|fate| metrics[&format!("throughline_events_{fate}_total")]);
+        let [failed, dropped] = ["failed", "dropped"]
+            .map(|result| metrics[&format!("throughline_events_total{{result={result:?}}}")]);
         ensure(failed > 0.5 && failed + dropped > 3.5, || format!("{failed}, {dropped}"))
     })
     .await;

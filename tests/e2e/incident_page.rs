@@ -143,7 +143,7 @@ async fn incident_md_shows_what_is_printed_today() {
     oracle::converges(&testbed).await;
     let is_shown = |line: &&String| {
         line.contains("verb=\"nudge\"")
-            || line.contains("no longer stalled")
+            || line.contains("resolved cause=")
             || line.contains("verb=\"touch\"")
     };
     let log = || {

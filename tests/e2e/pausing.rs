@@ -65,8 +65,8 @@ async fn paused_objects_are_left_alone_and_shown_and_converge_once_resumed() {
     wait_until_idle(&testbed).await;
     assert_eq!(said().await, before);
     let metrics = throughline.metrics().await;
-    for (cluster, kind) in [("hub", "Connector"), ("edge", "Gateway")] {
-        let series = format!(r#"throughline_paused_objects{{cluster="{cluster}",kind="{kind}"}}"#);
+    for cluster in ["hub", "edge"] {
+        let series = format!(r#"throughline_causes_open{{cause="paused",cluster="{cluster}"}}"#);
         assert_eq!(metrics.get(&series), Some(&1.0), "{series}");
     }
     hub_rest.annotate(CONNECTORS, (hub_ns, &connector), PAUSED, None).await.unwrap();

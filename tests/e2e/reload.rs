@@ -51,11 +51,11 @@ async fn logged(throughline: &Throughline, text: &str, times: usize) {
     .await;
 }
 
-/// The states of a cluster's watches; 2 is live.
-async fn watches(throughline: &Throughline, cluster: &str) -> Vec<f64> {
-    let label = format!("throughline_watch_state{{cluster={cluster:?}");
-    let metrics = throughline.metrics().await.into_iter();
-    metrics.filter(|(name, _)| name.starts_with(&label)).map(|(_, state)| state).collect()
+/// 0 while all watches of the cluster are live; `None` once it has left.
+async fn unavailable(throughline: &Throughline, cluster: &str) -> Option<f64> {
+    let series =
+        format!("throughline_causes_open{{cause=\"cluster_unavailable\",cluster={cluster:?}}}");
+    throughline.metrics().await.get(&series).copied()
 }
 
 /// The lists of a cluster that were begun, and of how many kinds.
@@ -90,9 +90,8 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
         write(&config);
         logged(&throughline, "1 cluster joined (edge-2)", round).await;
         eventually("edge-2 is followed", SOON, async || {
-            let states = watches(&throughline, "edge-2").await;
-            let all_live = !states.is_empty() && states.iter().all(|state| *state == 2.0);
-            ensure(all_live, || format!("{states:?}"))
+            let unavailable = unavailable(&throughline, "edge-2").await;
+            ensure(unavailable == Some(0.0), || format!("{unavailable:?}"))
         })
         .await;
         config["touch"]["maxPerSecond"] = json!(50 + round);
@@ -104,8 +103,7 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
         clusters(&mut config).retain(|cluster| cluster["name"] != "edge-2");
         write(&config);
         logged(&throughline, "1 cluster left (edge-2)", round).await;
-        let states = watches(&throughline, "edge-2").await;
-        assert_eq!(states, [0.0; 0], "edge-2 has left");
+        assert_eq!(unavailable(&throughline, "edge-2").await, None, "edge-2 has left");
     }
 
     // The same server by another file; SIGHUP does not wait for the next look.

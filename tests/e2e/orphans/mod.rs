@@ -116,8 +116,10 @@ async fn wait_for_outcome(throughline: &Throughline, outcome: &str) {
     let series = format!("throughline_actions_total{{verb=\"delete\",outcome=\"{outcome}\"}}");
     eventually(&format!("a delete has the outcome {outcome}"), SOON, async || {
         let metrics = throughline.metrics().await;
-        let outcomes = metrics.keys().filter(|name| name.contains("verb=\"delete\",outcome"));
-        ensure(metrics.contains_key(&series), || format!("{:?}", outcomes.collect::<Vec<_>>()))
+        let ended = metrics
+            .iter()
+            .filter(|(name, n)| name.contains("verb=\"delete\",outcome") && **n > 0.0);
+        ensure(metrics[&series] > 0.0, || format!("{:?}", ended.collect::<Vec<_>>()))
     })
     .await;
 }

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use serde_json::{Value, json};
 use throughline::config::Config;
 use throughline::core::data::ids::Role;
 use throughline::core::data::time::UnixMillis;
-use throughline::events::{EventType, EventWrite, ObjectReference, Recorder};
+use throughline::events::{Recorder, again};
 use throughline::metrics::{Format, Metrics};
 use throughline::run::Run;
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
@@ -62,19 +63,20 @@ pub(crate) async fn until(kind: &str, is: impl AsyncFn() -> bool) {
 }
 
 impl Bench {
-    fn event(&self, namespace: &str) -> EventWrite {
+    fn event(&self, namespace: &str) -> Event {
         let object = ObjectReference {
-            api_version: "gateway.networking.k8s.io/v1".into(),
-            kind: "Gateway".into(),
-            namespace: namespace.into(),
-            name: "g".into(),
-            uid: "u-1".into(),
+            api_version: Some("gateway.networking.k8s.io/v1".into()),
+            kind: Some("Gateway".into()),
+            namespace: Some(namespace.into()),
+            name: Some("g".into()),
+            uid: Some("u-1".into()),
+            ..ObjectReference::default()
         };
-        let about = (EventType::Warning, "NotAnnounced".to_owned());
+        let about = ("Warning", "NotAnnounced".to_owned());
         self.recorder.event(second(0), object, about, "m")
     }
 
-    fn post(&self, event: &EventWrite) -> bool {
+    fn post(&self, event: &Event) -> bool {
         self.recorder.post(&self.served.cluster, event)
     }
 
@@ -99,7 +101,7 @@ async fn an_event_is_counted_and_an_expired_one_is_created_again() {
     let first = bench.event("n");
     bench.post(&first);
     bench.counts("posted", 1).await;
-    let second_time = first.again(second(2), "more");
+    let second_time = again(&first, second(2), "more");
     bench.post(&second_time);
     bench.counts("posted", 2).await;
     let found = events(&bench.served).await;
@@ -117,7 +119,7 @@ async fn an_event_is_counted_and_an_expired_one_is_created_again() {
 
     let name = event["metadata"]["name"].as_str().unwrap();
     assert_eq!(bench.served.send("DELETE", &format!("{EVENTS}/{name}"), &Value::Null).await.0, 200);
-    bench.post(&second_time.again(second(4), "more"));
+    bench.post(&again(&second_time, second(4), "more"));
     bench.post(&bench.event("n"));
     bench.counts("posted", 4).await;
     let found = events(&bench.served).await;
