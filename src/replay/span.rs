@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::core::cause::{About, Cause, Hop, Problem, ProblemId, Severity, State};
+use crate::core::contract::cause::{About, Cause, Hop, Problem, ProblemId, Severity, State};
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::time::UnixMillis;
 

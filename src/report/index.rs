@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::core::cause::About;
 use crate::core::contract::action::Verb;
+use crate::core::contract::cause::About;
 use crate::core::contract::note::{Hop, NoteKind};
 use crate::core::data::ids::{Kind, ObjectKey};
 use crate::replay::{ActionRecord, Replay, Span};

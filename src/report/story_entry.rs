@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::index::{ConnectorHistory, ConnectorIndex};
 use super::style::{Style, clock, count, duration};
-use crate::core::cause::Severity;
 use crate::core::contract::action::Verb;
+use crate::core::contract::cause::Severity;
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{Hop, NoteKind};
 use crate::core::contract::settings::Settings;

@@ -16,7 +16,7 @@ const fleet = {
   id: null,
   head: null,
   rows: new Map(),
-  /** The past of each lane: changes and stalls, by hop, cluster and connector. */
+  /** The past of each lane: changes and problems, by hop, cluster and connector. */
   past: new Map(),
 };
 
@@ -24,7 +24,7 @@ const keyOf = (object) => (object ? `${object.namespace}/${object.name}` : '');
 const laneKey = (hop, cluster, connector) => JSON.stringify([hop, cluster, connector]);
 
 function pastOf(key) {
-  if (!fleet.past.has(key)) fleet.past.set(key, { changes: [], stalls: [] });
+  if (!fleet.past.has(key)) fleet.past.set(key, { changes: [], problems: [] });
   return fleet.past.get(key);
 }
 
@@ -43,11 +43,11 @@ function takeLane(row, lane) {
     const at = lane.online === null ? fleet.at : lane.sinceMs ?? fleet.at;
     past.changes.push({ at: last && at <= last.at ? fleet.at : at, online: lane.online });
   }
-  const stall = past.stalls.at(-1);
-  const isOpen = stall && stall.ended_at_ms === null;
-  if (lane.stalledMs && !isOpen) past.stalls.push({ since_ms: lane.stalledMs, ended_at_ms: null });
-  if (!lane.stalledMs && isOpen) stall.ended_at_ms = fleet.at;
-  return { hop: lane.hop, cluster: lane.cluster, key, changes: past.changes, stalls: past.stalls };
+  const problem = past.problems.at(-1);
+  const isOpen = problem && problem.ended_ms === null;
+  if (lane.stalledMs && !isOpen) past.problems.push({ cause: 'stalled', severity: 'error', since_ms: lane.stalledMs, ended_ms: null });
+  if (!lane.stalledMs && isOpen) problem.ended_ms = fleet.at;
+  return { hop: lane.hop, cluster: lane.cluster, key, changes: past.changes, problems: past.problems };
 }
 
 /** The first hop that disagrees or is not known, if a person has to look. */
@@ -70,10 +70,10 @@ function forgetPast() {
   for (const [key, past] of fleet.past) {
     const from = Math.max(0, lowerBound(past.changes, oldest, (change) => change.at) - 1);
     past.changes.splice(0, from);
-    past.stalls = past.stalls.filter((stall) => (stall.ended_at_ms ?? Infinity) > oldest);
+    past.problems = past.problems.filter((problem) => (problem.ended_ms ?? Infinity) > oldest);
     if (!kept.has(key) && !(past.changes.at(-1)?.at > oldest)) fleet.past.delete(key);
   }
-  for (const row of fleet.rows.values()) for (const lane of row.lanes) lane.stalls = pastOf(lane.key).stalls;
+  for (const row of fleet.rows.values()) for (const lane of row.lanes) lane.problems = pastOf(lane.key).problems;
 }
 
 /** Takes an event: the whole fleet, or its changes. Returns the ids of the rows that changed; null: all. */

@@ -94,13 +94,13 @@ function drawTrack(made, row, scale, ticks, range) {
   const out = ticks.map((tick) => svg('line', { x1: scale.x(tick), x2: scale.x(tick), y1: 0, y2: height, class: 'grid' }));
   const lane = (it, y, tall) => {
     drawStates(out, it, scale, y, tall, range);
-    drawStalls(out, it, scale, y, tall, range.to);
+    drawProblems(out, it, scale, y, tall, range.to);
   };
   if (row.open) row.lanes.forEach((it, i) => lane(it, HEAD + (LANE - BAND) / 2 - 2 + i * LANE, BAND));
   else {
     const edge = row.lanes.filter((it) => it.hop === 'touched' || it.hop === 'arrived').at(-1);
     [row.lanes.find((it) => it.hop === 'upstream'), edge].forEach((it, i) => it && drawStates(out, it, scale, 25 + i * 12, 7, range));
-    row.lanes.forEach((it) => drawStalls(out, it, scale, 25, 19, range.to));
+    row.lanes.forEach((it) => drawProblems(out, it, scale, 25, 19, range.to));
   }
   const why = whyText(row);
   if (why) out.push(svg('text', { x: 6, y: 15, class: `t-why ${toneOf(row)}`, text: brief(why, Math.max(20, Math.floor(width / 6.2))) }));
@@ -228,7 +228,7 @@ function addControlHandlers() {
 function legend() {
   const box = (children) => svg('svg', { width: 26, height: 16, 'aria-hidden': 'true' }, children);
   const band = (cls) => box([svg('rect', { x: 1, y: 2, width: 24, height: 12, rx: 2, class: cls })]);
-  const items = [[band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not known'], [band('stall'), 'stalled'],
+  const items = [[band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not known'], [band('problem'), 'stalled'],
     [band('s-busy'), 'changes too quick to tell apart']];
   byId('legend').replaceChildren(...items.map(([picture, title]) => html('li', {}, [picture, title])),
     html('li', { text: 'A folded row: upstream above, the edge below.' }));

@@ -62,13 +62,15 @@ function drawStates(out, lane, scale, y, height, range) {
   flush();
 }
 
-function drawStalls(out, lane, scale, y, height, end) {
-  for (const stall of lane.stalls) {
-    const span = clip(scale, stall.since_ms, stall.ended_at_ms ?? end, 4);
+/** What delays a hop, around its band. */
+function drawProblems(out, lane, scale, y, height, end) {
+  for (const problem of lane.problems) {
+    const span = clip(scale, problem.since_ms, problem.ended_ms ?? end, 4);
     if (!span) continue;
-    out.push(svg('rect', { ...span, y: y - 2, height: height + 4, rx: 3, class: 'stall' }));
-    const label = bandLabel('stalled', 't-stall', span, y + height - 4);
-    if (label) label.setAttribute('x', span.x + span.width - 46);
+    out.push(svg('rect', { ...span, y: y - 2, height: height + 4, rx: 3, class: `problem ${problem.severity}` }));
+    const name = words(problem.cause);
+    const label = bandLabel(name, `t-problem ${problem.severity}`, span, y + height - 4);
+    if (label) label.setAttribute('x', span.x + span.width - name.length * 6.4 - 6);
     out.push(label);
   }
 }

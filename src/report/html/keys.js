@@ -35,7 +35,7 @@ function showMark(mark, row) {
   showTip(items, mark.getBoundingClientRect(), counts);
 }
 
-/** The stalls or outages at a point within the lanes. */
+/** The problems or outages at a point within the lanes. */
 function atPoint(event, row) {
   if (!row.open) return [];
   const index = Math.floor((event.offsetY - HEAD) / LANE);
@@ -45,8 +45,8 @@ function atPoint(event, row) {
   const lane = row.lanes[index];
   const users = row.users[index - row.lanes.length];
   if (lane) {
-    const stalls = lane.stalls.filter((s) => inside(s.since_ms, s.ended_at_ms ?? report.ended_ms));
-    return stalls.map((s) => ({ at: s.since_ms, text: stallText(s) }));
+    const problems = lane.problems.filter((p) => inside(p.since_ms, p.ended_ms ?? report.ended_ms));
+    return problems.map((p) => ({ at: p.since_ms, text: problemText(p) }));
   }
   return users ? users.spans.filter((s) => inside(s.from, s.until)).map((s) => ({ at: s.from, text: outageText(s) })) : [];
 }

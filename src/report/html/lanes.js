@@ -31,18 +31,6 @@ function drawUsers(out, lane, scale, y, height) {
   }
 }
 
-/** While a difference that routes nothing waits. */
-function drawDeferrals(out, lane, scale, y, height) {
-  for (const deferral of lane.deferrals) {
-    const span = clip(scale, deferral.since_ms, deferral.ended_at_ms ?? report.ended_ms, 4);
-    if (!span) continue;
-    out.push(svg('rect', { ...span, y: y - 2, height: height + 4, rx: 3, class: 'deferral' }));
-    const label = bandLabel('deferred', 't-deferral', span, y + height - 4);
-    if (label) label.setAttribute('x', span.x + span.width - 52);
-    out.push(label);
-  }
-}
-
 function drawTrack(track, row, scale, ticks, selected) {
   const height = heightOf(row) - 1;
   const out = ticks.map((tick) => svg('line', { x1: scale.x(tick), x2: scale.x(tick), y1: 0, y2: height, class: 'grid' }));
@@ -53,8 +41,7 @@ function drawTrack(track, row, scale, ticks, selected) {
     let y = HEAD + (LANE - BAND) / 2 - 2;
     for (const lane of row.lanes) {
       drawStates(out, lane, scale, y, BAND, ALL);
-      drawDeferrals(out, lane, scale, y, BAND);
-      drawStalls(out, lane, scale, y, BAND, ALL.to);
+      drawProblems(out, lane, scale, y, BAND, ALL.to);
       y += LANE;
     }
     for (const lane of row.users) {
@@ -65,7 +52,7 @@ function drawTrack(track, row, scale, ticks, selected) {
     marksAt = 12;
     const upstream = row.lanes.find((l) => l.hop === 'upstream') || row.lanes[0];
     if (upstream) drawStates(out, upstream, scale, 23, 6, ALL);
-    row.lanes.forEach((lane) => drawStalls(out, lane, scale, 23, 6, ALL.to));
+    row.lanes.forEach((lane) => drawProblems(out, lane, scale, 23, 6, ALL.to));
     const each = Math.min(7, 19 / Math.max(1, row.users.length) - 2);
     row.users.forEach((lane, i) => drawUsers(out, lane, scale, 31 + i * (each + 2), each));
   }

@@ -24,8 +24,8 @@ function legend() {
   ];
   const kinds = new Set(rows.flatMap((row) => row.story.map((item) => item.kind)));
   const outcomes = new Set(rows.flatMap((row) => row.story.map((item) => item.outcome)));
-  const rare = [['nudge', 'nudge'], ['delete', 'route deleted'], ['stalled', 'stall'], ['stall_ended', 'stall over'], ['anomaly', 'anomaly'], ['orphan', 'route judged']];
-  for (const [kind, title] of rare) if (kinds.has(kind)) items.push([mark({ kind }), title]);
+  const rare = [['nudge', 'nudge'], ['delete', 'route deleted'], ['began', 'problem began'], ['ended', 'problem ended']];
+  for (const [kind, title] of rare) if (kinds.has(kind)) items.push([mark({ kind, severity: 'error' }), title]);
   for (const [outcome, title] of [['unchanged', 'nothing to change'], ['unknown', 'outcome unknown'], ['failed', 'failed']]) {
     if (outcomes.has(outcome)) items.push([mark(touch(outcome)), title]);
   }

@@ -7,8 +7,8 @@ const NEAR = 17;
 const KINDS_MAX = 3;
 
 const KIND_NAMES = {
-  mirror: 'mirror', touch: 'touch', confirm: 'touch to confirm', nudge: 'nudge', delete: 'route deleted', stalled: 'stall',
-  stall_ended: 'stall over', anomaly: 'anomaly', orphan: 'route judged',
+  mirror: 'mirror', touch: 'touch', confirm: 'touch to confirm', nudge: 'nudge', delete: 'route deleted', began: 'problem began',
+  ended: 'problem ended',
 };
 
 /** What an entry is counted as. */

@@ -15,7 +15,7 @@ use super::index::{ConnectorHistory, ConnectorIndex};
 use super::json::report_fields;
 use super::story_entry::{StoryEntry, story_entries};
 use super::user_impact::{Figure, figures};
-use crate::core::cause::Severity;
+use crate::core::contract::cause::Severity;
 use crate::core::data::ids::{ActionId, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::outside_text::plain_json::PlainJson;

@@ -6,7 +6,7 @@ const isVerify = report.mode === 'verify';
 const whole = { from: report.from_ms, to: Math.max(report.ended_ms, report.to_ms, report.from_ms + 1) };
 const actionsById = new Map(report.actions.map((action) => [action.id, action]));
 /** From the least to the most important kind: of several entries at one place, the last shows. */
-const RANKS = ['arrived', 'mirrored', 'touched', 'confirm', 'stall_ended', 'orphan', 'touch', 'nudge', 'mirror', 'delete', 'upstream', 'anomaly', 'stalled'];
+const RANKS = ['arrived', 'mirrored', 'touched', 'confirm', 'ended', 'touch', 'nudge', 'mirror', 'delete', 'upstream', 'began'];
 
 /** `+2.061 s` after the first line of the log. */
 function offset(ms) {
@@ -30,23 +30,28 @@ function outcomeOf(ids) {
 
 function entry(row) {
   const actions = row.actions || [];
-  return { at: row.at_ms, kind: row.kind, online: row.online, text: row.text, actions, outcome: outcomeOf(actions) };
+  return { at: row.at_ms, kind: row.kind, online: row.online, severity: row.severity, text: row.text, actions, outcome: outcomeOf(actions) };
 }
 
-const byTime = (a, b) => a.at - b.at;
 const hubNameOf = (it) => (it.name === null ? '' : `${it.namespace}/${it.name}`);
 
+/** The lane of the hop that a problem delays. */
+const LANES = { mirrored: 'mirrored', carried: 'arrived', announced: 'touched' };
+
 /** One lane for each hop and cluster, in the order of the hops. */
-function lanesOf(hops, stalls, deferrals) {
+function lanesOf(hops, problems) {
   const lanes = new Map();
   const lane = (hop, cluster) => {
     const key = JSON.stringify([hop, cluster]);
-    if (!lanes.has(key)) lanes.set(key, { hop, cluster, changes: [], stalls: [], deferrals: [] });
+    if (!lanes.has(key)) lanes.set(key, { hop, cluster, changes: [], problems: [] });
     return lanes.get(key);
   };
   for (const hop of hops) lane(hop.hop, hop.cluster).changes.push({ at: hop.at_ms, online: hop.online, after: hop.after_ms });
-  for (const stall of stalls) lane(stall.hop, stall.cluster).stalls.push(stall);
-  for (const deferral of deferrals) lane('mirrored', deferral.cluster).deferrals.push(deferral);
+  for (const problem of problems) {
+    // A write that fails delays the hop that it would complete.
+    const hop = LANES[problem.hop] ?? (problem.about.kind === 'Gateway' ? 'touched' : 'mirrored');
+    if (problem.hop || lanes.has(JSON.stringify([hop, problem.about.cluster]))) lane(hop, problem.about.cluster).problems.push(problem);
+  }
   const order = (l) => HOPS.indexOf(l.hop);
   return [...lanes.values()].sort((a, b) => order(a) - order(b) || (a.cluster < b.cluster ? -1 : 1));
 }
@@ -87,47 +92,30 @@ function grouped(rows, key) {
   return (name) => groups.get(name) || [];
 }
 
-function anomalyEntry(anomaly) {
-  const object = anomaly.name === null ? '' : ` ${anomaly.namespace}/${anomaly.name}`;
-  return { at: anomaly.at_ms, kind: 'anomaly', text: `${anomaly.anomaly.replaceAll('_', ' ')}, ${anomaly.cluster}${object}: ${anomaly.detail}`, actions: [], outcome: 'applied' };
-}
-
 /** A row for each connector, and one for everything else if there is anything else. */
 function readRows() {
-  const stalls = grouped(report.stalls, (s) => s.connector);
-  const deferrals = grouped(report.deferrals, (d) => d.connector);
   const recorded = grouped(report.outages.recorded, hubNameOf);
   const replayed = grouped(report.outages.replayed, hubNameOf);
-  const anomalies = grouped(report.anomalies, hubNameOf);
-  const known = new Set();
   const rows = report.connectors.map((connector, i) => {
     const part = report.picture.connectors[i];
     const hubName = hubNameOf(connector);
-    const upstream = connector.upstream ? `${connector.upstream.namespace}/${connector.upstream.name}` : '';
-    const own = [...(hubName ? stalls(hubName) : []), ...(upstream && upstream !== hubName ? stalls(upstream) : [])];
-    known.add(hubName);
-    const lanes = lanesOf(connector.hops, own, hubName ? deferrals(hubName) : []);
+    const problems = part.problems.map((at) => report.problems[at]);
+    const lanes = lanesOf(connector.hops, problems);
     const users = hubName ? userLanesOf(lanes, recorded(hubName), replayed(hubName)) : [];
-    const story = part.story.map(entry).concat(hubName ? anomalies(hubName).map(anomalyEntry) : []).sort(byTime);
+    const story = part.story.map(entry);
     const total = (side) => part.figures.reduce((sum, figure) => sum + (figure[side]?.ms ?? 0), 0);
     return {
       label: part.label, key: part.key, fullName: part.full_name, hubName, lanes, users, story, figures: part.figures,
-      stuck: own.some((s) => s.ended_at_ms === null), stalls: own.length, actions: connector.actions.length,
+      stuck: problems.some((p) => p.severity === 'error' && p.ended_ms === null), problems: problems.length, actions: connector.actions.length,
       outageMs: total('recorded'), open: false,
       search: [part.label, part.key, part.full_name, hubName, ...lanes.map((l) => l.cluster)].join('\n').toLowerCase(),
     };
   });
-  const orphan = (o) => ({
-    at: o.at_ms, kind: 'orphan', actions: [], outcome: 'applied',
-    text: `${o.namespace}/${o.name} at ${o.cluster}: ${o.kept_because ? 'kept: ' + o.kept_because : 'orphan'}`,
-  });
-  // Anomalies and routes cover the whole log. A page about one connector leaves out the others'.
-  const rest = report.picture.only ? [] : report.picture.others.map(entry)
-    .concat(report.anomalies.filter((a) => !known.has(hubNameOf(a))).map(anomalyEntry), report.orphans.map(orphan)).sort(byTime);
+  const rest = report.picture.others.map(entry);
   if (rest.length) {
     rows.push({
-      label: 'not tied to one connector', key: null, fullName: 'routes, anomalies', hubName: '', lanes: [], users: [], story: rest, figures: [],
-      stuck: false, stalls: 0, actions: rest.reduce((n, e) => n + e.actions.length, 0), outageMs: -1, open: false, search: 'not tied to one connector', isRest: true,
+      label: 'not tied to one connector', key: null, fullName: 'routes, clusters', hubName: '', lanes: [], users: [], story: rest, figures: [],
+      stuck: false, problems: 0, actions: rest.reduce((n, e) => n + e.actions.length, 0), outageMs: -1, open: false, search: 'not tied to one connector', isRest: true,
     });
   }
   return rows;

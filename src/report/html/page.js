@@ -89,9 +89,9 @@ function drawText() {
   const errors = isVerify ? [['503', 'recorded', '503']] : [['503', 'recorded', '503 in the recording'], ['503', 'replayed', '503 with throughline']];
   const dead = isVerify ? [['dead tunnel', 'recorded', 'dead tunnel']] : [['dead tunnel', 'recorded', 'dead tunnel in the recording'], ['dead tunnel', 'replayed', 'dead tunnel with throughline']];
   const sides = [...errors, ...dead];
-  byId('table').replaceChildren(...tableOf('Connectors', ['connector', 'where', ...sides.map((s) => s[2]), 'actions', 'stalls'], some.map((row) => [
+  byId('table').replaceChildren(...tableOf('Connectors', ['connector', 'where', ...sides.map((s) => s[2]), 'actions', 'problems'], some.map((row) => [
     button(row.label, () => { toggle(row, true); goTo(row, row.story.length ? 0 : -1); byId('panel').scrollIntoView({ block: 'nearest' }); }, { class: 'link' }),
-    row.fullName, ...sides.map(([symptom, side]) => figureText(row, symptom, side)), String(row.actions), row.stuck ? `${row.stalls}, not over` : String(row.stalls),
+    row.fullName, ...sides.map(([symptom, side]) => figureText(row, symptom, side)), String(row.actions), row.stuck ? `${row.problems}, not over` : String(row.problems),
   ])).childNodes);
   byId('stories').replaceChildren(...state.shown.slice(0, textRows).filter((row) => row.story.length).map((row) => {
     const details = html('details', { class: 'story' }, [html('summary', { text: `${row.isRest ? 'Everything' : 'Story of'} ${row.label}, ${count(row.story.length, 'entry', 'entries')}` })]);

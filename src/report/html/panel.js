@@ -12,9 +12,9 @@ function outageText(span) {
   return `${symptomOf(span.kind)} for ${lasted}, ${PROGRAMMED[span.kind]}, ${gateways}${first}${key}`;
 }
 
-function stallText(stall) {
-  const waited = duration((stall.ended_at_ms ?? report.ended_ms) - stall.since_ms);
-  return `stalled at the hop “${HOP_TITLES[stall.hop]}” (${stall.cluster}) for ${waited}${stall.ended_at_ms === null ? ', not over at the end' : ''}: ${stall.reason}`;
+function problemText(problem) {
+  const lasted = duration((problem.ended_ms ?? report.ended_ms) - problem.since_ms);
+  return `${words(problem.cause)} for ${lasted}${problem.ended_ms === null ? ', not over at the end' : ''}: ${problem.message}`;
 }
 
 const hashOf = (row, at) => `#connector=${encodeURIComponent(row.isRest ? row.label : row.key)}&t=${at}`;
@@ -32,12 +32,10 @@ function tableOf(caption, heads, lines) {
 function hopsAt(row, at) {
   const lines = row.lanes.map((lane) => {
     const change = stateAt(lane, at);
-    const stall = lane.stalls.find((s) => s.since_ms <= at && (s.ended_at_ms ?? Infinity) >= at);
-    const deferral = lane.deferrals.find((d) => d.since_ms <= at && (d.ended_at_ms ?? Infinity) >= at);
-    const waits = deferral ? `; the rest is deferred since ${clock(deferral.since_ms)}, because it routes nothing` : '';
+    const problem = lane.problems.find((p) => p.since_ms <= at && (p.ended_ms ?? Infinity) >= at);
     const since = change ? `${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not known yet';
     const reported = html('span', { text: change ? stateWord(change.online) : '–' });
-    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, reported, stall ? prose(`${since}; STALLED: ${stall.reason}`) : since + waits];
+    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, reported, problem ? prose(`${since}; ${words(problem.cause)}: ${problem.message}`) : since];
   });
   return tableOf('Hops at this moment', ['hop', 'state', 'since'], lines);
 }

@@ -60,25 +60,23 @@ const GLYPHS = {
   nudge: ['rect', { x: -4.5, y: -4.5, width: 9, height: 9 }],
   delete: ['path', { d: 'M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z' }],
   upstream: ['circle', { r: 5 }],
-  stalled: ['path', { d: 'M-3-7H3L7-3V3L3 7H-3L-7 3V-3Z' }],
-  stall_ended: ['path', { d: 'M-2.5-5.5H2.5L5.5-2.5V2.5L2.5 5.5H-2.5L-5.5 2.5V-2.5Z' }],
-  anomaly: ['rect', { x: -5.5, y: -5.5, width: 11, height: 11, rx: 2.5 }],
-  orphan: ['path', { d: 'M-5-5H5V1L0 6L-5 1Z' }],
+  began: ['path', { d: 'M-3-7H3L7-3V3L3 7H-3L-7 3V-3Z' }],
+  ended: ['path', { d: 'M-2.5-5.5H2.5L5.5-2.5V2.5L2.5 5.5H-2.5L-5.5 2.5V-2.5Z' }],
 };
-const TONES = {
-  upstream: 'ink', stalled: 'bad', stall_ended: 'bad hollow', anomaly: 'warn', confirm: 'hollow', orphan: 'ink hollow',
-};
+const TONES = { upstream: 'ink', confirm: 'hollow' };
+const SEVERITIES = { error: 'bad', warning: 'warn', info: 'ink' };
 
 /** The shapes of an entry: by its kind, its state and its outcome. */
 function glyph(item) {
   const [name, attributes] = GLYPHS[item.kind] || ['circle', { r: 2.5 }];
   let tone = TONES[item.kind] ?? (GLYPHS[item.kind] ? '' : 'dot');
   if (item.kind === 'upstream' && !item.online) tone += ' hollow';
+  if (item.severity) tone = `${SEVERITIES[item.severity]}${item.kind === 'ended' ? ' hollow' : ''}`;
   if (item.actions?.length && item.outcome !== 'applied') tone = { unchanged: 'hollow', unknown: 'open', failed: 'bad' }[item.outcome];
   const shapes = [svg(name, { ...attributes, class: `g ${tone}` })];
-  if (item.kind === 'stalled' || item.kind === 'anomaly') shapes.push(svg('path', { class: 'bang', d: 'M0-3.5V.8M0 2V3.6' }));
+  if (item.kind === 'began') shapes.push(svg('path', { class: 'bang', d: 'M0-3.5V.8M0 2V3.6' }));
   if (item.kind === 'upstream' && !item.online) shapes.push(svg('path', { class: 'bar-of', d: 'M-5 0H5' }));
-  if (item.kind === 'stall_ended') shapes.push(svg('path', { class: 'check', d: 'M-2.8.2L-.8 2.4L2.9-2.2' }));
+  if (item.kind === 'ended') shapes.push(svg('path', { class: 'check', d: 'M-2.8.2L-.8 2.4L2.9-2.2' }));
   if (item.outcome === 'failed') shapes.push(svg('path', { class: 'over', d: 'M-7-7L7 7M-7 7L7-7' }));
   return shapes;
 }

@@ -123,10 +123,10 @@ function drawGutter(made) {
 function subtitle(row) {
   if (row.isRest) return count(row.story.length, 'entry', 'entries');
   if (!row.story.length) return 'nothing to do, no writes';
-  const stalled = row.stuck ? 'STALLED · ' : '';
+  const stuck = row.stuck ? 'STUCK · ' : '';
   const worst = worstOf(row);
-  if (worst) return `${stalled}${worst.symptom} ${worst.recorded}${isVerify ? '' : ` → ${worst.replayed}`}`;
-  return `${stalled}${unknownBecause ? count(row.story.length, 'entry', 'entries') : 'users saw no outage'}`;
+  if (worst) return `${stuck}${worst.symptom} ${worst.recorded}${isVerify ? '' : ` → ${worst.replayed}`}`;
+  return `${stuck}${unknownBecause ? count(row.story.length, 'entry', 'entries') : 'users saw no outage'}`;
 }
 
 /** Orders, filters and measures the rows. */

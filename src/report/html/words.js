@@ -26,6 +26,8 @@ function duration(ms) {
 }
 
 const count = (n, one, many) => (n === 1 ? `1 ${one}` : `${n === 0 ? 'no' : n.toLocaleString('en')} ${many || one + 's'}`);
+/** `not_carried` as words. */
+const words = (name) => name.replaceAll('_', ' ');
 const stateWord = (online) => (online ? 'online' : 'offline');
 
 /** The first index whose item is not before `ms`. */
