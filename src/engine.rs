@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -30,7 +31,7 @@ use crate::leader::gate::Gate;
 use crate::live_log::{DeletedRoutes, LiveLog};
 use crate::metrics::Metrics;
 use crate::observer::Observer;
-use crate::problems::{self, GATHER_MS, Problems};
+use crate::problems::{self, GATHER_MS, Outside, Problems};
 use crate::watch::WatchMessage;
 
 /// The machine, with its inputs and outputs.
@@ -46,6 +47,9 @@ pub(crate) struct Engine {
     log: Option<LiveLog>,
     observers: Vec<Box<dyn Observer>>,
     problems: Problems,
+    /// For problems outside the machine, and what is reported of them.
+    pub(crate) outside: Outside,
+    pub(crate) reported: Option<UnboundedReceiver<NoteKind>>,
     /// `None` where no Kubernetes Events are posted.
     pub(crate) poster: Option<Poster>,
 }
@@ -137,6 +141,7 @@ impl Engine {
         let constants = config.constants.executor.clone();
         let executor = Executor::new(applier, gate, constants, config.dry_run, metrics.clone());
         let header = log_header(fleet.table(), &settings);
+        let (outside, reported) = Outside::channel();
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();
         for cluster in &header.clusters {
@@ -155,6 +160,8 @@ impl Engine {
             observers,
             problems: Problems::default(),
             poster: None,
+            outside,
+            reported: Some(reported),
         }
     }
 
@@ -165,7 +172,8 @@ impl Engine {
     /// The event log can't be created.
     pub(crate) fn open_log(&mut self) -> anyhow::Result<()> {
         let header = log_header(self.fleet.table(), self.machine.settings());
-        self.log = LiveLog::start(&self.event_log, &header, self.metrics.clone())?;
+        self.log =
+            LiveLog::start(&self.event_log, &header, self.metrics.clone(), self.outside.clone())?;
         Ok(())
     }
 
@@ -263,6 +271,11 @@ impl Engine {
         while let Some(note) = self.machine.poll_note() {
             self.handle_note(&note);
         }
+    }
+
+    /// Something is wrong outside the machine, or no longer.
+    pub(crate) fn handle_outside(&mut self, kind: NoteKind) {
+        self.handle_note(&Note { at: self.clock.now(), kind });
     }
 
     /// Passes a note on: one of the machine, or about a problem outside of it.

@@ -6,6 +6,8 @@
 //!
 //! Pure but for [`log`]: the caller brings the time, and asks again when [`Problems::due`] has come.
 
+mod outside;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::involved_object::InvolvedObject;
 use crate::outside_text::{one_line, without_secrets};
 use crate::report::count;
+
+pub use outside::Outside;
 
 /// How long a group gathers problems before it is told, and stays empty before it is over.
 pub const GATHER_MS: u64 = 1_000;

@@ -20,6 +20,7 @@ use crate::event_log::Header;
 use crate::fleet::Fleet;
 use crate::live_log::{LiveLog, numbered};
 use crate::metrics::Metrics;
+use crate::problems::Outside;
 use crate::watch::WatchMessage;
 
 /// The longest that writing the rest of the log may take at the end.
@@ -152,7 +153,7 @@ impl WatchRecorder {
         let metrics = Arc::new(Metrics::new());
         let mut fleet = Fleet::new(config, &metrics);
         let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };
-        let started = LiveLog::start(log, &header, metrics.clone())?;
+        let started = LiveLog::start(log, &header, metrics.clone(), Outside::default())?;
         let upstreams = header.clusters.into_iter().filter(|c| c.roles.contains(&Role::Upstream));
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);

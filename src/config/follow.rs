@@ -21,12 +21,15 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_stream::wrappers::SignalStream;
 use tokio_stream::{Stream, StreamExt};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{ClusterConfig, Config, ConfigError, ConfigSource};
+use crate::clock::wall_clock_now;
+use crate::core::contract::cause::{About, Cause, Problem};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::environment::blocking;
 use crate::metrics::{Metrics, ReloadResult};
+use crate::problems::Outside;
 
 /// The time between two looks, and between the two that must show the same.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -44,13 +47,15 @@ pub(crate) fn follow(
     source: ConfigSource,
     started: &Config,
     metrics: Arc<Metrics>,
+    problems: Outside,
 ) -> io::Result<mpsc::Receiver<Vec<ClusterConfig>>> {
     let (clusters, followed) = mpsc::channel(1);
     if source.file.is_none() {
         return Ok(followed);
     }
     let hangups = SignalStream::new(signal(SignalKind::hangup())?);
-    tokio::spawn(Follower::new(source, started.clone(), metrics, clusters).run(hangups));
+    let follower = Follower::new(source, started.clone(), metrics, clusters);
+    tokio::spawn(Follower { problems, ..follower }.run(hangups));
     Ok(followed)
 }
 
@@ -73,6 +78,7 @@ struct Follower {
     /// The clusters now.
     clusters: Vec<ClusterConfig>,
     metrics: Arc<Metrics>,
+    problems: Outside,
     followed: mpsc::Sender<Vec<ClusterConfig>>,
     /// The file as it was last used or refused; `None` until the first look.
     decided: Option<Look>,
@@ -88,7 +94,8 @@ impl Follower {
         followed: mpsc::Sender<Vec<ClusterConfig>>,
     ) -> Self {
         let clusters = started.clusters.clone();
-        Self { source, started, clusters, metrics, followed, decided: None, candidate: None }
+        let (problems, decided, candidate) = Default::default();
+        Self { source, started, clusters, metrics, problems, followed, decided, candidate }
     }
 
     /// Looks now and then, and at once on SIGHUP.
@@ -160,6 +167,7 @@ impl Follower {
             ));
         }
 
+        self.problems.set(None);
         let mut later = changed_keys(&self.started, &config);
         later.extend(self.keep_lease(&mut config.clusters));
         let change = ClusterChange::between(&self.clusters, &mut config.clusters);
@@ -181,9 +189,14 @@ impl Follower {
         }
     }
 
-    fn refuse(&self, message: &str) {
+    /// The configuration in force stays.
+    fn refuse(&mut self, message: &str) {
         let file = self.source.file.as_deref().unwrap_or(Path::new("")).display();
-        error!("{file} is not used; the configuration in force stays: {message}");
+        let about = About::cluster(&ClusterName::from(""));
+        let mut problem = Problem::new(Cause::ConfigRefused, about, wall_clock_now());
+        problem.facts.file = Some(file.to_string().into());
+        problem.facts.error = Some(message.into());
+        self.problems.set(Some(problem));
         self.metrics.config_reloaded(ReloadResult::Refused);
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::election::{Election, LeaseRecord, LeaseResponse, Timings};
+use super::Listeners;
+use super::election::{Election, LeaseResponse, Timings};
 use super::gate::GateKeeper;
 use super::handover::Sight;
 use super::lease::{LeaseApi, RenewTimes};
@@ -16,6 +17,7 @@ use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::environment::random;
 use crate::metrics::Metrics;
+use crate::problems::Outside;
 
 /// After failures, an instance that does not hold the Lease waits at most this many pauses.
 const PAUSES_MAX: u64 = 4;
@@ -29,6 +31,8 @@ pub(super) struct Candidate {
     pub(super) keeper: GateKeeper,
     pub(super) orphans: OrphanMode,
     pub(super) events: mpsc::UnboundedSender<EventKind>,
+    pub(super) usable: Outside,
+    pub(super) led: Outside,
     pub(super) metrics: Arc<Metrics>,
     pub(super) renew_times: RenewTimes,
     /// Until when the gate is open, as last published; `None` when it is closed.
@@ -39,15 +43,13 @@ pub(super) struct Candidate {
     pub(super) is_lease_missing: bool,
     /// The Lease's holder, as last logged.
     pub(super) holder: String,
-    /// Why the last attempt failed, as last logged.
+    /// Why the last attempt failed.
     pub(super) failure: Option<RequestFailure>,
     /// Attempts that failed in a row.
     pub(super) failures: u64,
     /// Messages of Kubernetes Events that are still to be posted.
     pub(super) unposted_events: Vec<&'static str>,
     pub(super) sight: Sight,
-    /// The record of a Lease of absurd length, as last warned of.
-    pub(super) warned_of: Option<LeaseRecord>,
     /// Another process has this instance's identity, as last logged.
     pub(super) has_twin: bool,
 }
@@ -58,9 +60,9 @@ impl Candidate {
         timings: Timings,
         keeper: GateKeeper,
         orphans: OrphanMode,
-        events: mpsc::UnboundedSender<EventKind>,
-        metrics: Arc<Metrics>,
+        listeners: Listeners,
     ) -> Self {
+        let Listeners { events, usable, led, metrics } = listeners;
         Self {
             election: Election::new(identity.clone(), timings),
             identity,
@@ -68,6 +70,8 @@ impl Candidate {
             keeper,
             orphans,
             events,
+            usable,
+            led,
             metrics,
             renew_times: RenewTimes::default(),
             open_until: None,
@@ -78,7 +82,6 @@ impl Candidate {
             failures: 0,
             unposted_events: Vec::new(),
             sight: Sight::default(),
-            warned_of: None,
             has_twin: false,
         }
     }
@@ -122,7 +125,7 @@ impl Candidate {
         let began = self.keeper.now_ms();
         self.attempt(api).await;
         self.compare_sight(api).await;
-        self.warn_of_long_lease();
+        self.look_for_leader(&api.about());
         let now = self.keeper.now_ms();
         let is_holder = self.election.is_holder(now);
         let pauses = if is_holder { 1 } else { self.failures.clamp(1, PAUSES_MAX) };
@@ -184,7 +187,7 @@ impl Candidate {
             self.publish();
             self.post_events(api);
         }
-        self.log_attempt(failure);
+        self.log_attempt(failure, &api.about());
     }
 
     /// When the gate next opens or closes without another response.

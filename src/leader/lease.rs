@@ -16,7 +16,9 @@ use super::election::{LeaseRequest, LeaseResponse};
 use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
+use crate::core::contract::cause::About;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::data::ids::ObjectKey;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 use crate::events::Recorder;
@@ -33,6 +35,9 @@ pub trait LeaseApi: Send {
         &mut self,
         request: &LeaseRequest,
     ) -> impl Future<Output = (LeaseResponse, Option<RequestFailure>)> + Send;
+
+    /// The Lease, as the subject of a problem.
+    fn about(&self) -> About;
 
     /// Posts a Kubernetes Event on the Lease, without waiting.
     fn post_event(&self, message: String);
@@ -196,6 +201,12 @@ impl LeaseApi for LeaseClient {
             _ => LeaseResponse::Failed,
         };
         (response, Some(why))
+    }
+
+    fn about(&self) -> About {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let object = Some(ObjectKey::new(namespace, &self.name));
+        About { object, ..About::cluster(self.cluster.name()) }
     }
 
     fn post_event(&self, message: String) {

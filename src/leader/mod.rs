@@ -22,9 +22,23 @@ use crate::core::contract::settings::OrphanMode;
 use crate::environment::{here, random};
 use crate::leader::gate::GateKeeper;
 use crate::metrics::Metrics;
+use crate::problems::Outside;
 use candidate::Candidate;
 use election::Timings;
 use lease::LeaseApi;
+
+/// Who learns of what an election does.
+#[derive(Debug)]
+pub struct Listeners {
+    /// [`EventKind::LeadershipAcquired`] or [`EventKind::LeadershipLost`] at each change, also when the
+    /// tenure merely runs out; [`EventKind::LeadershipPending`] when this instance has created the Lease
+    /// and may lead later.
+    pub events: mpsc::UnboundedSender<EventKind>,
+    /// Whether the Lease can be used, and whether anybody leads by it.
+    pub usable: Outside,
+    pub led: Outside,
+    pub metrics: Arc<Metrics>,
+}
 
 /// Takes part in an election until it is released or dropped.
 #[derive(Debug)]
@@ -35,21 +49,18 @@ pub struct LeaderElection {
 
 impl LeaderElection {
     /// Joins the election under `identity`, which no other instance may ever have (see
-    /// [`identity`]). `orphans` is only logged. `events` receives [`EventKind::LeadershipAcquired`] or
-    /// [`EventKind::LeadershipLost`] at each change, also when the tenure merely runs out; and
-    /// [`EventKind::LeadershipPending`] when this instance has created the Lease and may lead later.
+    /// [`identity`]). `orphans` is only logged.
     pub fn start<A: LeaseApi + 'static>(
         api: A,
         identity: String,
         timings: Timings,
         keeper: GateKeeper,
         orphans: OrphanMode,
-        events: mpsc::UnboundedSender<EventKind>,
-        metrics: Arc<Metrics>,
+        listeners: Listeners,
     ) -> Self {
         let (resign, resigned) = oneshot::channel();
         info!(identity, "joined the leader election");
-        let candidate = Candidate::new(identity, timings, keeper, orphans, events, metrics);
+        let candidate = Candidate::new(identity, timings, keeper, orphans, listeners);
         let mut task = JoinSet::new();
         task.spawn(here(candidate.run(api, resigned)));
         Self { resign, task }

@@ -3,12 +3,14 @@
 use tracing::{info, warn};
 
 use super::candidate::Candidate;
+use crate::clock::wall_clock_now;
+use crate::core::contract::cause::{About, Cause, Facts, Problem};
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 
-/// A Lease of more than so many of this instance's durations is suspicious.
-const LONG_LEASES: u64 = 4;
+/// A Lease that is not renewed for so many of its durations has nobody who leads.
+const UNLED_AFTER: u64 = 2;
 
 impl Candidate {
     fn event(&self, kind: EventKind) {
@@ -16,15 +18,14 @@ impl Candidate {
         drop(self.events.send(kind));
     }
 
-    /// Logs what an attempt changed: once per change, not once per attempt. Another cause is a change.
-    pub(super) fn log_attempt(&mut self, failure: Option<RequestFailure>) {
-        let cause = |failure: &Option<RequestFailure>| failure.as_ref().map(|f| f.cause);
-        let is_new = cause(&failure) != cause(&self.failure);
-        match (&failure, &self.failure) {
-            (Some(error), _) if is_new => warn!(%error, "cannot read or renew the Lease; retrying"),
-            (None, Some(_)) => info!("the Lease can be read and renewed again"),
-            _ => {}
-        }
+    /// Tells what an attempt changed: once per change, not once per attempt.
+    pub(super) fn log_attempt(&mut self, failure: Option<RequestFailure>, lease: &About) {
+        let unusable = failure.as_ref().map(|error| {
+            let problem = Problem::new(Cause::LeaseUnusable, lease.clone(), wall_clock_now());
+            let hub = Some(lease.cluster.clone());
+            Problem { facts: Facts { hub, ..Facts::of_refusal(error) }, ..problem }
+        });
+        self.usable.set(unusable);
         self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
         self.failure = failure;
         let holder = self.election.record().map_or("", |record| &record.holder);
@@ -47,28 +48,26 @@ impl Candidate {
         }
     }
 
-    /// Warns of a Lease that another instance holds for much longer than this one would, once it has
-    /// not been renewed for as long as this one's would last: its holder may be gone.
-    pub(super) fn warn_of_long_lease(&mut self) {
-        let Some(record) = self.election.record().filter(|_| !self.election.owns_lease()) else {
-            return;
-        };
-        let own_ms = self.timings.lease_ms;
-        let is_long = record.lease_ms > LONG_LEASES * own_ms && !record.is_released();
-        let unchanged_ms = self.election.free_from().map_or(0, |free| {
-            let now = self.keeper.now_ms();
-            now.saturating_add(record.lease_ms.max(own_ms)).saturating_sub(free)
-        });
-        if !is_long || unchanged_ms < own_ms || self.warned_of.as_ref() == Some(record) {
+    /// Whether anybody leads: an instance that does renews the Lease. Where this one cannot read it, it
+    /// does not know.
+    pub(super) fn look_for_leader(&mut self, lease: &About) {
+        if self.failure.is_some() {
             return;
         }
-        warn!(
-            holder = record.holder,
-            lease_s = record.lease_ms / 1_000,
-            "the Lease has not been renewed, and lasts much longer than configured here; if its holder \
-             is gone, delete the Lease: nobody leads until it expires"
-        );
-        self.warned_of = Some(record.clone());
+        let own_ms = self.timings.lease_ms;
+        let unchanged_ms =
+            self.election.record().zip(self.election.free_from()).map(|(record, free)| {
+                let now = self.keeper.now_ms();
+                now.saturating_add(record.lease_ms.max(own_ms)).saturating_sub(free)
+            });
+        let is_led =
+            self.election.owns_lease() || unchanged_ms.is_none_or(|ms| ms < UNLED_AFTER * own_ms);
+        let nobody = (!is_led).then(|| {
+            let problem = Problem::new(Cause::NoLeader, lease.clone(), wall_clock_now());
+            let hub = Some(lease.cluster.clone());
+            Problem { facts: Facts { hub, ..Facts::default() }, ..problem }
+        });
+        self.led.set(nobody);
     }
 
     /// Opens or closes the gate, and reports the change.

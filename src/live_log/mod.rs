@@ -30,6 +30,7 @@ use crate::environment::{is_simulated, spawn};
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, LogPart};
 use crate::metrics::Metrics;
+use crate::problems::Outside;
 pub use deleted::{DeletedRouteLine, DeletedRoutes, deleted_routes_file};
 use files::Files;
 pub(crate) use files::numbered;
@@ -78,6 +79,7 @@ impl LiveLog {
         config: &EventLogConfig,
         header: &Header,
         metrics: Arc<Metrics>,
+        problems: Outside,
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &config.file else { return Ok(None) };
         let part = LogPart { number: 1, started: wall_clock_now() };
@@ -89,12 +91,13 @@ impl LiveLog {
         };
         let redactor = config.redact.then(Redactor::new);
         let pauses = (writer::PAUSE_MIN, writer::PAUSE_MAX);
-        Self::start_on(files, redactor, header, metrics, QUEUE_BYTES_MAX, pauses).map(Some)
+        let writer = (redactor, problems);
+        Self::start_on(files, writer, header, metrics, QUEUE_BYTES_MAX, pauses).map(Some)
     }
 
     fn start_on(
         files: Files,
-        redactor: Option<Redactor>,
+        (redactor, problems): (Option<Redactor>, Outside),
         header: &Header,
         metrics: Arc<Metrics>,
         queue_bytes_max: usize,
@@ -103,7 +106,8 @@ impl LiveLog {
         let (send, receive) = unbounded_channel();
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let queued = queued_bytes.clone();
-        let writer = Writer::new(files, header, redactor, metrics.clone(), queued, pauses)?;
+        let mut writer = Writer::new(files, header, redactor, metrics.clone(), queued, pauses)?;
+        writer.problems = problems;
         let writer = if is_simulated() {
             LogTask::Task(spawn(writer.run_as_task(receive)))
         } else {

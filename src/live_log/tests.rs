@@ -265,7 +265,8 @@ fn a_disk_that_stays_full_gets_nothing_and_the_run_still_ends() {
     let script: Script = Arc::new(Mutex::new(vec![Some(0); 200]));
     let files = start(&path, 1 << 30, flaky(script));
     let (metrics, pauses) = (Arc::new(Metrics::new()), (writer::PAUSE_MIN, writer::PAUSE_MAX));
-    let mut log = LiveLog::start_on(files, None, &header(), metrics, 1 << 20, pauses).unwrap();
+    let mut log =
+        LiveLog::start_on(files, Default::default(), &header(), metrics, 1 << 20, pauses).unwrap();
     for number in 0..100 {
         log.event(&event(number));
     }

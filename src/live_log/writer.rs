@@ -9,13 +9,17 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use super::files::Files;
+use crate::clock::wall_clock_now;
 use crate::core::contract::action::Decision;
+use crate::core::contract::cause::{About, Cause, Problem};
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
+use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 use crate::environment::disk_ready;
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, LogWriter};
 use crate::metrics::Metrics;
+use crate::problems::Outside;
 
 /// While lines arrive faster than they are written, this many bytes are written at once.
 const FLUSH_BYTES: usize = 64 * 1024;
@@ -41,6 +45,7 @@ pub(super) struct Writer {
     /// Names the clusters as they are now.
     header: Header,
     metrics: Arc<Metrics>,
+    pub(super) problems: Outside,
     queued_bytes: Arc<AtomicUsize>,
     /// Lines that are not written yet: one for `buffered_gap` missing lines, if there are any, and
     /// `buffered` others.
@@ -79,6 +84,7 @@ impl Writer {
             files,
             header,
             metrics,
+            problems: Outside::default(),
             queued_bytes,
             buffer,
             buffered_gap: 0,
@@ -209,11 +215,10 @@ impl Writer {
         let gap = std::mem::take(&mut self.buffered_gap);
         let buffered = std::mem::take(&mut self.buffered);
         match written {
-            Ok(()) if self.retry.take().is_some() => tracing::info!(
-                file = %self.files.path.display(), lines_lost = gap,
-                "event log: writing works again; a log_gap line marks the lost lines"
-            ),
-            Ok(()) => {}
+            Ok(()) => {
+                self.retry = None;
+                self.problems.set(None);
+            }
             Err((written, error)) => {
                 let mut written = written as u64;
                 if gap > 0 && written == 0 {
@@ -227,17 +232,21 @@ impl Writer {
         }
     }
 
+    fn problem(&self, error: &io::Error) -> Problem {
+        let about = About::cluster(&ClusterName::from(""));
+        let mut problem = Problem::new(Cause::EventLogFailing, about, wall_clock_now());
+        problem.facts.file = Some(self.files.path.display().to_string().into());
+        problem.facts.error = Some(error.to_string().as_str().into());
+        problem
+    }
+
     fn schedule_retry(&mut self, error: &io::Error) {
         let (pause_min, pause_max) = self.pauses;
         let before = self.retry.take();
         let kind = error.kind();
         let pause = before.as_ref().map_or(pause_min, |retry| (retry.pause * 2).min(pause_max));
         if before.is_none_or(|retry| retry.kind != kind) {
-            tracing::warn!(
-                file = %self.files.path.display(), %error, retry_in_s = pause.as_secs(),
-                "event log: cannot write; losing log lines until it works again; nothing else is \
-                 affected; free space on the disk, or check it"
-            );
+            self.problems.set(Some(self.problem(error)));
         }
         self.retry = Some(Retry { kind, pause, at: Instant::now() + pause });
     }

@@ -10,7 +10,7 @@ use prometheus_client::registry::{Metric, Registry};
 use super::{EventDelivery, ReloadResult};
 use crate::build_info;
 use crate::core::contract::action::Verb;
-use crate::core::contract::cause::{Cause, Hop};
+use crate::core::contract::cause::Hop;
 use crate::core::contract::event::OutcomeName;
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];

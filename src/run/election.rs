@@ -9,7 +9,7 @@ use super::Run;
 use crate::client::ClusterClient;
 use crate::core::contract::event::EventKind;
 use crate::leader::lease::LeaseClient;
-use crate::leader::{LeaderElection, identity};
+use crate::leader::{LeaderElection, Listeners, identity};
 
 impl Run {
     /// Joins the election, where one is configured. Without one it leads from the start.
@@ -29,7 +29,9 @@ impl Run {
             self.recorder.clone(),
         );
         let orphans = self.engine.machine.settings().orphans.mode;
-        let changes = changes.clone();
-        Some(LeaderElection::start(lease, identity(), timings, keeper, orphans, changes, metrics))
+        let outside = &self.engine.outside;
+        let (usable, led) = (outside.clone(), outside.clone());
+        let listeners = Listeners { events: changes.clone(), usable, led, metrics };
+        Some(LeaderElection::start(lease, identity(), timings, keeper, orphans, listeners))
     }
 }

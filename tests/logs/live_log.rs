@@ -18,6 +18,7 @@ use throughline::core::data::time::UnixMillis;
 use throughline::event_log::{Header, LogEntry, LogReader, LogWriter, holds_outcomes};
 use throughline::live_log::LiveLog;
 use throughline::metrics::Metrics;
+use throughline::problems::Outside;
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
 const START_MS: u64 = 1_763_715_600_000;
@@ -36,7 +37,7 @@ fn config(file: &Path, size: u64) -> EventLogConfig {
 }
 
 fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
-    LiveLog::start(config, header, Arc::new(Metrics::new())).unwrap().unwrap()
+    LiveLog::start(config, header, Arc::new(Metrics::new()), Outside::default()).unwrap().unwrap()
 }
 
 fn header() -> Header {
@@ -122,7 +123,12 @@ fn no_value_of_an_annotation_that_no_rule_reads_is_logged() {
 
 #[test]
 fn without_a_file_there_is_no_log() {
-    let log = LiveLog::start(&EventLogConfig::default(), &header(), Arc::new(Metrics::new()));
+    let log = LiveLog::start(
+        &EventLogConfig::default(),
+        &header(),
+        Arc::new(Metrics::new()),
+        Outside::default(),
+    );
     assert!(log.unwrap().is_none());
 }
 
@@ -275,7 +281,12 @@ fn a_line_is_written_without_waiting_for_the_next() {
 fn a_log_that_cannot_be_created_says_what_to_do() {
     let folder = folder("refused");
     for file in [folder.join("missing/log"), folder.clone()] {
-        let error = LiveLog::start(&config(&file, 1), &header(), Arc::new(Metrics::new()));
+        let error = LiveLog::start(
+            &config(&file, 1),
+            &header(),
+            Arc::new(Metrics::new()),
+            Outside::default(),
+        );
         let error = format!("{:#}", error.unwrap_err());
         let place = format!("eventLog.file {}: cannot create", file.display());
         assert!(error.starts_with(&place) && error.contains("; choose a file in"), "{error}");

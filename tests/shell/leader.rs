@@ -7,14 +7,15 @@ mod several;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use throughline::core::contract::cause::About;
 use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::settings::OrphanMode;
-use throughline::leader::LeaderElection;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
 use throughline::leader::gate::Gate;
 use throughline::leader::handover::{Follows, Unseen};
 use throughline::leader::lease::LeaseApi;
+use throughline::leader::{LeaderElection, Listeners};
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -172,6 +173,10 @@ impl LeaseApi for FakeApi {
         self.1.question.take()
     }
 
+    fn about(&self) -> About {
+        About::cluster(&"hub".into())
+    }
+
     fn post_event(&self, message: String) {
         self.0.lock().unwrap().events.push(message);
     }
@@ -197,9 +202,10 @@ fn instance(name: &str, api: &FakeApi) -> Instance {
     let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
     let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
-    let shared = metrics.clone();
+    let (usable, led) = Default::default();
+    let listeners = Listeners { events: changes, usable, led, metrics: metrics.clone() };
     let election =
-        LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, changes, shared);
+        LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, listeners);
     Instance { election, metrics, gate, events }
 }
 

@@ -48,7 +48,12 @@ fn two_processes_do_not_write_one_log() {
     for number in 0..50 {
         log.event(&event(number, 300));
         if number % 10 == 0 {
-            let second = LiveLog::start(&config(&file, 5_000), &header(), Arc::default());
+            let second = LiveLog::start(
+                &config(&file, 5_000),
+                &header(),
+                Arc::default(),
+                Outside::default(),
+            );
             let error = format!("{:#}", second.unwrap_err());
             let place = format!("eventLog.file {}: another process writes this", file.display());
             assert!(error.starts_with(&place), "{error}");
@@ -76,7 +81,12 @@ fn links_are_refused() {
             let file = folder.join(name);
             let link = PathBuf::from(format!("{}{place}", file.display()));
             std::os::unix::fs::symlink(target, &link).unwrap();
-            let refused = LiveLog::start(&config(&file, 1 << 20), &header(), Arc::default());
+            let refused = LiveLog::start(
+                &config(&file, 1 << 20),
+                &header(),
+                Arc::default(),
+                Outside::default(),
+            );
             let error = format!("{:#}", refused.unwrap_err());
             assert!(error.contains("it is a symbolic link"), "{error}");
             assert!(link.is_symlink());
