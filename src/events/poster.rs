@@ -1,4 +1,4 @@
-//! Which problems become Events: those that the leader is told of, and their end.
+//! Which problems become Events: those that the leader reports, and their end.
 //!
 //! Only the leader posts: it has seen everything that a standby has. A standby becomes leader with the
 //! same open problems, and posts those that are still open ten seconds later.
@@ -20,7 +20,7 @@ const TAKEOVER_GRACE_MS: u64 = 10_000;
 /// The end of a problem is posted only where the Event about it is remembered.
 const POSTED_MAX: usize = 256;
 
-/// Turns what is told of problems into Events.
+/// Turns reports of problems into Events.
 #[derive(Debug)]
 pub struct Poster {
     recorder: Recorder,
