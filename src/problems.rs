@@ -1,6 +1,6 @@
 //! The open problems of a run, and the only place that tells people about them.
 //!
-//! One cause, one message: problems of one cause in one cluster are a group. It is told a second after
+//! One cause, one message: problems of one cause in one cluster are a group. It is reported a second after
 //! it began, at most once a minute while it changes, and when it is over. Where more than three
 //! clusters have one cause at once, one message tells all of them.
 //!
@@ -15,9 +15,9 @@ use jiff::fmt::friendly::SpanPrinter;
 use serde::Serialize;
 use tracing::{debug, error, info, warn};
 
-use crate::core::contract::cause::{About, Cause, Problem, Severity};
+use crate::core::contract::cause::{About, Cause, Problem, ProblemId, Severity};
 use crate::core::contract::error_cause::RequestFailure;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::involved_object::InvolvedObject;
 use crate::outside_text::{one_line, without_secrets};
@@ -25,31 +25,15 @@ use crate::report::count;
 
 pub use outside::Outside;
 
-/// How long a group gathers problems before it is told, and stays empty before it is over.
+/// How long a group gathers problems before it is reported, and stays empty before it is over.
 pub const GATHER_MS: u64 = 1_000;
-/// A group is told at most this often while it changes.
+/// A group is reported at most this often while it changes.
 const CHANGED_EVERY_MS: u64 = 60_000;
 /// So many objects or clusters are named; more are counted.
 pub const FEW: usize = 3;
-/// Once few clusters were told of a cause, others wait for the rest of this time, so that clusters
-/// which are lost one after another share a message.
+/// Once a few clusters were reported with a cause, others wait for the rest of this time, so that clusters
+/// that are lost one after another share a message.
 const FEW_EVERY_MS: u64 = 10_000;
-
-/// What makes two problems the same one. How many more objects have it is not part of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ProblemId {
-    cause: Cause,
-    cluster: ClusterName,
-    kind: Option<Kind>,
-    object: Option<ObjectKey>,
-}
-
-impl From<&Problem> for ProblemId {
-    fn from(problem: &Problem) -> Self {
-        let About { cluster, kind, object, .. } = &problem.about;
-        Self { cause: problem.cause, cluster: cluster.clone(), kind: *kind, object: object.clone() }
-    }
-}
 
 /// The third part divides what one remedy does not cure.
 type GroupKey = (Cause, ClusterName, Option<String>);
@@ -73,11 +57,11 @@ pub enum Stage {
     Ended,
 }
 
-/// What there is to tell of a cause: of one group, or of those of more than a few clusters.
+/// What there is to report of a cause: about one group, or those of more than a few clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub stage: Stage,
-    /// At least one. Of a group that ended, as it was last told.
+    /// At least one. Of a group that ended, as it was last reported.
     pub groups: Vec<GroupView>,
 }
 
@@ -126,8 +110,8 @@ struct Group {
     first: ProblemId,
     since: UnixMillis,
     opened_at: UnixMillis,
-    /// When it was told last, and in which words.
-    told: Option<(UnixMillis, GroupView)>,
+    /// When it was reported last, and in which words.
+    reported: Option<(UnixMillis, GroupView)>,
     has_changed: bool,
     emptied_at: Option<UnixMillis>,
 }
@@ -139,7 +123,7 @@ impl Group {
             first,
             since,
             opened_at: at,
-            told: None,
+            reported: None,
             has_changed: false,
             emptied_at: None,
         }
@@ -165,14 +149,14 @@ impl Group {
         }
     }
 
-    /// What is to be told next, and when.
+    /// What is to be reported next, and when.
     fn next(&self) -> Option<(Stage, UnixMillis)> {
-        let Some((told_at, _)) = self.told else {
+        let Some((reported_at, _)) = self.reported else {
             return Some((Stage::Began, self.opened_at.plus(GATHER_MS)));
         };
         match self.emptied_at {
             Some(at) => Some((Stage::Ended, at.plus(GATHER_MS))),
-            None => self.has_changed.then(|| (Stage::Changed, told_at.plus(CHANGED_EVERY_MS))),
+            None => self.has_changed.then(|| (Stage::Changed, reported_at.plus(CHANGED_EVERY_MS))),
         }
     }
 
@@ -215,9 +199,9 @@ fn place((id, member): (&ProblemId, &Member), about: &About) -> Place {
     }
 }
 
-/// How many clusters were told of one cause in the current [`FEW_EVERY_MS`].
+/// How many clusters were reported with one cause within [`FEW_EVERY_MS`].
 #[derive(Debug)]
-struct Told {
+struct Burst {
     since: UnixMillis,
     clusters: usize,
 }
@@ -226,8 +210,8 @@ struct Told {
 #[derive(Debug, Default)]
 pub struct Problems {
     groups: BTreeMap<GroupKey, Group>,
-    told: BTreeMap<(Stage, Cause), Told>,
-    /// Nothing is to be told before.
+    bursts: BTreeMap<(Stage, Cause), Burst>,
+    /// Nothing is to be reported before.
     due: Option<UnixMillis>,
 }
 
@@ -238,19 +222,19 @@ impl Problems {
         if let Some(RequestFailure { text, .. }) = &mut problem.facts.error {
             *text = without_secrets(text).into();
         }
-        let (id, key) = (ProblemId::from(&problem), group_key(&problem));
+        let (id, key) = (problem.id(), group_key(&problem));
         self.leave(at, &id, Some(&key));
 
         let new = || Group::new(at, id.clone(), problem.since);
         let group = self.groups.entry(key).or_insert_with(new);
         group.add(id, Member { problem, object });
         let next = group.next();
-        self.tell_by(next);
+        self.report_by(next);
     }
 
     /// A problem is over.
     pub fn end(&mut self, at: UnixMillis, problem: &Problem) {
-        self.leave(at, &ProblemId::from(problem), None);
+        self.leave(at, &problem.id(), None);
     }
 
     /// Takes a problem out of its group: it is over, or its facts put it into the group `to`.
@@ -265,17 +249,17 @@ impl Problems {
             return;
         }
         group.remove(at, id);
-        let is_news = to.is_none() && group.told.is_some();
+        let is_news = to.is_none() && group.reported.is_some();
         if group.members.is_empty() && !is_news {
             let key = key.clone();
             self.groups.remove(&key);
             return;
         }
         let next = group.next();
-        self.tell_by(next);
+        self.report_by(next);
     }
 
-    fn tell_by(&mut self, next: Option<(Stage, UnixMillis)>) {
+    fn report_by(&mut self, next: Option<(Stage, UnixMillis)>) {
         self.due = self.due.into_iter().chain(next.map(|(_, at)| at)).min();
     }
 
@@ -284,7 +268,7 @@ impl Problems {
         self.due
     }
 
-    /// What is to be told now.
+    /// What is to be reported now.
     pub fn poll(&mut self, now: UnixMillis) -> Vec<Report> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -299,10 +283,10 @@ impl Problems {
         }
         let mut reports = Vec::new();
         for ((stage, cause), keys) in ready {
-            let told = keys.iter().filter_map(|key| self.tell(now, stage, key)).collect();
-            let told = reports_of(stage, told);
-            self.count_told(now, (stage, cause), told.iter().map(Report::clusters).sum());
-            reports.extend(told);
+            let groups = keys.iter().filter_map(|key| self.report(now, stage, key)).collect();
+            let of_cause = reports_of(stage, groups);
+            self.count(now, (stage, cause), of_cause.iter().map(Report::clusters).sum());
+            reports.extend(of_cause);
         }
         let dues = self.groups.iter().filter_map(|(key, group)| self.next(key, group));
         self.due = dues.map(|(_, at)| at).min();
@@ -311,28 +295,28 @@ impl Problems {
 
     fn next(&self, key: &GroupKey, group: &Group) -> Option<(Stage, UnixMillis)> {
         let (stage, at) = group.next()?;
-        let told = self.told.get(&(stage, key.0)).filter(|told| told.clusters >= FEW);
-        Some((stage, told.map_or(at, |told| at.max(told.since.plus(FEW_EVERY_MS)))))
+        let burst = self.bursts.get(&(stage, key.0)).filter(|burst| burst.clusters >= FEW);
+        Some((stage, burst.map_or(at, |burst| at.max(burst.since.plus(FEW_EVERY_MS)))))
     }
 
-    fn count_told(&mut self, now: UnixMillis, of: (Stage, Cause), clusters: usize) {
-        let told = self.told.entry(of).or_insert(Told { since: now, clusters: 0 });
-        if now.since(told.since) >= FEW_EVERY_MS {
-            *told = Told { since: now, clusters: 0 };
+    fn count(&mut self, now: UnixMillis, of: (Stage, Cause), clusters: usize) {
+        let burst = self.bursts.entry(of).or_insert(Burst { since: now, clusters: 0 });
+        if now.since(burst.since) >= FEW_EVERY_MS {
+            *burst = Burst { since: now, clusters: 0 };
         }
-        told.clusters += clusters;
+        burst.clusters += clusters;
     }
 
     /// `None` where there is nothing new to say.
-    fn tell(&mut self, now: UnixMillis, stage: Stage, key: &GroupKey) -> Option<GroupView> {
+    fn report(&mut self, now: UnixMillis, stage: Stage, key: &GroupKey) -> Option<GroupView> {
         if stage == Stage::Ended {
-            let Group { emptied_at: ended_at, told, .. } = self.groups.remove(key)?;
-            return Some(GroupView { ended_at, ..told?.1 });
+            let Group { emptied_at: ended_at, reported, .. } = self.groups.remove(key)?;
+            return Some(GroupView { ended_at, ..reported?.1 });
         }
         let group = self.groups.get_mut(key)?;
         group.has_changed = false;
         let view = group.view()?;
-        let before = group.told.replace((now, view.clone())).map(|(_, before)| before);
+        let before = group.reported.replace((now, view.clone())).map(|(_, before)| before);
         let says = |view: &GroupView| (view.count, view.message.clone());
         before.is_none_or(|before| says(&before) != says(&view)).then_some(view)
     }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::client::ClusterClient;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
+use crate::core::rate_limit::{Rate, RateLimiter};
 use crate::environment::{here, wall_clock};
 use crate::metrics::{EventDelivery, Metrics};
 use sender::Sender;
@@ -40,35 +41,11 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Shared {
     senders: BTreeMap<ClusterName, Arc<Sender>>,
-    limit: RateLimit,
+    rate: Rate,
+    limiter: RateLimiter,
     last_number: u64,
     /// The Lease, and its cluster, once it is known.
     lease: Option<(ClusterName, ObjectReference)>,
-}
-
-/// A token bucket of a minute's Events.
-#[derive(Debug)]
-struct RateLimit {
-    interval_us: u64,
-    /// When the bucket is full again.
-    full_at_us: u64,
-}
-
-impl RateLimit {
-    const WINDOW_US: u64 = 60_000_000;
-
-    fn new(max_per_minute: u32) -> Self {
-        Self { interval_us: Self::WINDOW_US / u64::from(max_per_minute.max(1)), full_at_us: 0 }
-    }
-
-    fn take(&mut self, now_us: u64) -> bool {
-        let full_at = self.full_at_us.max(now_us) + self.interval_us;
-        let is_free = full_at - now_us <= Self::WINDOW_US;
-        if is_free {
-            self.full_at_us = full_at;
-        }
-        is_free
-    }
 }
 
 impl Recorder {
@@ -98,8 +75,9 @@ impl Recorder {
         metrics: Arc<Metrics>,
     ) -> (Self, mpsc::Receiver<(Arc<Sender>, Event)>) {
         let (queue, events) = mpsc::channel(QUEUE_MAX);
-        let (senders, limit) = (BTreeMap::new(), RateLimit::new(max_per_minute));
-        let shared = Shared { senders, limit, last_number: 0, lease: None };
+        let rate = Rate::every_ms(60_000 / u64::from(max_per_minute.max(1)), max_per_minute.into());
+        let (senders, limiter) = Default::default();
+        let shared = Shared { senders, rate, limiter, last_number: 0, lease: None };
         let shared = Arc::new(Mutex::new(shared));
         let recorder = Self { metrics, started: Instant::now(), queue, shared };
         clusters.into_iter().for_each(|cluster| recorder.join(cluster));
@@ -136,10 +114,10 @@ impl Recorder {
 
     /// Posts an Event, without waiting. Returns whether it is not dropped.
     pub fn post(&self, cluster: &ClusterName, event: &Event) -> bool {
-        let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let now = UnixMillis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
         let taken = self.shared(|shared| {
             let sender = shared.senders.get(cluster)?.clone();
-            Some((sender, shared.limit.take(now_us)))
+            Some((sender, shared.take(now)))
         });
         let Some((sender, is_within_limit)) = taken else { return false };
         let is_queued = is_within_limit && self.queue.try_send((sender, event.clone())).is_ok();
@@ -163,14 +141,13 @@ impl Recorder {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_minutes_events_may_go_at_once_and_then_one_every_other_second() {
-        let mut limit = RateLimit::new(30);
-        let mut taken = |s: u64| (0..100).filter(|_| limit.take(s * 1_000_000)).count();
-        assert_eq!([taken(0), taken(1), taken(2), taken(61), taken(1_000)], [30, 0, 1, 29, 30]);
+impl Shared {
+    /// Whether the rate limit takes one more Event.
+    fn take(&mut self, now: UnixMillis) -> bool {
+        let is_free = self.limiter.ready_at(self.rate) <= now;
+        if is_free {
+            self.limiter.take(self.rate, now);
+        }
+        is_free
     }
 }

@@ -1,4 +1,4 @@
-//! Which problems become Events: those that the leader is told of, and their end.
+//! Which problems become Events: those that the leader reports, and their end.
 //!
 //! Only the leader posts: it has seen everything that a standby has. A standby becomes leader with the
 //! same open problems, and posts those that are still open ten seconds later.
@@ -9,18 +9,18 @@ use k8s_openapi::api::core::v1::{Event, ObjectReference};
 
 use super::Recorder;
 use super::event::{again, reference, shortened};
-use crate::core::contract::cause::{Cause, Problem, Severity};
+use crate::core::contract::cause::{Cause, Problem, ProblemId, Severity};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
-use crate::problems::{FEW, GATHER_MS, GroupView, Place, ProblemId, Problems, Report, Stage};
+use crate::problems::{FEW, GATHER_MS, GroupView, Place, Problems, Report, Stage};
 
 /// How long a new leader may repair what its predecessor left before it posts it.
 const TAKEOVER_GRACE_MS: u64 = 10_000;
 /// The end of a problem is posted only where the Event about it is remembered.
 const POSTED_MAX: usize = 256;
 
-/// Turns what is told of problems into Events.
+/// Turns reports of problems into Events.
 #[derive(Debug)]
 pub struct Poster {
     recorder: Recorder,
@@ -47,41 +47,6 @@ struct Posted {
     ended_at: Option<UnixMillis>,
 }
 
-/// Where Events about a cause are posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
-    Object,
-    Lease,
-}
-
-fn target(cause: Cause) -> Option<Target> {
-    match cause {
-        Cause::DiscoveryFailing | Cause::ClustersMissing | Cause::ShardUnheld => {
-            Some(Target::Lease)
-        }
-        Cause::ObjectUnreadable
-        | Cause::UpstreamUnknown
-        | Cause::ProjectMissing
-        | Cause::UpstreamRestored
-        | Cause::LabelsMissing
-        | Cause::NamespaceMissing
-        | Cause::NamespaceMismatch
-        | Cause::RemovalsHeld
-        | Cause::StatusTooLarge
-        | Cause::NotMirrored
-        | Cause::WriteRefused
-        | Cause::WriteFailing
-        | Cause::Overwritten
-        | Cause::NotCarried
-        | Cause::NotPlaced
-        | Cause::NotAnnounced
-        | Cause::Orphaned
-        | Cause::DeletesHeld
-        | Cause::AnnotationRemoved => Some(Target::Object),
-        _ => None,
-    }
-}
-
 impl Poster {
     pub fn new(recorder: Recorder) -> Self {
         Self { recorder, leadership: Leadership::Standby, posted: BTreeMap::new() }
@@ -104,16 +69,16 @@ impl Poster {
 
     /// A problem begins, perhaps again before its end was posted.
     pub fn begin(&mut self, problem: &Problem) {
-        if let Some(posted) = self.posted.get_mut(&problem.into()) {
+        if let Some(posted) = self.posted.get_mut(&problem.id()) {
             posted.ended_at = None;
         }
     }
 
     /// A problem is over. There is nothing to post on an object that is gone.
     pub fn end(&mut self, at: UnixMillis, problem: &Problem, is_object_there: bool) {
-        let id = ProblemId::from(problem);
+        let id = problem.id();
         let Some(posted) = self.posted.get_mut(&id) else { return };
-        let has_place = is_object_there || target(problem.cause) == Some(Target::Lease);
+        let has_place = is_object_there || id.object.is_none();
         if has_place && self.leadership != Leadership::Standby {
             posted.ended_at = Some(at);
         } else {
@@ -162,14 +127,16 @@ impl Poster {
         }
     }
 
+    /// What is about no object is posted on the Lease.
     fn object_of(&self, cause: Cause, place: &Place) -> Option<(ClusterName, ObjectReference)> {
-        match target(cause)? {
-            Target::Lease => self.recorder.lease(),
-            Target::Object => {
-                let object = place.object.clone()?;
-                Some((object.cluster.clone(), reference(object)))
-            }
+        if !cause.info().event {
+            return None;
         }
+        if place.id.object.is_none() {
+            return self.recorder.lease();
+        }
+        let object = place.object.clone()?;
+        Some((object.cluster.clone(), reference(object)))
     }
 
     /// When to call [`Poster::poll`] next.

@@ -1,4 +1,4 @@
-//! The line of an action that ended. Why writes fail is told as a problem, once for all of them.
+//! The line of an action that ended. Why writes fail is reported as a problem, once for all of them.
 
 use tracing::{debug, info};
 

@@ -12,23 +12,15 @@ use prometheus_client::registry::Registry;
 use super::counts::{Counters, add};
 use super::text::encode_family;
 use super::watches::WatchTable;
-use crate::core::contract::cause::{About, AlertRule, Cause, Problem};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
-
-/// What tells one problem from another: all but how many objects it concerns.
-type ProblemKey = (Cause, ClusterName, Option<Kind>, Option<ObjectKey>);
+use crate::core::contract::cause::{AlertRule, Cause, Problem, ProblemId};
+use crate::core::data::ids::ClusterName;
 
 #[derive(Debug)]
 pub(super) struct Causes {
     /// The open problems, and how many objects each concerns.
-    open: Mutex<BTreeMap<ProblemKey, usize>>,
+    open: Mutex<BTreeMap<ProblemId, usize>>,
     begun: Counters<1>,
     watches: Arc<WatchTable>,
-}
-
-fn key(problem: &Problem) -> ProblemKey {
-    let About { cluster, kind, object, more: _ } = problem.about.clone();
-    (problem.cause, cluster, kind, object)
 }
 
 impl Causes {
@@ -40,19 +32,19 @@ impl Causes {
         Self { open: Mutex::default(), begun, watches }
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<ProblemKey, usize>> {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<ProblemId, usize>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One that is open already has new facts.
     pub(super) fn begin(&self, problem: &Problem) {
-        if self.open().insert(key(problem), 1 + problem.about.more).is_none() {
+        if self.open().insert(problem.id(), 1 + problem.about.more).is_none() {
             self.begun.get_or_create(&[("cause", problem.cause.as_str())]).inc();
         }
     }
 
     pub(super) fn end(&self, problem: &Problem) {
-        self.open().remove(&key(problem));
+        self.open().remove(&problem.id());
     }
 }
 
@@ -62,7 +54,7 @@ impl Collector for Causes {
         let live = self.watches.live_clusters().into_iter();
         let mut counts: BTreeMap<(Cause, ClusterName), usize> =
             live.map(|cluster| ((Cause::ClusterUnavailable, cluster), 0)).collect();
-        for ((cause, cluster, ..), objects) in &*self.open() {
+        for (ProblemId { cause, cluster, .. }, objects) in &*self.open() {
             *counts.entry((*cause, cluster.clone())).or_default() += objects;
         }
         let samples = counts.into_iter().map(|((cause, cluster), count)| {

@@ -33,12 +33,12 @@ fn refused(name: &str, error: ErrorCause) -> Problem {
     problem
 }
 
-/// Problems, and what was told of them: seconds, stage, number of groups, the first one's number and
+/// Problems, and what was reported of them: seconds, stage, number of groups, the first one's number and
 /// message.
 #[derive(Default)]
 struct Bench {
     problems: Problems,
-    told: Vec<String>,
+    reported: Vec<String>,
 }
 
 impl Bench {
@@ -48,7 +48,8 @@ impl Bench {
             for report in self.problems.poll(due) {
                 let (stage, s) = (report.stage, due.since(START) / 1_000);
                 let (first, groups) = (&report.groups[0], report.groups.len());
-                self.told.push(format!("{s} {stage:?} {groups} {} {}", first.count, first.message));
+                self.reported
+                    .push(format!("{s} {stage:?} {groups} {} {}", first.count, first.message));
             }
             assert!(self.problems.due().is_none_or(|next| next > due), "a timer, not a poll");
         }
@@ -66,7 +67,7 @@ impl Bench {
 }
 
 #[test]
-fn problems_of_one_cause_are_told_together_when_they_begin_change_and_end() {
+fn problems_of_one_cause_are_reported_together_when_they_begin_change_and_end() {
     let mut bench = Bench::default();
     for n in 0..1_000 {
         bench.begin(n, not_carried(&format!("c-{n}")));
@@ -81,7 +82,7 @@ fn problems_of_one_cause_are_told_together_when_they_begin_change_and_end() {
     let says =
         |name, more| format!("edge does not have the hub annotation of ns/{name} and {more} more.");
     assert_eq!(
-        bench.told,
+        bench.reported,
         [
             format!("1 Began 1 1000 {}", says("c-0", 999)),
             // c-0 to c-399 are right again.
@@ -93,7 +94,7 @@ fn problems_of_one_cause_are_told_together_when_they_begin_change_and_end() {
 }
 
 #[test]
-fn what_ends_before_it_is_told_is_not_told_and_one_that_returns_at_once_goes_on() {
+fn what_ends_before_it_is_reported_is_not_and_one_that_returns_at_once_goes_on() {
     let mut bench = Bench::default();
     bench.begin(0, not_carried("a"));
     bench.end(900, &not_carried("a"));
@@ -101,11 +102,11 @@ fn what_ends_before_it_is_told_is_not_told_and_one_that_returns_at_once_goes_on(
     bench.end(9_000, &not_carried("a"));
     bench.begin(9_900, not_carried("a"));
     bench.pass_to(100_000);
-    assert_eq!(bench.told, ["6 Began 1 1 edge does not have the hub annotation of ns/a."]);
+    assert_eq!(bench.reported, ["6 Began 1 1 edge does not have the hub annotation of ns/a."]);
 }
 
 #[test]
-fn new_facts_are_told_once_and_how_many_more_objects_is_no_other_problem() {
+fn new_facts_are_reported_once_and_how_many_more_objects_is_no_other_problem() {
     let mut bench = Bench::default();
     let held = |part| {
         let mut problem = problem(Cause::RemovalsHeld, "up", Some("a"));
@@ -121,16 +122,16 @@ fn new_facts_are_told_once_and_how_many_more_objects_is_no_other_problem() {
     bench.end(80_000, &held(14));
     bench.pass_to(900_000);
     let says = |n| format!("{n} {n} of 30 Connectors of up vanished at once; annotations stay.");
-    let told = [
+    let reported = [
         format!("1 Began 1 {}", says(12)),
         format!("61 Changed 1 {}", says(14)),
         format!("81 Ended 1 {}", says(14)),
     ];
-    assert_eq!(bench.told, told);
+    assert_eq!(bench.reported, reported);
 }
 
 #[test]
-fn what_one_remedy_does_not_cure_is_told_apart() {
+fn what_one_remedy_does_not_cure_is_reported_apart() {
     let mut bench = Bench::default();
     bench.begin(0, refused("a", ErrorCause::Forbidden));
     bench.begin(0, refused("b", ErrorCause::Invalid));
@@ -145,7 +146,12 @@ fn what_one_remedy_does_not_cure_is_told_apart() {
     assert_eq!(groups.iter().map(names).collect::<Vec<_>>(), [vec!["a"], vec!["b", "c"]]);
     bench.begin(5_000, refused("a", ErrorCause::Invalid));
     bench.pass_to(8_000);
-    assert_eq!((bench.told.len(), bench.problems.open().len()), (2, 1), "no end: {:?}", bench.told);
+    assert_eq!(
+        (bench.reported.len(), bench.problems.open().len()),
+        (2, 1),
+        "no end: {:?}",
+        bench.reported
+    );
     for error in [ErrorCause::Forbidden, ErrorCause::Invalid] {
         for name in ["a", "b", "c"] {
             bench.end(9_000, &refused(name, error));
@@ -166,10 +172,10 @@ fn many_clusters_with_one_cause_share_a_message_even_if_they_are_lost_one_after_
     }
     bench.pass_to(3_600_000);
     let few = |line: &String| line.split(' ').take(3).collect::<Vec<_>>().join(" ");
-    let told: Vec<_> = bench.told.iter().map(few).collect();
+    let reported: Vec<_> = bench.reported.iter().map(few).collect();
     let first = ["1 Began 1", "1 Began 1", "1 Began 1"];
     let rest = ["11 Began 98", "21 Began 100", "31 Began 99", "101 Ended 300"];
-    assert_eq!(told, [&first[..], &rest].concat());
+    assert_eq!(reported, [&first[..], &rest].concat());
 }
 
 #[derive(Clone, Default)]
@@ -198,7 +204,8 @@ fn lines(problems: &[Problem]) -> Vec<String> {
         .with_target(false)
         .finish();
     tracing::subscriber::with_default(subscriber, || {
-        let tell = |all: &mut Problems, at| all.poll(at).iter().for_each(|told| log(at, told));
+        let tell =
+            |all: &mut Problems, at| all.poll(at).iter().for_each(|reported| log(at, reported));
         let mut all = Problems::default();
         for problem in problems {
             all.begin(START, problem.clone(), None);

@@ -99,15 +99,12 @@ impl Case<'_> {
     }
 
     fn mirror_deferred(&self, hub: &HubView) -> Diagnosis {
-        let limits = self.snapshot.stall_limits.as_ref();
         let waited_ms = hub.deferred_since_ms.map_or(0, |at| self.snapshot.view.at_ms.since(at));
-        let stalls = &self.connector.stalls;
-        let is_stalled = stalls.iter().any(|s| s.hop == Hop::Mirrored && s.cluster == hub.cluster);
-        let is_late = is_stalled || limits.is_some_and(|limits| waited_ms > limits.deferred_ms);
-        let state = if is_late { HopState::Wrong } else { HopState::Deferred };
         match &hub.writes.error {
-            Some(error) => remedy::write_fails(state, &hub.cluster, Kind::Connector, error),
-            None => mirror_remedy::deferred(state, &hub.cluster, waited_ms),
+            Some(error) => {
+                remedy::write_fails(HopState::Deferred, &hub.cluster, Kind::Connector, error)
+            }
+            None => mirror_remedy::deferred(&hub.cluster, waited_ms),
         }
     }
 

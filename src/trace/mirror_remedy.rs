@@ -154,21 +154,14 @@ pub(super) fn mirror_in_flight(state: HopState, hub: &ClusterName) -> Diagnosis 
     diagnosis(state, HopCause::WriteInFlight, why, [remedy])
 }
 
-pub(super) fn deferred(state: HopState, hub: &ClusterName, waited_ms: u64) -> Diagnosis {
+pub(super) fn deferred(hub: &ClusterName, waited_ms: u64) -> Diagnosis {
     let waited = duration(waited_ms);
     let why = format!(
         "the annotation at {hub} routes as upstream says; the rest of the status, such as an address, \
          has been deferred for {waited}"
     );
-    let remedy = if state == HopState::Deferred {
-        "nothing: it is written with the next change that routes, or after mirror.deferMs"
-            .to_owned()
-    } else {
-        "more statuses change than mirror.deferrablePerSecond lets through. Requests are not \
-         affected; raise it if the hub and its carrier have room"
-            .to_owned()
-    };
-    diagnosis(state, HopCause::Deferred, why, [remedy.into()])
+    let remedy = "nothing: it is written with the next change that routes, or after mirror.deferMs";
+    diagnosis(HopState::Deferred, HopCause::Deferred, why, [remedy.into()])
 }
 
 pub(super) fn not_mirrored(

@@ -11,6 +11,7 @@ use super::pauses::between;
 use super::{Attempt, State, WatchTask};
 use crate::client::CallError;
 use crate::client::pace::{Turn, in_turn};
+use crate::core::contract::cause::{Cause, Request};
 use crate::core::contract::event::EventKind;
 
 /// In the message of a 504: the API server has not reached this resourceVersion yet.
@@ -158,19 +159,16 @@ impl WatchTask {
         Ok(State::Backoff { until: now + pause, host, next, turn: None })
     }
 
-    /// Reports a failure: to the machine when the watch becomes lost, and each new error to the log.
+    /// Reports a failure to the machine when the watch becomes lost, and when it is for another cause.
     async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
         let failure = error.failure();
+        debug!(error = %failure, "watch lost; retrying");
         self.history.is_unsure = true;
         self.metrics.lost(&failure);
-        let text = failure.to_string();
-        if self.lost.as_ref() != Some(&text) {
-            debug!(error = %text, "watch lost; retrying");
+        let cause = Cause::of_request(failure.cause, Request::Read);
+        if self.lost.replace(cause) == Some(cause) {
+            return Ok(());
         }
-        if self.lost.replace(text).is_none() {
-            self.send(|cluster, kind| EventKind::WatchLost { cluster, kind, error: failure })
-                .await?;
-        }
-        Ok(())
+        self.send(|cluster, kind| EventKind::WatchLost { cluster, kind, error: failure }).await
     }
 }

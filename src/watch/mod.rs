@@ -35,6 +35,7 @@ use tracing::{Instrument, error_span};
 
 use crate::client::ClusterClient;
 use crate::client::pace::{Host, Order, Turn, in_turn};
+use crate::core::contract::cause::Cause;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
@@ -100,8 +101,8 @@ pub struct WatchTask {
     pauses: Pauses,
     /// Since when the API server says that it begins to serve this.
     initializing_since: Option<Instant>,
-    /// While the watch is lost: the error that was last logged.
-    lost: Option<String>,
+    /// While the watch is lost: why, as the machine last heard.
+    lost: Option<Cause>,
     /// When to list again, because an object came whose name can't be read.
     list_at: Option<Instant>,
 }

@@ -254,7 +254,7 @@ fn silence_is_unknown_and_blames_nobody() {
     let mut look = snapshot(&stage);
     let connector = &look.view.connectors[0];
     assert_eq!(connector.phase, Phase::Unknown);
-    assert!(connector.stalls[0].reason.starts_with("unknown since 2026-11-21T09:36:24.000Z: "));
+    assert!(connector.stalls.is_empty(), "nobody knows whether it is still late");
     look.view.tell_received([("edge".into(), Kind::Connector, heard)]);
     let row = &status_rows(&look)[0];
     assert_eq!((row.phase, row.since_ms), (Phase::Unknown, Some(heard)), "{row:#?}");

@@ -133,16 +133,6 @@ fn what_routes_nothing_is_deferred_and_holds_up_no_other_hop() {
     stage.edge(Some(&status(None)));
     let found = trace(&stage);
     assert_eq!(first(&found), (Hop::Arrived, "edge", HopState::Pending, HopCause::NotCarried));
-    // After stall.deferredMs it is late.
-    let mut stage = Stage::settled({
-        let mut settings = Settings::default();
-        settings.mirror.defer_ms = 120_000;
-        settings
-    });
-    stage.upstream(Some(&moved));
-    stage.pass_to(660_000);
-    let late = trace(&stage);
-    assert_eq!(first(&late), (Hop::Mirrored, "hub", HopState::Wrong, HopCause::Deferred));
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn what_is_late_stays_so_behind_a_lost_watch_and_ends_with_what_it_is_about() {
         assert_eq!(stage.pass_to(5_000).wrong(), [Cause::NotMirrored]);
         for kind in ["Connector", "Namespace"] {
             stage.lost("up", kind).hub(N2);
-            assert_eq!(stage.wrong(), [Cause::NotMirrored, Cause::ClusterUnavailable], "{kind}");
+            assert_eq!(stage.wrong(), [Cause::ClusterUnavailable, Cause::NotMirrored], "{kind}");
             stage.resumed("up", kind);
         }
         end(stage.finish(&mirror, forbidden()));

@@ -169,9 +169,9 @@ impl Fleet {
     /// What is wrong, and with how many Connectors. What a breaker holds counts once.
     pub(crate) fn held(&self) -> Vec<(Cause, usize)> {
         let mut held = BTreeMap::<_, usize>::new();
-        for Problem { cause, about, .. } in &self.stage.open {
+        for Problem { cause, about, .. } in self.stage.open.values() {
             let count = held.entry(*cause).or_default();
-            *count = (*count + 1).max(about.more + 1);
+            *count = if about.more > 0 { about.more + 1 } else { *count + 1 };
         }
         held.into_iter().collect()
     }

@@ -210,7 +210,7 @@ fn every_route_is_counted_once_and_forgotten() {
     stage.list("hub", "HTTPRoute", []);
     assert!(!stage.machine.orphan_counts().is_any());
     assert_eq!(stage.machine.candidates(), []);
-    assert_eq!(held(&mut stage).last(), Some(&(false, 1, 1)));
+    assert_eq!(held(&mut stage).last(), Some(&(false, 12, 12)));
     stage.leave("up").applied("hub", UP.route("new", START, &["new"]));
     assert_eq!(kept(&stage, KeepReason::ClusterUnknown), 1);
     stage.leave("hub");

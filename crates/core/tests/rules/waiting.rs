@@ -179,9 +179,10 @@ fn a_refusal_is_a_problem_from_the_second_in_a_row_and_another_reason_is_news() 
 #[test]
 fn a_released_refusal_is_no_news() {
     let mut stage = waiting(3, &forbidden());
-    run(&mut stage, 40_000, |_| forbidden());
+    run(&mut stage, 31_000, |_| forbidden());
     assert_eq!(stage.began(Cause::WriteRefused).len(), 3);
-    let first = stage.next_at(60_000);
+    stage.pass_to(50_000);
+    let first = stage.actions().remove(0);
     let others = stage.succeed(&first).actions();
     assert_eq!(others.len(), 2);
     others.iter().for_each(|other| _ = stage.finish(other, forbidden()));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub(crate) use serde_json::{Value, json};
 pub(crate) use throughline_core::contract::action::{Decision, Urgency, Verb};
-pub(crate) use throughline_core::contract::cause::{About, Cause, Problem, State};
+pub(crate) use throughline_core::contract::cause::{Cause, Problem, ProblemId};
 pub(crate) use throughline_core::contract::error_cause::{ErrorCause, RequestFailure};
 pub(crate) use throughline_core::contract::event::{Event, EventKind, Outcome};
 pub(crate) use throughline_core::contract::hold_reason::HoldReason;
@@ -219,7 +219,7 @@ pub(crate) struct Stage {
     next_bookmark: u64,
     notes: Vec<Note>,
     /// The problems that began and have not ended, as they were last.
-    pub(crate) open: Vec<Problem>,
+    pub(crate) open: BTreeMap<ProblemId, Problem>,
 }
 
 impl Default for Stage {
@@ -266,7 +266,7 @@ impl Stage {
             version: 0,
             next_bookmark: MINUTE,
             notes: Vec::new(),
-            open: Vec::new(),
+            open: BTreeMap::new(),
         };
         stage.join("up", Role::Upstream).join("hub", Role::Hub).join("edge", Role::Edge);
         stage.leads(true).list("up", "Namespace", [namespace(UID)]);
@@ -277,11 +277,14 @@ impl Stage {
 
     pub(crate) fn event(&mut self, kind: EventKind) -> &mut Self {
         self.machine.handle_event(&Event { at: UnixMillis(self.now), kind });
+        let former = self.notes.len();
         while let Some(note) = self.machine.poll_note() {
             self.take_over(&note.kind);
             self.notes.push(note);
         }
-        self.assert_one_cause_a_hop();
+        for note in &self.notes[former..] {
+            self.assert_one_cause_a_hop(&note.kind);
+        }
         self
     }
 
@@ -290,30 +293,32 @@ impl Stage {
         match note {
             NoteKind::HopPassed { .. } => {}
             NoteKind::Ended(problem) => {
-                let at = self.open.iter().position(|open| open == problem);
-                self.open.remove(at.unwrap_or_else(|| panic!("{problem:?} was not open")));
+                assert_eq!(self.open.remove(&problem.id()).as_ref(), Some(problem));
             }
             NoteKind::Began(problem) => {
                 let sentence = problem.sentence();
                 assert!(!sentence.contains("unknown "), "{sentence}");
-                assert!(!self.open.contains(problem), "{problem:?} is no news");
-                self.open.retain(|open| open.id() != problem.id());
-                self.open.push(problem.clone());
+                let before = self.open.insert(problem.id(), problem.clone());
+                assert_ne!(before.as_ref(), Some(problem), "that is no news");
             }
         }
     }
 
     /// What makes a connector wait at a hop has one cause for each object and cluster; and a breaker may
     /// hold what waits already.
-    fn assert_one_cause_a_hop(&self) {
-        let mut hops = BTreeSet::new();
-        for problem in &self.open {
+    fn assert_one_cause_a_hop(&self, note: &NoteKind) {
+        let NoteKind::Began(new) = note else { return };
+        let hop = |problem: &Problem| {
             let info = problem.cause.info();
-            let is_counted = info.state.is_some() && problem.cause != Cause::RemovalsHeld;
-            let hop = info.hop.filter(|_| is_counted);
-            let at = (problem.about.cluster.clone(), problem.about.object.clone());
-            assert!(hop.is_none_or(|hop| hops.insert((hop, at))), "{:#?}", self.open);
-        }
+            info.hop.filter(|_| info.state.is_some() && problem.cause != Cause::RemovalsHeld)
+        };
+        let is_other = |open: &&Problem| {
+            let (a, b) = (&new.about, &open.about);
+            let is_of_same = (&a.cluster, a.kind, &a.object) == (&b.cluster, b.kind, &b.object);
+            is_of_same && open.cause != new.cause && hop(open).is_some() && hop(open) == hop(new)
+        };
+        let other = self.open.get(&new.id()).and_then(|_| self.open.values().find(is_other));
+        assert_eq!(other, None, "beside {new:?}");
     }
 
     pub(crate) fn join(&mut self, cluster: &str, role: Role) -> &mut Self {
@@ -501,9 +506,9 @@ impl Stage {
         began.map(|(_, problem)| problem).filter(|problem| problem.cause == of).collect()
     }
 
-    /// The causes of what is wrong now, in the order in which it began.
+    /// The causes of what is wrong now, in the order of the table.
     pub(crate) fn wrong(&self) -> Vec<Cause> {
-        self.open.iter().map(|problem| problem.cause).collect()
+        self.open.keys().map(|id| id.cause).collect()
     }
 
     /// The hops passed, each with its duration.

@@ -100,7 +100,7 @@ fn a_paused_gateway_hides_nothing_of_another() {
         stage.finish(touch, forbidden());
     };
     stage.edge(OFFLINE).run_to(660_000, refuse);
-    assert_eq!(stage.wrong(), [Cause::Paused, Cause::WriteRefused]);
+    assert_eq!(stage.wrong(), [Cause::WriteRefused, Cause::Paused]);
     assert_eq!(stage.phase(), Phase::Stalled);
     let probe = stage.action_at(660_100);
     assert_eq!(stage.succeed(&probe).wrong(), [Cause::Paused], "only the paused is left");
