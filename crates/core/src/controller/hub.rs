@@ -4,7 +4,7 @@
 
 use super::hub_memory::HubMemory;
 use super::leadership::Leadership;
-use super::notes::{Finder, Notes};
+use super::notes::Notes;
 use super::state::{Controller, Dirty};
 use crate::circuit_breaker::BreakerState;
 use crate::contract::hold_reason::HoldReason;
@@ -71,7 +71,7 @@ pub(super) fn plan(
     let found = facts.find_problems(&memory, &plan);
     let next_at = found.as_ref().and_then(|found| found.next_at);
     if let Some(found) = found {
-        c.notes.found(&Finder::Subject(subject), found.problems);
+        c.notes.found_by_rule(&subject, found);
     }
 
     if has_arrived {

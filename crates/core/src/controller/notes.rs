@@ -13,6 +13,7 @@ use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
+use crate::rules::findings::Findings;
 use crate::subject::Subject;
 
 #[derive(Debug, Default)]
@@ -83,6 +84,14 @@ impl Notes {
         if !found.is_empty() {
             self.open.insert(finder.clone(), found);
         }
+    }
+
+    /// The same by a rule. What was late stays so until it is right, also where its time starts again.
+    pub(crate) fn found_by_rule(&mut self, subject: &Subject, found: Findings) {
+        let is_open = |new: &Problem| self.of_subject(subject).iter().any(|p| p.id() == new.id());
+        let mut problems = found.problems;
+        problems.extend(found.not_late.into_iter().filter(is_open));
+        self.found(&Finder::Subject(subject.clone()), problems);
     }
 
     /// One problem, or none, of a finder that looks for nothing else.

@@ -1,7 +1,6 @@
 //! Routes: what the controller does around a plan of the orphan rule. It tells the breakers,
 //! reports verdicts that changed, and says when orphans are too many.
 
-use super::notes::Finder;
 use super::state::Controller;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::event::Outcome;
@@ -85,8 +84,7 @@ fn find_problems(c: &mut Controller, at: &ObjectRef, verdict: Verdict) {
     let at_rest = OrphanMemory::default();
     let memory = c.memory.routes.get(at).unwrap_or(&at_rest);
     let found = view(c, at, memory).map(|view| orphan::find(&view, verdict, &c.settings.mirror));
-    let problems = found.unwrap_or_default().problems;
-    c.notes.found(&Finder::Subject(Subject::Route(at.clone())), problems);
+    c.notes.found_by_rule(&Subject::Route(at.clone()), found.unwrap_or_default());
 }
 
 pub(super) fn on_change(c: &mut Controller, change: &Change) {

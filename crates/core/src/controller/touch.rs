@@ -56,8 +56,9 @@ pub(super) fn plan(
     let subject = Subject::Target(target.clone());
     let is_queued = due_at.is_some_and(|at| at <= *now) && edge.report.is_reported();
     let found = touch::find(&view, memory, is_queued);
-    notes.found(&Finder::Subject(subject), found.problems);
-    Some(Agenda::of([next]).requeue_at(found.next_at))
+    let next_at = found.next_at;
+    notes.found_by_rule(&subject, found);
+    Some(Agenda::of([next]).requeue_at(next_at))
 }
 
 pub(super) fn on_change(c: &mut Controller, change: &Change) {

@@ -9,6 +9,8 @@ use crate::write_state::WriteState;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) problems: Vec<Problem>,
+    /// What is a problem if it lasts.
+    pub(crate) not_late: Vec<Problem>,
     /// When that changes although nothing happens.
     pub(crate) next_at: Option<UnixMillis>,
 }
@@ -36,6 +38,7 @@ impl Findings {
     pub(crate) fn push_late(&mut self, problem: Problem, late_at: UnixMillis, now: UnixMillis) {
         if now < late_at {
             self.look_again_at(late_at);
+            self.not_late.push(problem);
         } else {
             self.push(problem);
         }
