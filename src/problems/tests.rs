@@ -6,6 +6,7 @@ use tracing::Level;
 use super::*;
 use crate::core::contract::cause::Facts;
 use crate::core::contract::error_cause::ErrorCause;
+use crate::core::data::ids::Kind;
 
 const START: UnixMillis = UnixMillis(1_000_000);
 

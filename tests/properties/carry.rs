@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use throughline::core::contract::action::{Action, Decision, Verb};
+use throughline::core::contract::cause::{Problem, State};
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::NoteKind;
 use throughline::core::data::ids::{Kind, ObjectKey};
@@ -40,22 +41,21 @@ pub enum WriteFault {
 }
 
 impl Sim {
-    /// Stalls that were reported and have not ended.
-    pub fn open_stalls(&self) -> Vec<String> {
+    /// What makes connectors stuck, and has not ended.
+    pub fn stuck(&self) -> Vec<String> {
         let mut open = BTreeMap::new();
         for note in &self.notes {
             match &note.kind {
-                NoteKind::Stalled(s) => {
-                    open.insert((&s.cluster, &s.connector, s.hop), &s.reason);
+                NoteKind::Began(problem) => _ = open.insert(problem.id(), problem),
+                NoteKind::Ended(problem) => {
+                    let ended = open.remove(&problem.id());
+                    assert!(ended.is_some(), "ended, and never began: {problem:?}");
                 }
-                NoteKind::StallEnded(s) => {
-                    let ended = open.remove(&(&s.cluster, &s.connector, s.hop));
-                    assert!(ended.is_some(), "a stall ended that was never reported: {s:?}");
-                }
-                _ => {}
+                NoteKind::HopPassed { .. } => {}
             }
         }
-        open.into_iter().map(|(stall, reason)| format!("{stall:?}: {reason}")).collect()
+        let is_stuck = |problem: &&Problem| problem.cause.info().state == Some(State::Stuck);
+        open.into_values().filter(is_stuck).map(Problem::sentence).collect()
     }
 
     /// The actions, a line each.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use throughline::core::contract::action::{Urgency, Verb};
-use throughline::core::contract::note::{AnomalyKind, NoteKind};
+use throughline::core::contract::cause::Cause;
+use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
@@ -213,7 +214,7 @@ proptest! {
             sim.actions[before..].iter().filter(|a| a.decision.action.verb == Verb::Mirror).count();
         prop_assert!(mirrors <= changes, "{mirrors} mirrors of {changes} changes");
         let is_contention = |kind: &NoteKind| {
-            matches!(kind, NoteKind::Anomaly(a) if a.anomaly == AnomalyKind::Contention)
+            matches!(kind, NoteKind::Began(problem) if problem.cause == Cause::Overwritten)
         };
         prop_assert!(!sim.notes.iter().any(|note| is_contention(&note.kind)));
     }

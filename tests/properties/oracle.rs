@@ -73,7 +73,7 @@ pub fn trigger_of(sim: &Sim, gateway: &Object) -> Option<Trigger> {
 
 /// All deviations from the desired state, as text.
 pub fn deviations(sim: &Sim, t: Topology) -> Vec<String> {
-    let mut deviations = sim.open_stalls();
+    let mut deviations = sim.stuck();
     deviations.extend(mirror_deviations(sim, t));
     deviations.extend(touch_deviations(sim, t));
     let left = sim.machine.poll_deadline();

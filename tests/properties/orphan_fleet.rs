@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use throughline::core::contract::action::Verb;
+use throughline::core::contract::cause::Cause;
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
@@ -186,7 +187,7 @@ proptest! {
         if held {
             prop_assert_eq!(deletes(&sim), before, "deleted although too many routes are orphans");
             prop_assert_eq!(left, dead);
-            let is_held = |n: &&Note| matches!(n.kind, NoteKind::DeletesHeld { held: true, .. });
+            let is_held = |n: &&Note| matches!(&n.kind, NoteKind::Began(p) if p.cause == Cause::DeletesHeld);
             let is_reported = sim.notes.iter().any(|n| is_held(&n));
             prop_assert!(is_reported);
         } else {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use throughline::config::{ClusterConfig, Config};
 use throughline::core::contract::action::{Action, Decision};
+use throughline::core::contract::cause::{Problem, ProblemId};
 use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
@@ -25,12 +26,11 @@ use tokio::time::Instant;
 use crate::computer::Computer;
 use crate::crash::{CrashPoint, CrashProbe};
 
-/// What an instance wrote into its event log, and the stalls that it has not taken back.
+/// What an instance wrote into its event log, and what is wrong by what it says.
 #[derive(Default)]
 pub(crate) struct Tape {
     pub(crate) log: Vec<u8>,
-    pub(crate) stalls: Vec<String>,
-    pub(crate) anomalies: Vec<String>,
+    pub(crate) problems: BTreeMap<ProblemId, Problem>,
     /// The Gateways of the latest list of each cluster.
     gateways_listed: BTreeMap<ClusterName, usize>,
     /// The clusters that had no Gateways once, when they were listed.
@@ -143,17 +143,10 @@ impl Observer for Recorder {
 
     fn on_note(&mut self, note: &Note) {
         let mut tape = self.tape.lock().unwrap();
-        let named = |stall: &throughline::core::contract::note::Stall| {
-            format!("{}: {} {:?}: {}", stall.cluster, stall.connector, stall.hop, stall.reason)
-        };
         match &note.kind {
-            NoteKind::Stalled(stall) => tape.stalls.push(named(stall)),
-            NoteKind::StallEnded(stall) => {
-                let key = format!("{}: {} {:?}", stall.cluster, stall.connector, stall.hop);
-                tape.stalls.retain(|other| !other.starts_with(&key));
-            }
-            NoteKind::Anomaly(anomaly) => tape.anomalies.push(format!("{anomaly:?}")),
-            _ => {}
+            NoteKind::Began(problem) => _ = tape.problems.insert(problem.id(), problem.clone()),
+            NoteKind::Ended(problem) => _ = tape.problems.remove(&problem.id()),
+            NoteKind::HopPassed { .. } => {}
         }
     }
 }

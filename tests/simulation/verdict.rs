@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use throughline::core::contract::action::Action;
+use throughline::core::contract::cause::{Problem, State};
 use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::Role;
 use tokio::time::Instant;
@@ -47,10 +48,11 @@ impl Stage {
 
     /// Judges the world at rest. `since`: nothing has failed since then.
     fn rest(&self, since: Instant) -> AtRest {
-        let (mut stalls, mut open) = (Vec::new(), Vec::new());
+        let (mut stuck, mut open) = (Vec::new(), Vec::new());
         for instance in &self.instances {
             let tape = instance.tape.lock().unwrap();
-            stalls.extend(tape.stalls.iter().cloned());
+            let is_stuck = |problem: &&Problem| problem.cause.info().state == Some(State::Stuck);
+            stuck.extend(tape.problems.values().filter(is_stuck).map(Problem::sentence));
             let open_for = |at: &Instant| at.max(&since).elapsed();
             open.extend(tape.open.values().map(|(at, action)| (open_for(at), brief(action))));
         }
@@ -58,7 +60,7 @@ impl Stage {
             deviations: self.deviations(),
             last_write: self.ledger.lock().unwrap().oracle.last_write.map(|at| at.elapsed()),
             left: self.watches_left(),
-            stalls,
+            stuck,
             open,
             ended: self.instances.iter().filter(|instance| instance.has_ended()).count(),
         }
