@@ -56,8 +56,8 @@ impl Default for DemoOptions {
 /// Plays a log and prints to `out` what happens. Ends once everything has converged, once nothing
 /// happens any more, or when `stop` becomes true.
 ///
-/// Returns a [`Replay`] of mode [`ReplayMode::Live`]: the run's actions from its own event log,
-/// which was verified; what users saw in the recording, and what they would have seen in the run.
+/// Returns a [`Replay`] of mode [`ReplayMode::Live`]: the run's actions; what users saw in the recording,
+/// and what they would have seen in the run.
 /// Its verdict is good if every status annotation at the hub matches upstream and has reached the
 /// edges, every gateway concerned announces what its edge holds, and the event log verifies.
 ///
@@ -131,7 +131,10 @@ pub async fn run(
     let mut replay = verify_run(&log, recording.replay).await?;
     replay.requests = clusters.requests();
     replay.ended_at = ended_at;
-    replay.replayed = story.outages();
+    let (run, outages) = story.finish();
+    replay.notes = run.notes;
+    replay.actions = run.actions;
+    replay.replayed = outages;
     replay.verdict.problems.extend(problems);
     replay.verdict.problems.extend(stuck_problems(&replay.notes));
     replay.verdict.good = replay.verdict.problems.is_empty();
@@ -195,7 +198,7 @@ fn print_introduction(
     out.flush()
 }
 
-/// Verifies the run's event log and adds the run's actions to the report of the recording.
+/// Verifies the run's event log, and adds what that finds to the report of the recording.
 async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
     let path = log.to_string_lossy().into_owned();
     let replayed = tokio::task::spawn_blocking(move || {
@@ -212,8 +215,6 @@ async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
     let not_verified = |problem| format!("the run's event log does not verify: {problem}");
     replay.verdict.problems = replayed.verdict.problems.into_iter().map(not_verified).collect();
     replay.warnings.extend(replayed.warnings);
-    replay.actions = replayed.actions;
-    replay.notes = replayed.notes;
     replay.connectors = replayed.connectors;
     Ok(replay)
 }

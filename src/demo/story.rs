@@ -1,6 +1,6 @@
 //! Follows the run and prints its story as it happens.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use crate::core::contract::action::Decision;
+use crate::core::contract::cause::Problem;
 use crate::core::contract::event::{Event, EventKind};
-use crate::core::contract::note::Note;
+use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::observer::Observer;
@@ -65,7 +66,6 @@ pub(super) struct RunStory {
     unlisted: BTreeSet<(ClusterName, Kind)>,
     /// All kinds that the recording contains.
     known: BTreeSet<(ClusterName, Kind)>,
-    lost_watches: BTreeMap<ClusterName, BTreeSet<Kind>>,
     /// When the oldest line that is not printed yet was added.
     pending_since: Option<Instant>,
     pub(super) last_activity: Instant,
@@ -89,7 +89,6 @@ impl RunStory {
             touched: BTreeSet::new(),
             known: kinds.clone(),
             unlisted: kinds,
-            lost_watches: BTreeMap::new(),
             pending_since: None,
             last_activity: Instant::now(),
         };
@@ -123,7 +122,8 @@ impl RunStory {
                 self.touched.insert((action.cluster.clone(), action.object.clone()));
                 self.live.add_decision(decision);
             }
-            Observation::Note(note) => self.live.add_note(note),
+            Observation::Note(note) if self.is_about_recorded(&note) => self.live.add_note(note),
+            Observation::Note(_) => {}
         }
         self.update_pending();
     }
@@ -133,38 +133,22 @@ impl RunStory {
             EventKind::ActionFinished { id, outcome } => {
                 self.live.add_outcome(event.at, id, outcome)
             }
-            EventKind::WatchLost { cluster, kind, error } => {
-                // The introduction lists the kinds that are not served.
-                if !self.known.contains(&(cluster.clone(), kind)) {
-                    return;
-                }
-                let lost = self.lost_watches.entry(cluster.clone()).or_default();
-                if lost.is_empty() {
-                    self.live.add_notice(
-                        event.at,
-                        Notice::WatchLost { cluster, error: error.to_string() },
-                    );
-                }
-                lost.insert(kind);
-            }
             EventKind::ListFinished { cluster, kind } => {
-                self.unlisted.remove(&(cluster.clone(), kind));
-                self.watch_is_live(event.at, cluster, kind);
-            }
-            EventKind::WatchResumed { cluster, kind } => {
-                self.watch_is_live(event.at, cluster, kind);
+                self.unlisted.remove(&(cluster, kind));
             }
             _ => {}
         }
     }
 
-    fn watch_is_live(&mut self, at: UnixMillis, cluster: ClusterName, kind: Kind) {
-        if let Some(lost) = self.lost_watches.get_mut(&cluster)
-            && lost.remove(&kind)
-            && lost.is_empty()
-        {
-            self.live.add_notice(at, Notice::WatchesRestored { cluster });
-        }
+    /// Kinds that the recording does not have are not served; the introduction lists them.
+    fn is_about_recorded(&self, note: &Note) -> bool {
+        let (NoteKind::Began(Problem { about, .. }) | NoteKind::Ended(Problem { about, .. })) =
+            &note.kind
+        else {
+            return true;
+        };
+        let is_known = |kind| self.known.contains(&(about.cluster.clone(), kind));
+        about.object.is_some() || about.kind.is_none_or(is_known)
     }
 
     /// Adds a line about something that the run does not report, such as a pause.
@@ -203,8 +187,8 @@ impl RunStory {
         }
     }
 
-    /// What users would have seen.
-    pub(super) fn outages(self) -> Vec<Outage> {
-        self.outages.finish()
+    /// What the run did, and what users would have seen.
+    pub(super) fn finish(self) -> (Replay, Vec<Outage>) {
+        (self.live.into_replay(), self.outages.finish())
     }
 }

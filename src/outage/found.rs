@@ -7,17 +7,21 @@ use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 
 /// One outage of one connector at one edge, over all its gateways.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Outage {
     pub edge: ClusterName,
     /// Its name at the edge.
+    #[serde(flatten)]
     pub connector: ObjectKey,
     pub kind: OutageKind,
     /// When upstream reported a state other than the one Envoy was programmed with.
+    #[serde(rename = "from_ms")]
     pub from: UnixMillis,
     /// When the first of the wrong gateways recovered; `None` if none did.
+    #[serde(rename = "first_right_ms")]
     pub first_recovered: Option<UnixMillis>,
     /// When the last of the wrong gateways recovered; `None` if one did not.
+    #[serde(rename = "until_ms")]
     pub until: Option<UnixMillis>,
     /// How many gateways were wrong.
     pub gateways: usize,

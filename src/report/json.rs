@@ -1,26 +1,27 @@
 //! The JSON report.
 
-use std::fmt::Display;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::{Value, json};
 
 use super::ReportOptions;
 use super::index::{ConnectorHistory, ConnectorIndex};
-use super::still_wrong::{StillWrong, still_wrong};
-use crate::core::contract::action::{Precondition, Verb};
+use super::still_wrong::still_wrong;
+use crate::core::contract::action::{Action, Precondition};
 use crate::core::contract::event::Outcome;
-use crate::core::contract::note::{Hop, NoteKind};
-use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::time::UnixMillis;
-use crate::outage::{Outage, OutageKind};
+use crate::outage::Outage;
 use crate::outside_text::plain_json::PlainJson;
 use crate::replay::{ActionRecord, Replay, ReplayMode};
 
 /// Writes the replay as one pretty-printed JSON object and a final `\n`.
 ///
-/// Times (`…_ms`) are milliseconds since the Unix epoch. The fields, in this order:
+/// Times (`…_ms`) are milliseconds since the Unix epoch. The fields:
 ///
 /// - `mode`: `"what-if"`, `"verify"` or `"live"` (a demo); `file`; `events`: the number of lines that
 ///   are events; `from_ms`, `to_ms`: the times of the first and the last line; `ended_ms`: when
@@ -33,8 +34,8 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 /// - `actions`, in the order decided: `id`, `at_ms`, `type` (`mirror`, `nudge`, `touch`, `delete`),
 ///   `cluster`, `kind`, `namespace`, `name`; `annotations`: the exact values written, `null` for a
 ///   removed key, the field absent for a delete; `precondition`; `connectors`: the connectors it is
-///   about, as `"namespace/name"` at the hub and the edges; `because`; `outcome` and
-///   `finished_at_ms`, `null` while unknown; `error`: the API server's answer, if there was an error
+///   about, by their names at the hub and the edges; `because`; `outcome` and `finished_at_ms`, `null`
+///   while unknown; `error`: the API server's answer, if there was an error
 /// - `connectors`, ordered by upstream: `upstream`: `{cluster, namespace, name}` or `null`;
 ///   `namespace`, `name` at the hub and the edges, `null` if no such Connector was seen; `hops`:
 ///   `[{at_ms, hop, cluster, online, after_ms}]`, where `hop` is `upstream`, `mirrored`, `arrived` or
@@ -90,19 +91,18 @@ pub(super) fn report_fields<M: SerializeMap>(
     map.serialize_entry("verdict", &verdict(index))?;
     let rows = || index.actions().map(|record| ActionRow::new(record, with_annotations));
     map.serialize_entry("actions", &Rows(rows))?;
-    let connectors = || index.histories.iter().map(|history| ConnectorRow::new(index, history));
+    let connectors = || index.histories.iter().map(|history| connector(index, history));
     map.serialize_entry("connectors", &Rows(connectors))?;
     map.serialize_entry("problems", &index.spans)?;
     let spans = |has_hop: bool| index.spans.iter().filter(move |s| s.hop.is_some() == has_hop);
     map.serialize_entry("stalls", &Rows(|| spans(true)))?;
     map.serialize_entry("anomalies", &Rows(|| spans(false)))?;
-    let recorded = Rows(|| {
-        replay.recorded.iter().filter(|o| index.includes(&o.connector)).map(OutageRow::new)
-    });
-    let replayed = Rows(|| {
-        replay.replayed.iter().filter(|o| index.includes(&o.connector)).map(OutageRow::new)
-    });
-    map.serialize_entry("outages", &Outages { recorded, replayed })?;
+    let of = |outages: &'static str, all: &[Outage]| {
+        let covered = all.iter().filter(|outage| index.includes(&outage.connector));
+        (outages, covered.cloned().collect::<Vec<_>>())
+    };
+    let outages = [of("recorded", &replay.recorded), of("replayed", &replay.replayed)];
+    map.serialize_entry("outages", &BTreeMap::from(outages))?;
     map.serialize_entry("warnings", &replay.warnings)?;
     if replay.mode == ReplayMode::Live {
         map.serialize_entry("requests", &replay.requests)?;
@@ -120,60 +120,21 @@ impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Rows<F> {
     }
 }
 
-/// Serialises a value as its `Display` text.
-struct AsText<T>(T);
-
-impl<T: Display> Serialize for AsText<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-/// `{"key": "value" | null}`.
-struct Annotations<'a>(&'a [(String, Option<String>)]);
-
-impl Serialize for Annotations<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
-    }
-}
-
-#[derive(Serialize)]
-struct VerdictRow<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    converged: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verified: Option<bool>,
-    problems: &'a [String],
-    still_wrong: Vec<StillWrong>,
-}
-
-fn verdict<'a>(index: &ConnectorIndex<'a>) -> VerdictRow<'a> {
+fn verdict(index: &ConnectorIndex<'_>) -> Value {
     let replay = index.replay;
-    let good =
-        |verify| ((replay.mode == ReplayMode::Verify) == verify).then_some(replay.verdict.good);
-    VerdictRow {
-        converged: good(false),
-        verified: good(true),
-        problems: &replay.verdict.problems,
-        still_wrong: still_wrong(index),
-    }
+    let name = if replay.mode == ReplayMode::Verify { "verified" } else { "converged" };
+    json!({
+        name: replay.verdict.good,
+        "problems": replay.verdict.problems,
+        "still_wrong": still_wrong(index),
+    })
 }
 
 #[derive(Serialize)]
 struct ActionRow<'a> {
-    id: ActionId,
     at_ms: UnixMillis,
-    r#type: Verb,
-    cluster: &'a ClusterName,
-    kind: Kind,
     #[serde(flatten)]
-    object: &'a ObjectKey,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<Annotations<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    precondition: Option<&'a Precondition>,
-    connectors: Vec<AsText<&'a ObjectKey>>,
+    action: Cow<'a, Action>,
     because: &'a str,
     outcome: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,20 +144,16 @@ struct ActionRow<'a> {
 
 impl<'a> ActionRow<'a> {
     fn new(record: &'a ActionRecord, with_annotations: bool) -> Self {
-        let action = &record.decision.action;
+        let mut action = Cow::Borrowed(&record.decision.action);
+        if !with_annotations {
+            let action = action.to_mut();
+            action.annotations.clear();
+            action.precondition = Precondition::default();
+        }
         let outcome = record.finished.as_ref().map(|(_, outcome)| outcome);
-        let is_delete = action.verb == Verb::Delete;
         Self {
-            id: action.id,
             at_ms: record.decision.at,
-            r#type: action.verb,
-            cluster: &action.cluster,
-            kind: action.kind,
-            object: &action.object,
-            annotations: (with_annotations && !is_delete)
-                .then_some(Annotations(&action.annotations)),
-            precondition: with_annotations.then_some(&action.precondition),
-            connectors: action.connectors.iter().map(AsText).collect(),
+            action,
             because: &record.decision.because,
             outcome: outcome.map(Outcome::name),
             error: outcome.and_then(super::story_entry::error_of),
@@ -205,88 +162,28 @@ impl<'a> ActionRow<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct UpstreamRow<'a> {
-    cluster: &'a str,
-    #[serde(flatten)]
-    key: &'a ObjectKey,
+fn connector(index: &ConnectorIndex<'_>, history: &ConnectorHistory<'_>) -> Value {
+    let upstream = history.upstream.map(|(cluster, key)| {
+        json!({ "cluster": cluster, "namespace": key.namespace, "name": key.name })
+    });
+    let notes = history.hops.iter().filter_map(|at| index.replay.notes.get(*at));
+    let actions = index.actions_of(history);
+    json!({
+        "upstream": upstream,
+        "namespace": history.hub.map(|key| &key.namespace),
+        "name": history.hub.map(|key| &key.name),
+        "hops": notes.filter_map(hop).collect::<Vec<_>>(),
+        "actions": actions.iter().map(|record| record.decision.action.id).collect::<Vec<_>>(),
+    })
 }
 
-#[derive(Serialize)]
-struct HopRow<'a> {
-    at_ms: UnixMillis,
-    hop: Hop,
-    cluster: &'a ClusterName,
-    online: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    after_ms: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct ConnectorRow<'a> {
-    upstream: Option<UpstreamRow<'a>>,
-    namespace: Option<&'a str>,
-    name: Option<&'a str>,
-    hops: Vec<HopRow<'a>>,
-    actions: Vec<ActionId>,
-}
-
-impl<'a> ConnectorRow<'a> {
-    fn new(index: &ConnectorIndex<'a>, history: &ConnectorHistory<'a>) -> Self {
-        let hop = |at: &usize| {
-            let note = index.replay.notes.get(*at)?;
-            match &note.kind {
-                NoteKind::HopPassed { cluster, hop, online, after_ms, .. } => Some(HopRow {
-                    at_ms: note.at,
-                    hop: *hop,
-                    cluster,
-                    online: *online,
-                    after_ms: *after_ms,
-                }),
-                _ => None,
-            }
-        };
-        let actions = index.actions_of(history);
-        Self {
-            upstream: history.upstream.map(|(cluster, key)| UpstreamRow { cluster, key }),
-            namespace: history.hub.map(|key| key.namespace.as_str()),
-            name: history.hub.map(|key| key.name.as_str()),
-            hops: history.hops.iter().filter_map(hop).collect(),
-            actions: actions.iter().map(|record| record.decision.action.id).collect(),
-        }
+fn hop(note: &Note) -> Option<Value> {
+    let NoteKind::HopPassed { cluster, hop, online, after_ms, .. } = &note.kind else {
+        return None;
+    };
+    let mut row = json!({ "at_ms": note.at, "hop": hop, "cluster": cluster, "online": online });
+    if let (Some(after_ms), Some(row)) = (after_ms, row.as_object_mut()) {
+        row.insert("after_ms".to_owned(), (*after_ms).into());
     }
-}
-
-#[derive(Serialize)]
-struct Outages<R: Serialize, P: Serialize> {
-    recorded: R,
-    replayed: P,
-}
-
-#[derive(Serialize)]
-struct OutageRow<'a> {
-    edge: &'a ClusterName,
-    #[serde(flatten)]
-    connector: &'a ObjectKey,
-    kind: OutageKind,
-    from_ms: UnixMillis,
-    first_right_ms: Option<UnixMillis>,
-    until_ms: Option<UnixMillis>,
-    gateways: usize,
-    by_platform_key: bool,
-}
-
-impl<'a> OutageRow<'a> {
-    fn new(outage: &'a Outage) -> Self {
-        Self {
-            edge: &outage.edge,
-            connector: &outage.connector,
-            kind: outage.kind,
-            from_ms: outage.from,
-            first_right_ms: outage.first_recovered,
-            until_ms: outage.until,
-            gateways: outage.gateways,
-            by_platform_key: outage.by_platform_key,
-        }
-    }
+    Some(row)
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::ReportOptions;
 use super::index::ConnectorIndex;
 use super::story_entry::{Seen, StoryEntry, borrowed, new_entries};
-use super::style::Style::{self, Bold, Dim, Plain, Yellow};
+use super::style::Style::{self, Bold, Dim};
 use super::style::{TextWriter, count, duration, offset};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::Outcome;
@@ -32,14 +32,6 @@ pub enum Notice {
         kind: Kind,
         name: String,
         deleted: bool,
-    },
-    WatchLost {
-        cluster: ClusterName,
-        error: String,
-    },
-    /// All watches of the cluster are live again.
-    WatchesRestored {
-        cluster: ClusterName,
     },
     Text(String),
 }
@@ -95,6 +87,11 @@ impl LiveStory {
 
     pub fn add_notice(&mut self, at: UnixMillis, notice: Notice) {
         self.notices.push((at, notice));
+    }
+
+    /// What the run did.
+    pub fn into_replay(self) -> Replay {
+        self.replay
     }
 
     /// The number of actions without an outcome.
@@ -160,12 +157,6 @@ fn notice_lines(notices: &[(UnixMillis, Notice)]) -> Vec<StoryLine> {
                 let (recorded, waited) = (duration(*recorded_ms), duration(*waited_ms));
                 let text = format!("… {recorded} pause in the recording, shortened to {waited}");
                 vec![(Dim, text)]
-            }
-            Notice::WatchLost { cluster, error } => {
-                vec![(Yellow, format!("watches of {cluster} lost: {error}"))]
-            }
-            Notice::WatchesRestored { cluster } => {
-                vec![(Plain, format!("watches of {cluster} restored"))]
             }
             Notice::Text(text) => vec![(Dim, text.clone())],
         };

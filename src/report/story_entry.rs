@@ -15,7 +15,7 @@ use crate::core::status::trigger::Trigger;
 use crate::replay::{ActionRecord, Span};
 
 /// Touches of different gateways form one entry if they have the same reason and are at most this
-/// far apart, and so do problems of one cause. An edge writes one bundle per window; a person who
+/// far apart, and so do problems of one cause in one cluster. An edge writes one bundle per window; a person who
 /// touches the gateways one by one makes many writes.
 const BUNDLE_MS: u64 = 1_500;
 
@@ -156,8 +156,8 @@ impl<'a> EntryKind<'a> {
                 (4, "", "")
             }
             EntryKind::Passed { .. } => (2, "", ""),
-            EntryKind::Ended(spans) => (5, cause_of(spans), ""),
-            EntryKind::Began(spans) => (6, cause_of(spans), ""),
+            EntryKind::Ended(spans) => (5, subject_of(spans).0, subject_of(spans).1),
+            EntryKind::Began(spans) => (6, subject_of(spans).0, subject_of(spans).1),
         }
     }
 }
@@ -193,7 +193,8 @@ impl<'a> StoryEntry<'a> {
             }
             (EntryKind::Began(spans), EntryKind::Began(more))
             | (EntryKind::Ended(spans), EntryKind::Ended(more))
-                if cause_of(spans) == cause_of(&more) && next.at.since(self.at) <= BUNDLE_MS =>
+                if subject_of(spans) == subject_of(&more)
+                    && next.at.since(self.at) <= BUNDLE_MS =>
             {
                 spans.extend(more);
                 None
@@ -256,8 +257,9 @@ impl<'a> StoryEntry<'a> {
     }
 }
 
-fn cause_of<'a>(spans: &[&Span]) -> &'a str {
-    spans.first().map_or("", |span| span.cause.as_str())
+/// The cause and the cluster.
+fn subject_of<'a>(spans: &[&'a Span]) -> (&'a str, &'a str) {
+    spans.first().map_or(("", ""), |span| (span.cause.as_str(), span.about.cluster.as_str()))
 }
 
 /// Red, yellow or plain, as the problem is bad.

@@ -9,7 +9,7 @@ use super::still_wrong;
 use super::story_entry::is_confirmation;
 use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
 use super::style::{TextWriter, count, duration, grouped};
-use super::user_impact::{LISTED_CONNECTORS_MAX, user_impact};
+use super::user_impact::{LISTED_MAX, user_impact};
 use crate::core::contract::action::Verb;
 use crate::core::data::ids::Role;
 use crate::replay::ReplayMode;
@@ -108,11 +108,11 @@ fn requests(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Resu
         .filter(|history| history.actions.is_empty())
         .map(|history| history.label.as_str())
         .collect();
-    let more = match labels.len().saturating_sub(LISTED_CONNECTORS_MAX) {
+    let more = match labels.len().saturating_sub(LISTED_MAX) {
         0 => String::new(),
         more => format!(" and {}", count(more, "more connector")),
     };
-    let listed = labels.get(..labels.len().min(LISTED_CONNECTORS_MAX)).unwrap_or_default();
+    let listed = labels.get(..labels.len().min(LISTED_MAX)).unwrap_or_default();
     match labels.is_empty() {
         true => Ok(()),
         false => {

@@ -1,5 +1,6 @@
 //! What users saw in the recording, compared with what they would have seen with throughline.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -14,9 +15,8 @@ use crate::core::data::time::UnixMillis;
 use crate::outage::{Outage, OutageKind};
 use crate::replay::ReplayMode;
 
-/// Of more connectors only the totals and the worst are reported.
-pub(super) const LISTED_CONNECTORS_MAX: usize = 6;
-const WORST_CONNECTORS: usize = 5;
+/// Of more connectors the worst are reported, and the totals of all.
+pub(super) const LISTED_MAX: usize = 6;
 /// The longest outages of a connector are listed.
 const LISTED_OUTAGES_MAX: usize = 3;
 
@@ -134,11 +134,18 @@ pub(super) fn user_impact(
         };
         return writer.put(2, 4, &[(Plain, text)]);
     }
-    if comparisons.len() > LISTED_CONNECTORS_MAX {
-        return totals(&comparisons, index, has_replayed, writer);
+    let mut worst: Vec<_> = comparisons.iter().collect();
+    if worst.len() > LISTED_MAX {
+        totals(&comparisons, has_replayed, writer)?;
+        worst.sort_by_key(|(_, c)| {
+            Reverse((c.replayed.open, c.recorded.total_ms, c.replayed.total_ms))
+        });
     }
+    let less_affected = worst.len().saturating_sub(LISTED_MAX);
+    worst.truncate(LISTED_MAX);
+    worst.sort_by_key(|(subject, _)| *subject);
     let mut last_heading = None;
-    for ((edge, connector, symptom), comparison) in &comparisons {
+    for ((edge, connector, symptom), comparison) in worst {
         if last_heading.replace((edge, connector)) != Some((edge, connector)) {
             let label = index.label(connector);
             writer.put(2, 4, &[(Bold, &label), (Plain, &format!(" at {edge}"))])?;
@@ -148,13 +155,16 @@ pub(super) fn user_impact(
         let gateways = comparison.recorded.gateways.max(comparison.replayed.gateways);
         text.push((Plain, format!(" ({})", count(gateways, "gateway"))));
         writer.put(4, 6, &borrowed(&text))?;
-        let (recorded, replayed) = (&comparison.recorded, &comparison.replayed);
+        let Comparison { recorded, replayed } = comparison;
         let end = End { at: replay.last_at, name: "at the end of the recording" };
         list_outages("in the recording", recorded, end, writer)?;
         if replayed.open || replayed.longest_ms >= 1000 {
             let end = End { at: replay.ended_at, name: "at the end" };
             list_outages("with throughline", replayed, end, writer)?;
         }
+    }
+    if less_affected > 0 {
+        writer.put(2, 4, &[(Dim, &format!("… {} less affected", grouped(less_affected)))])?;
     }
     Ok(())
 }
@@ -202,7 +212,7 @@ fn list_outages(
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let mut longest = totals.outages.clone();
-    longest.sort_by_key(|outage| std::cmp::Reverse(lasted_ms(outage, end.at)));
+    longest.sort_by_key(|outage| Reverse(lasted_ms(outage, end.at)));
     longest.truncate(LISTED_OUTAGES_MAX);
     longest.sort_by_key(|outage| outage.from);
     for outage in longest {
@@ -239,90 +249,59 @@ fn list_outages(
     Ok(())
 }
 
-/// For many connectors: the totals by symptom, and the worst connectors.
+/// For many connectors: the totals by symptom.
 fn totals(
     comparisons: &Comparisons<'_>,
-    index: &ConnectorIndex<'_>,
     has_replayed: bool,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     for symptom in [Symptom::Error503, Symptom::DeadTunnel] {
-        let mut of_symptom: Vec<_> =
-            comparisons.iter().filter(|((.., s), _)| *s == symptom).collect();
-        if of_symptom.is_empty() {
+        let of_symptom = || comparisons.iter().filter(move |((.., s), _)| *s == symptom);
+        if of_symptom().next().is_none() {
             continue;
         }
-        let sum_of = |side: for<'s> fn(&'s Comparison<'_>) -> &'s OutageTotals<'s>| {
-            Sum::new(of_symptom.iter().map(|((_, connector, _), c)| (*connector, side(c))))
-        };
-        let recorded = sum_of(|comparison| &comparison.recorded);
-        let style = if recorded.outages == 0 { Plain } else { Red };
-        let text = format!("{} in the recording: {}", symptom.name(), recorded.text());
-        writer.put(2, 4, &[(style, &text)])?;
+        let recorded = of_symptom().map(|((_, connector, _), c)| (*connector, &c.recorded));
+        let (text, _) = sum_text(recorded);
+        writer.put(2, 4, &[(Red, &format!("{} in the recording: {text}", symptom.name()))])?;
         if has_replayed {
-            let replayed = sum_of(|comparison| &comparison.replayed);
-            let style = if replayed.open > 0 { Red } else { Green };
-            let text = format!("{} with throughline: {}", symptom.name(), replayed.text());
-            writer.put(2, 4, &[(style, &text)])?;
-        }
-        of_symptom.sort_by_key(|(_, c)| {
-            std::cmp::Reverse((c.replayed.open, c.recorded.total_ms, c.replayed.total_ms))
-        });
-        for ((edge, connector, _), comparison) in of_symptom.iter().take(WORST_CONNECTORS) {
-            let mut text = vec![(Plain, format!("{} at {edge}: ", index.label(connector)))];
-            text.extend(comparison.text("in the recording", has_replayed));
-            writer.put(4, 6, &borrowed(&text))?;
-        }
-        if let more @ 1.. = of_symptom.len().saturating_sub(WORST_CONNECTORS) {
-            writer.put(4, 6, &[(Dim, &format!("… {} less affected", grouped(more)))])?;
-        }
-        let outages = of_symptom.iter().flat_map(|(_, c)| &c.recorded.outages);
-        if let n @ 1.. = outages.filter(|outage| outage.by_platform_key).count() {
-            let text = format!("{} in the recording: {PLATFORM_KEY_NOTE}", count(n, "outage"));
-            writer.put(4, 6, &[(Yellow, &text)])?;
+            let replayed = of_symptom().map(|((_, connector, _), c)| (*connector, &c.replayed));
+            let (text, open) = sum_text(replayed);
+            let style = if open > 0 { Red } else { Green };
+            writer.put(
+                2,
+                4,
+                &[(style, &format!("{} with throughline: {text}", symptom.name()))],
+            )?;
         }
     }
     Ok(())
 }
 
-/// The outages of many connectors.
-#[derive(Default)]
-struct Sum {
-    total_ms: u64,
-    outages: usize,
-    connectors: usize,
-    open: usize,
-}
-
-impl Sum {
-    fn new<'a>(parts: impl Iterator<Item = (&'a ObjectKey, &'a OutageTotals<'a>)>) -> Self {
-        let mut sum = Self::default();
-        let mut connectors = BTreeSet::new();
-        for (connector, part) in parts.filter(|(_, part)| !part.outages.is_empty()) {
-            connectors.insert(connector);
-            sum.total_ms = sum.total_ms.saturating_add(part.total_ms);
-            sum.outages += part.outages.len();
-            sum.open += part.outages.iter().filter(|outage| outage.until.is_none()).count();
-        }
-        sum.connectors = connectors.len();
-        sum
+/// The outages of many connectors, and how many of them are open.
+fn sum_text<'a>(
+    parts: impl Iterator<Item = (&'a ObjectKey, &'a OutageTotals<'a>)>,
+) -> (String, usize) {
+    let mut connectors = BTreeSet::new();
+    let mut total_ms = 0_u64;
+    let mut outages: Vec<&Outage> = Vec::new();
+    for (connector, part) in parts.filter(|(_, part)| !part.outages.is_empty()) {
+        connectors.insert(connector);
+        total_ms = total_ms.saturating_add(part.total_ms);
+        outages.extend(&part.outages);
     }
-
-    fn text(&self) -> String {
-        if self.outages == 0 {
-            return "none".to_owned();
-        }
-        let (outages, connectors) =
-            (count(self.outages, "outage"), count(self.connectors, "connector"));
-        let total = duration(self.total_ms);
-        match self.open {
-            0 => format!("{total} in total ({outages}, {connectors})"),
-            open => format!(
-                "at least {total} in total ({outages}, {connectors}), {} not over at the end",
-                grouped(open)
-            ),
-        }
-    }
+    let open = outages.iter().filter(|outage| outage.until.is_none()).count();
+    let total = duration(total_ms);
+    let of = format!(
+        "{total} in total ({}, {})",
+        count(outages.len(), "outage"),
+        count(connectors.len(), "connector")
+    );
+    let text = match (outages.len(), open) {
+        (0, _) => "none".to_owned(),
+        (_, 0) => of,
+        _ => format!("at least {of}, {} not over at the end", grouped(open)),
+    };
+    (text, open)
 }
 
 /// One half of a [`Figure`].

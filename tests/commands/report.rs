@@ -159,12 +159,15 @@ fn of_many_connectors_the_most_affected_get_a_story() {
         "503 in the recording: at least 54.2 s in total (3 outages, 2 connectors), 2 not over at the end\n",
     );
     has(&text, "dead tunnel in the recording: 1 min 18 s in total (40 outages, 40 connectors)\n");
-    has(&text, "dead tunnel with throughline: none\n    c-39 at edge: in the recording: 3.90 s");
-    has(&text, "… 35 less affected\n");
     has(
         &text,
-        "1 outage in the recording: counted as over when the platform's own key was written",
+        "dead tunnel with throughline: none\n  c-35 at edge\n    dead tunnel in the recording: 3.50 s",
     );
+    has(
+        &text,
+        "  c-39 at edge\n    dead tunnel in the recording: 3.90 s; with throughline: none (26",
+    );
+    has(&text, "\n  … 37 less affected\n");
 }
 
 #[test]

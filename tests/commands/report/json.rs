@@ -17,7 +17,7 @@ fn json_has_every_action_and_hop() {
         serde_json::json!({
             "id": 2, "at_ms": START + 2_161, "type": "touch", "cluster": "edge", "kind": "Gateway",
             "namespace": NS, "name": "app-00", "annotations": {TRIGGER: "9f2c41d07be5a630-1-0"},
-            "precondition": {}, "connectors": ["ns-c8119df3/home-lab"], "because": CHANGED,
+            "precondition": {}, "connectors": [{"namespace": NS, "name": "home-lab"}], "because": CHANGED,
             "outcome": "applied", "finished_at_ms": START + 2_161,
         })
     );
