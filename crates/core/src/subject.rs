@@ -1,5 +1,7 @@
 //! What rules decide about.
 
+use std::sync::Arc;
+
 use crate::data::ids::Kind;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 
@@ -16,7 +18,7 @@ pub(crate) enum Subject {
 pub(crate) enum Target {
     Gateway(ObjectRef),
     /// Every Gateway of a class, through the one that carries the trigger.
-    Class(ClusterId, Box<str>),
+    Class(ClusterId, Arc<str>),
 }
 
 impl Subject {

@@ -2,6 +2,7 @@
 //! Gateways of those proxies. A Gateway and its HTTPProxy have the same namespace and name.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -40,7 +41,7 @@ pub(crate) struct Proxy {
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) class: Box<str>,
+    pub(crate) class: Arc<str>,
     pub(crate) trigger: Option<Trigger>,
     pub(crate) annotations: Annotations,
     /// The platform's key.

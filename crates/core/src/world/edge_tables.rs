@@ -2,6 +2,7 @@
 //! each of them should announce, and what carries that.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::class::Class;
 use super::edge::{Annotations, EdgeConnector, Gateway, Proxy, Stamp};
@@ -28,7 +29,9 @@ pub(crate) struct EdgeTables {
     /// The HTTPProxies that reference a connector, by name, whether or not it exists.
     pub(super) referrers: Map<NamespacedName, Vec<NamespacedName>>,
     /// Kept only in scope `gatewayClass`.
-    pub(crate) classes: BTreeMap<Box<str>, Class>,
+    pub(crate) classes: BTreeMap<Arc<str>, Class>,
+    /// The class of the last Gateway, so that neighbours share the text.
+    pub(super) last_class: Arc<str>,
 }
 
 /// What an event changed of a Connector.
@@ -90,7 +93,8 @@ impl EdgeTables {
     /// Every target of the edge.
     pub(crate) fn targets(&self, edge: ClusterId) -> Vec<Target> {
         if self.is_by_class {
-            return self.classes.keys().map(|class| Target::Class(edge, class.clone())).collect();
+            let classes = self.classes.keys();
+            return classes.map(|class| Target::Class(edge, class.clone())).collect();
         }
         let at = |name: &NamespacedName| ObjectRef {
             cluster: edge,
@@ -185,8 +189,12 @@ impl EdgeTables {
         &mut self,
         name: &NamespacedName,
         sighting: Sighting,
-        seen: Gateway,
+        mut seen: Gateway,
     ) -> Option<(Put<Gateway>, bool)> {
+        if self.last_class != seen.class {
+            self.last_class = seen.class;
+        }
+        seen.class = self.last_class.clone();
         let class = seen.class.clone();
         let former_carrier = self.carrier(&class).cloned();
         self.leave_class(name);

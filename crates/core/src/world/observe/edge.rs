@@ -156,7 +156,7 @@ pub(super) fn on_gateway(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
         Some(before) => gateway_changed(o, gateway.clone(), before),
     }
     if is_carrier_lost {
-        let class = Target::Class(o.id, class.clone());
+        let class = Target::Class(o.id, class.as_ref().into());
         o.changes.push(Change::Edge(EdgeChange::CarrierLost { class }));
     }
     target_changed(o, name);
