@@ -55,6 +55,7 @@ pub async fn candidates(
     if let Some(joiner) = &joiner {
         joiner.ask_for_unknown(&mut engine).await;
     }
+    engine.report_rest();
     let mut candidates = engine.machine.candidates();
     let is_named = |upstream: &str| upstreams.iter().any(|named| named.as_str() == upstream);
     candidates.retain(|candidate| {
