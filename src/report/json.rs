@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use super::ReportOptions;
-use super::index::{ConnectorHistory, ConnectorIndex};
+use super::model::{Report, Story};
 use super::still_wrong::still_wrong;
 use crate::core::contract::action::{Action, Precondition};
 use crate::core::contract::event::Outcome;
@@ -60,11 +60,11 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 /// # Errors
 /// Those of `out`.
 pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
-    let index = ConnectorIndex::new(replay, options.connector.as_ref());
+    let report = Report::new(replay, options.connector.as_ref());
     let mut out = BufWriter::new(out);
     let mut serializer = serde_json::Serializer::pretty(PlainJson::new(&mut out));
     let mut map = serializer.serialize_map(None)?;
-    report_fields(&index, true, &mut map)?;
+    report_fields(&report, true, &mut map)?;
     map.end()?;
     out.write_all(b"\n")?;
     out.flush()
@@ -73,11 +73,11 @@ pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
 /// Writes the fields of [`json`]. Without `with_annotations`, actions lack `annotations` and
 /// `precondition`, which make up most of a report's size.
 pub(super) fn report_fields<M: SerializeMap>(
-    index: &ConnectorIndex<'_>,
+    report: &Report<'_>,
     with_annotations: bool,
     map: &mut M,
 ) -> Result<(), M::Error> {
-    let replay = index.replay;
+    let replay = report.replay;
     map.serialize_entry("mode", &replay.mode)?;
     map.serialize_entry("file", &replay.file)?;
     map.serialize_entry("events", &replay.events)?;
@@ -88,17 +88,17 @@ pub(super) fn report_fields<M: SerializeMap>(
     if let Some(rate) = replay.carrier_rate {
         map.serialize_entry("carrier_rate", &rate.per_second())?;
     }
-    map.serialize_entry("verdict", &verdict(index))?;
-    let rows = || index.actions().map(|record| ActionRow::new(record, with_annotations));
+    map.serialize_entry("verdict", &verdict(report))?;
+    let rows = || report.actions().map(|record| ActionRow::new(record, with_annotations));
     map.serialize_entry("actions", &Rows(rows))?;
-    let connectors = || index.histories.iter().map(|history| connector(index, history));
+    let connectors = || report.connectors.iter().map(|story| connector(report, story));
     map.serialize_entry("connectors", &Rows(connectors))?;
-    map.serialize_entry("problems", &index.spans)?;
-    let spans = |has_hop: bool| index.spans.iter().filter(move |s| s.hop.is_some() == has_hop);
+    map.serialize_entry("problems", &report.problems)?;
+    let spans = |has_hop: bool| report.problems.iter().filter(move |s| s.hop.is_some() == has_hop);
     map.serialize_entry("stalls", &Rows(|| spans(true)))?;
     map.serialize_entry("anomalies", &Rows(|| spans(false)))?;
     let of = |outages: &'static str, all: &[Outage]| {
-        let covered = all.iter().filter(|outage| index.includes(&outage.connector));
+        let covered = all.iter().filter(|outage| report.includes(&outage.connector));
         (outages, covered.cloned().collect::<Vec<_>>())
     };
     let outages = [of("recorded", &replay.recorded), of("replayed", &replay.replayed)];
@@ -120,13 +120,13 @@ impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Rows<F> {
     }
 }
 
-fn verdict(index: &ConnectorIndex<'_>) -> Value {
-    let replay = index.replay;
+fn verdict(report: &Report<'_>) -> Value {
+    let replay = report.replay;
     let name = if replay.mode == ReplayMode::Verify { "verified" } else { "converged" };
     json!({
         name: replay.verdict.good,
         "problems": replay.verdict.problems,
-        "still_wrong": still_wrong(index),
+        "still_wrong": still_wrong(report),
     })
 }
 
@@ -162,16 +162,16 @@ impl<'a> ActionRow<'a> {
     }
 }
 
-fn connector(index: &ConnectorIndex<'_>, history: &ConnectorHistory<'_>) -> Value {
-    let upstream = history.upstream.map(|(cluster, key)| {
+fn connector(report: &Report<'_>, story: &Story<'_>) -> Value {
+    let upstream = story.upstream.map(|(cluster, key)| {
         json!({ "cluster": cluster, "namespace": key.namespace, "name": key.name })
     });
-    let notes = history.hops.iter().filter_map(|at| index.replay.notes.get(*at));
-    let actions = index.actions_of(history);
+    let notes = story.hops.iter().filter_map(|at| report.replay.notes.get(*at));
+    let actions = report.actions_of(story);
     json!({
         "upstream": upstream,
-        "namespace": history.hub.map(|key| &key.namespace),
-        "name": history.hub.map(|key| &key.name),
+        "namespace": story.hub.map(|key| &key.namespace),
+        "name": story.hub.map(|key| &key.name),
         "hops": notes.filter_map(hop).collect::<Vec<_>>(),
         "actions": actions.iter().map(|record| record.decision.action.id).collect::<Vec<_>>(),
     })

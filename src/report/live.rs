@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::ReportOptions;
-use super::index::ConnectorIndex;
+use super::model::Report;
 use super::story_entry::{Seen, StoryEntry, borrowed, new_entries};
 use super::style::Style::{self, Bold, Dim};
 use super::style::{TextWriter, count, duration, offset};
@@ -112,12 +112,12 @@ impl LiveStory {
     /// # Errors
     /// Those of `out`.
     pub fn write_news(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        let index = ConnectorIndex::new(&self.replay, None);
+        let report = Report::new(&self.replay, None);
         let mut lines = Vec::new();
-        for history in index.histories.iter().chain([&index.others]) {
-            self.label_width = self.label_width.max(history.label.chars().count());
-            let entries = new_entries(&index, history, self.seen);
-            let line = |entry: &StoryEntry<'_>| (entry.at, history.label.clone(), entry.text());
+        for story in report.connectors.iter().chain([&report.others]) {
+            self.label_width = self.label_width.max(story.label.chars().count());
+            let entries = new_entries(&report, story, self.seen);
+            let line = |entry: &StoryEntry<'_>| (entry.at, story.label.clone(), entry.text());
             lines.extend(entries.iter().map(line));
         }
         lines.extend(notice_lines(&std::mem::take(&mut self.notices)));

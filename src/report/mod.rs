@@ -1,6 +1,6 @@
 //! Reports of a replay: text for people, JSON for programs, a page for a browser.
 //!
-//! Each takes time linear in the replay. All start from `index::ConnectorIndex`, which sorts hops,
+//! Each takes time linear in the replay. All start from `model::Report`, which sorts hops,
 //! actions and problems by connector.
 
 use std::io::{self, Write};
@@ -10,9 +10,9 @@ use crate::replay::Replay;
 
 mod check;
 mod html;
-mod index;
 mod json;
 mod live;
+mod model;
 mod names;
 mod still_wrong;
 mod story;
@@ -61,17 +61,17 @@ pub fn head(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
 /// # Errors
 /// Those of `out`.
 pub fn summary(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
-    summary_of(&index::ConnectorIndex::new(replay, options.connector.as_ref()), options, out)
+    summary_of(&model::Report::new(replay, options.connector.as_ref()), options, out)
 }
 
 fn summary_of(
-    index: &index::ConnectorIndex<'_>,
+    report: &model::Report<'_>,
     options: &ReportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut writer = style::TextWriter::new(out, options);
-    story::still_open(index, &mut writer)?;
-    summary::summary(index, options, &mut writer)?;
+    story::still_open(report, &mut writer)?;
+    summary::summary(report, options, &mut writer)?;
     writer.finish()
 }
 
@@ -84,10 +84,10 @@ fn summary_of(
 /// # Errors
 /// Those of `out`.
 pub fn text(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
-    let index = index::ConnectorIndex::new(replay, options.connector.as_ref());
+    let report = model::Report::new(replay, options.connector.as_ref());
     let mut writer = style::TextWriter::new(out, options);
     story::head(replay, &mut writer)?;
-    story::connectors(&index, options, &mut writer)?;
+    story::connectors(&report, options, &mut writer)?;
     writer.finish()?;
-    summary_of(&index, options, out)
+    summary_of(&report, options, out)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::index::ConnectorIndex;
+use super::model::Report;
 use crate::core::data::ids::ObjectKey;
 use crate::nearest::nearest;
 use crate::replay::Replay;
@@ -20,15 +20,15 @@ pub struct UnknownConnector(String);
 /// # Errors
 /// It has none.
 pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), UnknownConnector> {
-    let index = ConnectorIndex::new(replay, Some(name));
-    if !index.histories.is_empty() {
+    let report = Report::new(replay, Some(name));
+    if !report.connectors.is_empty() {
         return Ok(());
     }
-    let index = ConnectorIndex::new(replay, None);
-    let of = |connector: &super::index::ConnectorHistory<'_>| {
+    let report = Report::new(replay, None);
+    let of = |connector: &super::model::Story<'_>| {
         [connector.upstream.map(|(_, key)| key.to_string()), connector.hub.map(ToString::to_string)]
     };
-    let names: BTreeSet<_> = index.histories.iter().flat_map(of).flatten().collect();
+    let names: BTreeSet<_> = report.connectors.iter().flat_map(of).flatten().collect();
     let word = name.to_string();
     let elsewhere = |known: &&String| known.ends_with(&format!("/{}", name.name));
     let near = names.iter().find(elsewhere).or_else(|| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::index::{ConnectorHistory, ConnectorIndex};
+use super::model::{Report, Story};
 use super::style::count;
 use super::user_impact::Symptom;
 use crate::core::data::ids::ObjectKey;
@@ -33,22 +33,22 @@ impl StillWrong {
 
 /// What is still wrong at the end of the timeline that the verdict is about: in a verify the recorded
 /// one, otherwise that with throughline.
-pub(super) fn still_wrong(index: &ConnectorIndex<'_>) -> Vec<StillWrong> {
-    let replay = index.replay;
+pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
+    let replay = report.replay;
     let is_verify = replay.mode == ReplayMode::Verify;
     let outages = if is_verify { &replay.recorded } else { &replay.replayed };
     let with = |symptom| -> BTreeSet<&ObjectKey> {
-        let open = outages.iter().filter(|o| o.until.is_none() && index.includes(&o.connector));
+        let open = outages.iter().filter(|o| o.until.is_none() && report.includes(&o.connector));
         open.filter(|o| Symptom::of(o.kind) == symptom).map(|o| &o.connector).collect()
     };
     let (down, dead_tunnel) = (with(Symptom::Error503), with(Symptom::DeadTunnel));
-    let is_stuck = |history: &&ConnectorHistory<'_>| {
+    let is_stuck = |story: &&Story<'_>| {
         let is_counted = |hub| down.contains(hub) || dead_tunnel.contains(hub);
-        !history.hub.is_some_and(is_counted)
-            && index.spans_of(history).into_iter().any(Span::is_stuck)
+        !story.hub.is_some_and(is_counted)
+            && report.problems_of(story).into_iter().any(Span::is_stuck)
     };
     // A what-if and a demo count them among the problems of their verdict.
-    let stuck = if is_verify { index.histories.iter().filter(is_stuck).count() } else { 0 };
+    let stuck = if is_verify { report.connectors.iter().filter(is_stuck).count() } else { 0 };
     let found = [
         StillWrong::new("down", down.len(), "", "down"),
         StillWrong::new("dead_tunnel", dead_tunnel.len(), "users of ", "sent to a dead tunnel"),

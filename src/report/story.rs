@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 use super::ReportOptions;
-use super::index::{ConnectorHistory, ConnectorIndex};
+use super::model::{Report, Story};
 use super::story_entry::{StoryEntry, borrowed, story_entries, style_of};
 use super::style::Style::{Bold, Dim, Plain, Yellow};
 use super::style::{TextWriter, clock, count, duration, grouped, moment, offset};
@@ -65,12 +65,12 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
 
 /// Each connector's story, and the actions that are not tied to one connector.
 pub(super) fn connectors(
-    index: &ConnectorIndex<'_>,
+    report: &Report<'_>,
     options: &ReportOptions,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     if let Some(only) = &options.connector
-        && index.histories.is_empty()
+        && report.connectors.is_empty()
     {
         writer.gap()?;
         return writer.put(
@@ -84,24 +84,24 @@ pub(super) fn connectors(
             )],
         );
     }
-    let (quiet, eventful): (Vec<_>, Vec<_>) = index.histories.iter().partition(|h| h.is_empty());
-    let selected = most_affected(index, &eventful);
+    let (quiet, eventful): (Vec<_>, Vec<_>) = report.connectors.iter().partition(|h| h.is_empty());
+    let selected = most_affected(report, &eventful);
     let show_all = options.connector.is_some();
-    for (at, history) in eventful.iter().enumerate() {
+    for (at, story) in eventful.iter().enumerate() {
         if selected.as_ref().is_some_and(|selected| !selected.contains(&at)) {
             continue;
         }
         writer.gap()?;
-        let mut title = format!(" ({})", history.full_name());
-        if history.actions.is_empty() {
+        let mut title = format!(" ({})", story.full_name());
+        if story.actions.is_empty() {
             title.push_str(", no writes");
         }
-        writer.put(0, 2, &[(Bold, &history.label), (Plain, &title)])?;
-        if let (Some(_), Some(hub)) = (history.upstream, history.hub) {
+        writer.put(0, 2, &[(Bold, &story.label), (Plain, &title)])?;
+        if let (Some(_), Some(hub)) = (story.upstream, story.hub) {
             writer.put(2, 4, &[(Dim, &format!("at the hub and the edges: {hub}"))])?;
         }
-        let key = history.key().filter(|_| !show_all);
-        write_entries(index.replay, &story_entries(index, history), key, show_all, writer)?;
+        let key = story.key().filter(|_| !show_all);
+        write_entries(report.replay, &story_entries(report, story), key, show_all, writer)?;
     }
     if selected.is_some() {
         let more = eventful.len() - STORIES_MAX;
@@ -116,33 +116,30 @@ pub(super) fn connectors(
         writer.gap()?;
     }
     let shown = if quiet.len() > ROWS_MAX { ROWS_MAX / 2 } else { quiet.len() };
-    for history in quiet.iter().take(shown) {
-        writer.put(0, 2, &[(Bold, &history.label), (Plain, ": nothing to do, no writes")])?;
+    for story in quiet.iter().take(shown) {
+        writer.put(0, 2, &[(Bold, &story.label), (Plain, ": nothing to do, no writes")])?;
     }
     if quiet.len() > shown {
         let text =
             format!("… {}: nothing to do, no writes", count(quiet.len() - shown, "more connector"));
         writer.put(0, 2, &[(Plain, &text)])?;
     }
-    if !index.others.is_empty() {
+    if !report.others.is_empty() {
         writer.gap()?;
         writer.put(0, 2, &[(Bold, "Not tied to one connector")])?;
-        let entries = story_entries(index, &index.others);
-        write_entries(index.replay, &entries, None, false, writer)?;
+        let entries = story_entries(report, &report.others);
+        write_entries(report.replay, &entries, None, false, writer)?;
     }
     Ok(())
 }
 
 /// Selects the connectors with a story if there are too many: first those still stuck, then those
 /// with the longest outages, then those with the longest stories.
-fn most_affected(
-    index: &ConnectorIndex<'_>,
-    eventful: &[&ConnectorHistory<'_>],
-) -> Option<HashSet<usize>> {
+fn most_affected(report: &Report<'_>, eventful: &[&Story<'_>]) -> Option<HashSet<usize>> {
     if eventful.len() <= STORIES_MAX {
         return None;
     }
-    let replay = index.replay;
+    let replay = report.replay;
     let mut outage_ms: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
     for outage in replay.recorded.iter().chain(&replay.replayed) {
         *outage_ms.entry(&outage.connector).or_default() +=
@@ -151,10 +148,10 @@ fn most_affected(
     let mut ranked: Vec<_> = eventful
         .iter()
         .enumerate()
-        .map(|(at, history)| {
-            let is_stuck = index.spans_of(history).iter().any(|span| span.is_stuck());
-            let ms = history.hub.and_then(|key| outage_ms.get(key)).copied().unwrap_or(0);
-            let len = history.hops.len() + history.actions.len() + history.spans.len();
+        .map(|(at, story)| {
+            let is_stuck = report.problems_of(story).iter().any(|span| span.is_stuck());
+            let ms = story.hub.and_then(|key| outage_ms.get(key)).copied().unwrap_or(0);
+            let len = story.hops.len() + story.actions.len() + story.problems.len();
             (Reverse((is_stuck, ms, len)), at)
         })
         .collect();
@@ -198,12 +195,9 @@ fn write_entries(
 }
 
 /// What is wrong at the end, the worst first, and warnings.
-pub(super) fn still_open(
-    index: &ConnectorIndex<'_>,
-    writer: &mut TextWriter<'_>,
-) -> io::Result<()> {
-    let replay = index.replay;
-    let mut open: Vec<&Span> = index.spans.iter().filter(|span| span.is_open()).collect();
+pub(super) fn still_open(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let replay = report.replay;
+    let mut open: Vec<&Span> = report.problems.iter().filter(|span| span.is_open()).collect();
     open.sort_by_key(|span| Reverse(span.severity));
     section(writer, "Not over at the end", &open, |span| {
         let lasted = duration(replay.ended_at.since(span.since_ms));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::index::{ConnectorHistory, ConnectorIndex};
+use super::model::{Report, Story};
 use super::style::{Style, clock, count, duration};
 use crate::core::contract::action::Verb;
 use crate::core::contract::cause::Severity;
@@ -24,7 +24,6 @@ const SLOW_MS: u64 = 1_000;
 
 pub(super) struct StoryEntry<'a> {
     pub(super) at: UnixMillis,
-    is_new: bool,
     kind: EntryKind<'a>,
 }
 
@@ -54,45 +53,39 @@ enum EntryKind<'a> {
         objects: HashSet<&'a ObjectKey>,
         is_confirmation: bool,
     },
-    /// Problems of one cause.
-    Began(Vec<&'a Span>),
-    Ended(Vec<&'a Span>),
+    /// Problems of one cause in one cluster.
+    Problem { began: bool, spans: Vec<&'a Span> },
 }
 
-pub(super) fn story_entries<'a>(
-    index: &'a ConnectorIndex<'_>,
-    history: &ConnectorHistory<'_>,
-) -> Vec<StoryEntry<'a>> {
-    new_entries(index, history, Seen::default())
+pub(super) fn story_entries<'a>(report: &'a Report<'_>, story: &Story<'_>) -> Vec<StoryEntry<'a>> {
+    new_entries(report, story, Seen::default())
 }
 
 /// The entries of what was not seen before.
 pub(super) fn new_entries<'a>(
-    index: &'a ConnectorIndex<'_>,
-    history: &ConnectorHistory<'_>,
+    report: &'a Report<'_>,
+    story: &Story<'_>,
     seen: Seen,
 ) -> Vec<StoryEntry<'a>> {
-    let mut single = hop_entries(index, history, seen);
-    for at in &history.actions {
-        let Some(record) = index.replay.actions.get(*at) else { continue };
+    let mut single = hop_entries(report, story, seen);
+    let mut add = |at, kind| single.push(StoryEntry { at, kind });
+    for at in story.actions.iter().filter(|at| **at >= seen.actions) {
+        let Some(record) = report.replay.actions.get(*at) else { continue };
         let objects = HashSet::from([&record.decision.action.object]);
-        let is_confirmation = is_confirmation(record, &index.replay.settings);
+        let is_confirmation = is_confirmation(record, &report.replay.settings);
         let kind = EntryKind::Written { records: vec![record], objects, is_confirmation };
-        single.push(StoryEntry { at: record.decision.at, is_new: *at >= seen.actions, kind });
+        add(record.decision.at, kind);
     }
-    for span in index.spans_of(history) {
-        let is_new = |at: usize| at >= seen.notes;
-        let kind = EntryKind::Began(vec![span]);
-        single.push(StoryEntry { at: span.reported_ms, is_new: is_new(span.began_at), kind });
-        if let Some((at, note)) = span.ended_ms.zip(span.ended_at) {
-            single.push(StoryEntry {
-                at,
-                is_new: is_new(note),
-                kind: EntryKind::Ended(vec![span]),
-            });
+    for span in report.problems_of(story) {
+        let kind = |began| EntryKind::Problem { began, spans: vec![span] };
+        if span.began_at >= seen.notes {
+            add(span.reported_ms, kind(true));
+        }
+        if let Some((at, _)) = span.ended_ms.zip(span.ended_at).filter(|(_, at)| *at >= seen.notes)
+        {
+            add(at, kind(false));
         }
     }
-    single.retain(|entry| entry.is_new);
     single.sort_by_key(|entry| (entry.at, entry.kind.rank()));
     let mut grouped: Vec<StoryEntry<'a>> = Vec::with_capacity(single.len());
     for entry in single {
@@ -105,15 +98,11 @@ pub(super) fn new_entries<'a>(
     grouped
 }
 
-fn hop_entries<'a>(
-    index: &'a ConnectorIndex<'_>,
-    history: &ConnectorHistory<'_>,
-    seen: Seen,
-) -> Vec<StoryEntry<'a>> {
-    let mut entries = Vec::with_capacity(history.hops.len() + history.actions.len());
+fn hop_entries<'a>(report: &'a Report<'_>, story: &Story<'_>, seen: Seen) -> Vec<StoryEntry<'a>> {
+    let mut entries = Vec::with_capacity(story.hops.len() + story.actions.len());
     let mut upstream: Option<(UnixMillis, bool)> = None;
-    for at in &history.hops {
-        let Some(note) = index.replay.notes.get(*at) else { continue };
+    for at in &story.hops {
+        let Some(note) = report.replay.notes.get(*at) else { continue };
         let NoteKind::HopPassed { cluster, hop, online, .. } = &note.kind else { continue };
         let kind = if *hop == Hop::Upstream {
             let before = upstream.replace((note.at, *online)).map(|(_, before)| before);
@@ -123,7 +112,9 @@ fn hop_entries<'a>(
             let after_upstream_ms = same.map(|(at, _)| note.at.since(at));
             EntryKind::Passed { hops: vec![(*hop, cluster)], online: *online, after_upstream_ms }
         };
-        entries.push(StoryEntry { at: note.at, is_new: *at >= seen.notes, kind });
+        if *at >= seen.notes {
+            entries.push(StoryEntry { at: note.at, kind });
+        }
     }
     entries
 }
@@ -156,8 +147,10 @@ impl<'a> EntryKind<'a> {
                 (4, "", "")
             }
             EntryKind::Passed { .. } => (2, "", ""),
-            EntryKind::Ended(spans) => (5, subject_of(spans).0, subject_of(spans).1),
-            EntryKind::Began(spans) => (6, subject_of(spans).0, subject_of(spans).1),
+            EntryKind::Problem { began, spans } => {
+                let (cause, cluster) = subject_of(spans);
+                (5 + u8::from(*began), cause, cluster)
+            }
         }
     }
 }
@@ -191,15 +184,17 @@ impl<'a> StoryEntry<'a> {
                 hops.extend(next_hops);
                 None
             }
-            (EntryKind::Began(spans), EntryKind::Began(more))
-            | (EntryKind::Ended(spans), EntryKind::Ended(more))
-                if subject_of(spans) == subject_of(&more)
-                    && next.at.since(self.at) <= BUNDLE_MS =>
+            (
+                EntryKind::Problem { began, spans },
+                EntryKind::Problem { began: next_began, spans: more },
+            ) if *began == next_began
+                && subject_of(spans) == subject_of(&more)
+                && next.at.since(self.at) <= BUNDLE_MS =>
             {
                 spans.extend(more);
                 None
             }
-            (_, kind) => Some(StoryEntry { kind, ..next }),
+            (_, kind) => Some(StoryEntry { at: next.at, kind }),
         }
     }
 
@@ -212,17 +207,15 @@ impl<'a> StoryEntry<'a> {
             EntryKind::Written { records, .. } => {
                 records.first().map_or("", |record| record.decision.action.verb.as_str())
             }
-            EntryKind::Began(_) => "began",
-            EntryKind::Ended(_) => "ended",
+            EntryKind::Problem { began: true, .. } => "began",
+            EntryKind::Problem { .. } => "ended",
         }
     }
 
     /// How bad the problem is that began or ended.
     pub(super) fn severity(&self) -> Option<Severity> {
         match &self.kind {
-            EntryKind::Began(spans) | EntryKind::Ended(spans) => {
-                spans.first().map(|span| span.severity)
-            }
+            EntryKind::Problem { spans, .. } => spans.first().map(|span| span.severity),
             _ => None,
         }
     }
@@ -251,8 +244,7 @@ impl<'a> StoryEntry<'a> {
             EntryKind::Written { records, is_confirmation, .. } => {
                 written_text(records, *is_confirmation)
             }
-            EntryKind::Began(spans) => began_text(spans),
-            EntryKind::Ended(spans) => ended_text(spans),
+            EntryKind::Problem { began, spans } => problem_text(*began, spans),
         }
     }
 }
@@ -271,34 +263,24 @@ pub(super) fn style_of(span: &Span) -> Style {
     }
 }
 
-fn began_text(spans: &[&Span]) -> Vec<(Style, String)> {
+fn problem_text(began: bool, spans: &[&Span]) -> Vec<(Style, String)> {
     let Some(first) = spans.first() else { return Vec::new() };
-    let mut text = vec![
-        (style_of(first), first.cause.as_str().to_owned()),
-        (Style::Plain, format!(": {}{}", first.message, and_others(spans))),
-    ];
-    if first.since_ms < first.reported_ms {
-        text.push((Style::Dim, format!(" Since {}.", clock(first.since_ms))));
-    }
-    text
-}
-
-fn ended_text(spans: &[&Span]) -> Vec<(Style, String)> {
-    let Some(first) = spans.first() else { return Vec::new() };
-    let lasted = first.ended_ms.unwrap_or_default().since(first.since_ms);
     let cause = first.cause.as_str();
-    vec![
-        (Style::Green, format!("{cause} ended after {}", duration(lasted))),
-        (Style::Plain, format!(": {}{}", first.message, and_others(spans))),
-    ]
-}
-
-fn and_others(spans: &[&Span]) -> String {
-    match spans.len().saturating_sub(1) {
+    let lasted = duration(first.ended_ms.unwrap_or_default().since(first.since_ms));
+    let title = match began {
+        true => (style_of(first), cause.to_owned()),
+        false => (Style::Green, format!("{cause} ended after {lasted}")),
+    };
+    let others = match spans.len().saturating_sub(1) {
         0 => String::new(),
         1 => " Likewise 1 other.".to_owned(),
         others => format!(" Likewise {others} others."),
+    };
+    let mut text = vec![title, (Style::Plain, format!(": {}{others}", first.message))];
+    if began && first.since_ms < first.reported_ms {
+        text.push((Style::Dim, format!(" Since {}.", clock(first.since_ms))));
     }
+    text
 }
 
 fn is_one_bundle(records: &[&ActionRecord], more: &[&ActionRecord]) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::ReportOptions;
-use super::index::ConnectorIndex;
+use super::model::Report;
 use super::still_wrong;
 use super::story_entry::is_confirmation;
 use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
@@ -17,28 +17,28 @@ use crate::replay::ReplayMode;
 const PROBLEMS_MAX: usize = 20;
 
 pub(super) fn summary(
-    index: &ConnectorIndex<'_>,
+    report: &Report<'_>,
     options: &ReportOptions,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     writer.gap()?;
     writer.put(0, 2, &[(Bold, "Summary")])?;
-    writes(index, options, writer)?;
-    user_impact(index, writer)?;
-    requests(index, writer)?;
-    verdict(index, writer)
+    writes(report, options, writer)?;
+    user_impact(report, writer)?;
+    requests(report, writer)?;
+    verdict(report, writer)
 }
 
 fn writes(
-    index: &ConnectorIndex<'_>,
+    report: &Report<'_>,
     options: &ReportOptions,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
-    let replay = index.replay;
+    let replay = report.replay;
     let mut by_verb: BTreeMap<Verb, usize> = BTreeMap::new();
     let mut by_outcome: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut all, mut confirmations) = (0, 0);
-    for record in index.actions() {
+    for record in report.actions() {
         all += 1;
         *by_verb.entry(record.decision.action.verb).or_default() += 1;
         let outcome = record.finished.as_ref().map_or("unfinished", |(_, outcome)| outcome.name());
@@ -85,8 +85,8 @@ fn writes(
 }
 
 /// The requests of a live run.
-fn requests(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
-    let replay = index.replay;
+fn requests(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let replay = report.replay;
     if replay.requests.is_empty() {
         return Ok(());
     }
@@ -102,11 +102,11 @@ fn requests(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Resu
     };
     let text = format!("API requests: {}; ", verbs.join(", "));
     writer.put(2, 4, &[(Plain, &text), (style, &needless)])?;
-    let labels: Vec<_> = index
-        .histories
+    let labels: Vec<_> = report
+        .connectors
         .iter()
-        .filter(|history| history.actions.is_empty())
-        .map(|history| history.label.as_str())
+        .filter(|story| story.actions.is_empty())
+        .map(|story| story.label.as_str())
         .collect();
     let more = match labels.len().saturating_sub(LISTED_MAX) {
         0 => String::new(),
@@ -121,8 +121,8 @@ fn requests(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Resu
     }
 }
 
-fn verdict(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
-    let replay = index.replay;
+fn verdict(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let replay = report.replay;
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
     let (word, why) = match replay.mode {
         ReplayMode::Verify => {
@@ -145,7 +145,7 @@ fn verdict(index: &ConnectorIndex<'_>, writer: &mut TextWriter<'_>) -> io::Resul
         }
     };
     if replay.verdict.good {
-        let wrong = still_wrong::text(&still_wrong::still_wrong(index));
+        let wrong = still_wrong::text(&still_wrong::still_wrong(report));
         let why = format!(": {why}");
         if wrong.is_empty() {
             return writer.put(2, 4, &[(Green, word), (Plain, &why)]);

@@ -6,7 +6,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::index::ConnectorIndex;
+use super::model::Report;
 use super::story_entry::borrowed;
 use super::style::Style::{self, Bold, Dim, Green, Plain, Red, Yellow};
 use super::style::{TextWriter, clock, count, duration, grouped};
@@ -111,15 +111,12 @@ impl Comparison<'_> {
     }
 }
 
-pub(super) fn user_impact(
-    index: &ConnectorIndex<'_>,
-    writer: &mut TextWriter<'_>,
-) -> io::Result<()> {
-    let replay = index.replay;
+pub(super) fn user_impact(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let replay = report.replay;
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
     let has_replayed = replay.mode != ReplayMode::Verify;
-    let comparisons = comparisons(index);
-    let unseen = unseen_connectors(index);
+    let comparisons = comparisons(report);
+    let unseen = unseen_connectors(report);
     if unseen > 0 && has(Role::Upstream) && has(Role::Edge) {
         let connectors = count(unseen, "connector");
         let text = format!("time with 503: unknown for {connectors} whose upstream the log lacks");
@@ -147,7 +144,7 @@ pub(super) fn user_impact(
     let mut last_heading = None;
     for ((edge, connector, symptom), comparison) in worst {
         if last_heading.replace((edge, connector)) != Some((edge, connector)) {
-            let label = index.label(connector);
+            let label = report.label(connector);
             writer.put(2, 4, &[(Bold, &label), (Plain, &format!(" at {edge}"))])?;
         }
         let label = format!("{} in the recording", symptom.name());
@@ -170,22 +167,22 @@ pub(super) fn user_impact(
 }
 
 /// How many connectors nobody can judge, because the log shows nothing of their upstream.
-fn unseen_connectors(index: &ConnectorIndex<'_>) -> usize {
-    let replay = index.replay;
+fn unseen_connectors(report: &Report<'_>) -> usize {
+    let replay = report.replay;
     let has = |name: &str| {
         let mut upstreams = replay.clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
         upstreams.any(|cluster| cluster.name.as_str() == name)
     };
-    let wanted = replay.connectors.iter().filter(|names| index.includes(&names.hub));
+    let wanted = replay.connectors.iter().filter(|names| report.includes(&names.hub));
     wanted.filter(|names| names.upstream.as_ref().is_some_and(|(cluster, _)| !has(cluster))).count()
 }
 
 type Comparisons<'a> = BTreeMap<(&'a ClusterName, &'a ObjectKey, Symptom), Comparison<'a>>;
 
-fn comparisons<'a>(index: &ConnectorIndex<'a>) -> Comparisons<'a> {
-    let replay = index.replay;
+fn comparisons<'a>(report: &Report<'a>) -> Comparisons<'a> {
+    let replay = report.replay;
     let mut comparisons = Comparisons::new();
-    let is_wanted = |outage: &&Outage| index.includes(&outage.connector);
+    let is_wanted = |outage: &&Outage| report.includes(&outage.connector);
     for outage in replay.recorded.iter().filter(is_wanted) {
         let key = (&outage.edge, &outage.connector, Symptom::of(outage.kind));
         comparisons.entry(key).or_default().recorded.add(outage, replay.last_at);
@@ -332,8 +329,8 @@ pub(super) struct Figure<'a> {
     replayed: Option<FigureTotal>,
 }
 
-pub(super) fn figures<'a>(index: &ConnectorIndex<'a>) -> Vec<Figure<'a>> {
-    let has_replayed = index.replay.mode != ReplayMode::Verify;
+pub(super) fn figures<'a>(report: &Report<'a>) -> Vec<Figure<'a>> {
+    let has_replayed = report.replay.mode != ReplayMode::Verify;
     let figure = |((edge, connector, symptom), comparison): (_, Comparison<'_>)| Figure {
         edge,
         connector,
@@ -341,5 +338,5 @@ pub(super) fn figures<'a>(index: &ConnectorIndex<'a>) -> Vec<Figure<'a>> {
         recorded: FigureTotal::new(&comparison.recorded),
         replayed: has_replayed.then(|| FigureTotal::new(&comparison.replayed)),
     };
-    comparisons(index).into_iter().map(figure).collect()
+    comparisons(report).into_iter().map(figure).collect()
 }

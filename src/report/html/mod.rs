@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::ReportOptions;
-use super::index::{ConnectorHistory, ConnectorIndex};
 use super::json::report_fields;
+use super::model::{Report, Story};
 use super::story_entry::{StoryEntry, story_entries};
 use super::user_impact::{Figure, figures};
 use crate::core::contract::cause::Severity;
@@ -62,14 +62,14 @@ const END: &str = concat!(
 /// # Errors
 /// Those of `out`.
 pub fn html(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
-    let index = ConnectorIndex::new(replay, options.connector.as_ref());
-    let page_data = PageData::new(&index, options)?;
+    let report = Report::new(replay, options.connector.as_ref());
+    let page_data = PageData::new(&report, options)?;
     let mut out = BufWriter::new(out);
     out.write_all(BEGIN.as_bytes())?;
     let mut data = BufWriter::new(Escaped(&mut out));
     let mut serializer = serde_json::Serializer::new(PlainJson::for_people(&mut data));
     let mut map = serializer.serialize_map(None)?;
-    report_fields(&index, false, &mut map)?;
+    report_fields(&report, false, &mut map)?;
     map.serialize_entry("picture", &page_data)?;
     map.end()?;
     data.flush()?;
@@ -140,25 +140,25 @@ struct StoryRow {
 }
 
 impl<'a> PageData<'a> {
-    fn new(index: &'a ConnectorIndex<'_>, options: &ReportOptions) -> io::Result<Self> {
+    fn new(report: &'a Report<'_>, options: &ReportOptions) -> io::Result<Self> {
         let mut by_connector: HashMap<&ObjectKey, Vec<Figure<'_>>> = HashMap::new();
-        for figure in figures(index) {
+        for figure in figures(report) {
             by_connector.entry(figure.connector).or_default().push(figure);
         }
-        let part = |history: &'a ConnectorHistory<'_>| ConnectorPart {
-            label: &history.label,
-            key: history.key().map(ToString::to_string),
-            full_name: history.full_name(),
-            figures: history.hub.and_then(|key| by_connector.remove(key)).unwrap_or_default(),
-            problems: &history.spans,
-            story: story(index, history),
+        let part = |story: &'a Story<'_>| ConnectorPart {
+            label: &story.label,
+            key: story.key().map(ToString::to_string),
+            full_name: story.full_name(),
+            figures: story.hub.and_then(|key| by_connector.remove(key)).unwrap_or_default(),
+            problems: &story.problems,
+            story: rows(report, story),
         };
         Ok(Self {
-            head: lines(|out, options| super::head(index.replay, options, out), options)?,
-            summary: lines(|out, options| super::summary_of(index, options, out), options)?,
+            head: lines(|out, options| super::head(report.replay, options, out), options)?,
+            summary: lines(|out, options| super::summary_of(report, options, out), options)?,
             only: options.connector.as_ref().map(ToString::to_string),
-            connectors: index.histories.iter().map(part).collect(),
-            others: story(index, &index.others),
+            connectors: report.connectors.iter().map(part).collect(),
+            others: rows(report, &report.others),
         })
     }
 }
@@ -173,7 +173,7 @@ fn lines(
     Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
-fn story(index: &ConnectorIndex<'_>, history: &ConnectorHistory<'_>) -> Vec<StoryRow> {
+fn rows(report: &Report<'_>, story: &Story<'_>) -> Vec<StoryRow> {
     let row = |entry: &StoryEntry<'_>| StoryRow {
         at_ms: entry.at,
         kind: entry.kind_name(),
@@ -182,5 +182,5 @@ fn story(index: &ConnectorIndex<'_>, history: &ConnectorHistory<'_>) -> Vec<Stor
         text: entry.text().into_iter().map(|(_, text)| text).collect(),
         actions: entry.actions().iter().map(|record| record.decision.action.id).collect(),
     };
-    story_entries(index, history).iter().map(row).collect()
+    story_entries(report, story).iter().map(row).collect()
 }

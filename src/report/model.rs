@@ -1,4 +1,4 @@
-//! Sorts what a replay found by connector.
+//! The model of all reports: what a replay found, by connector.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,9 +8,9 @@ use crate::core::contract::note::{Hop, NoteKind};
 use crate::core::data::ids::{Kind, ObjectKey};
 use crate::replay::{ActionRecord, Replay, Span};
 
-/// Everything about one connector, as indexes into the replay and the index.
+/// Everything about one connector, as indexes into the replay and the report.
 #[derive(Default)]
-pub(super) struct ConnectorHistory<'a> {
+pub(super) struct Story<'a> {
     pub(super) upstream: Option<(&'a str, &'a ObjectKey)>,
     /// Its name at the hub and the edges.
     pub(super) hub: Option<&'a ObjectKey>,
@@ -19,14 +19,14 @@ pub(super) struct ConnectorHistory<'a> {
     /// In the order decided.
     pub(super) actions: Vec<usize>,
     /// In the order reported.
-    pub(super) spans: Vec<usize>,
+    pub(super) problems: Vec<usize>,
     /// The shortest name that no other connector has.
     pub(super) label: String,
 }
 
-impl<'a> ConnectorHistory<'a> {
+impl<'a> Story<'a> {
     pub(super) fn is_empty(&self) -> bool {
-        self.hops.is_empty() && self.actions.is_empty() && self.spans.is_empty()
+        self.hops.is_empty() && self.actions.is_empty() && self.problems.is_empty()
     }
 
     /// The value of `--connector` that selects it.
@@ -44,15 +44,15 @@ impl<'a> ConnectorHistory<'a> {
     }
 }
 
-/// A replay, sorted by connector.
-pub(super) struct ConnectorIndex<'a> {
+/// What happened over a time, by connector.
+pub(super) struct Report<'a> {
     pub(super) replay: &'a Replay,
     /// Ordered by upstream cluster and name.
-    pub(super) histories: Vec<ConnectorHistory<'a>>,
+    pub(super) connectors: Vec<Story<'a>>,
     /// What is not tied to one connector.
-    pub(super) others: ConnectorHistory<'a>,
+    pub(super) others: Story<'a>,
     /// What was wrong; of a report about one connector, only with it, or with a whole cluster.
-    pub(super) spans: Vec<Span>,
+    pub(super) problems: Vec<Span>,
     only: Option<&'a ObjectKey>,
     by_hub: HashMap<&'a ObjectKey, usize>,
     by_upstream: HashMap<(&'a str, &'a ObjectKey), Vec<usize>>,
@@ -60,14 +60,14 @@ pub(super) struct ConnectorIndex<'a> {
     by_gateway: HashMap<(&'a str, &'a ObjectKey), BTreeSet<usize>>,
 }
 
-impl<'a> ConnectorIndex<'a> {
+impl<'a> Report<'a> {
     /// Indexes everything, or `only` one connector.
     pub(super) fn new(replay: &'a Replay, only: Option<&'a ObjectKey>) -> Self {
-        let mut index = Self {
+        let mut report = Self {
             replay,
-            histories: Vec::new(),
-            others: ConnectorHistory::default(),
-            spans: Vec::new(),
+            connectors: Vec::new(),
+            others: Story::default(),
+            problems: Vec::new(),
             only,
             by_hub: HashMap::new(),
             by_upstream: HashMap::new(),
@@ -78,19 +78,19 @@ impl<'a> ConnectorIndex<'a> {
             let is_wanted =
                 |only| &names.hub == only || upstream.is_some_and(|(_, key)| key == only);
             if only.is_none_or(is_wanted) {
-                index.add_connector(upstream, Some(&names.hub));
+                report.add_connector(upstream, Some(&names.hub));
             }
         }
-        index.add_hops();
-        index.add_actions();
+        report.add_hops();
+        report.add_actions();
         for span in Span::all(&replay.notes) {
-            index.add_span(span);
+            report.add_span(span);
         }
-        index.sort_and_label();
-        index
+        report.sort_and_label();
+        report
     }
 
-    /// Adds a connector if it is new; returns its index.
+    /// Adds a connector if it is new; returns its report.
     fn add_connector(
         &mut self,
         upstream: Option<(&'a str, &'a ObjectKey)>,
@@ -99,25 +99,25 @@ impl<'a> ConnectorIndex<'a> {
         let known = hub.and_then(|hub| self.by_hub.get(hub)).copied();
         // A hub Connector may be seen first without labels, or named twice.
         if let Some(known) = known
-            && let Some(history) = self.histories.get_mut(known)
-            && (history.upstream.is_none() || upstream.is_none() || history.upstream == upstream)
+            && let Some(story) = self.connectors.get_mut(known)
+            && (story.upstream.is_none() || upstream.is_none() || story.upstream == upstream)
         {
-            if history.upstream.is_none()
+            if story.upstream.is_none()
                 && let Some(upstream) = upstream
             {
-                history.upstream = Some(upstream);
+                story.upstream = Some(upstream);
                 self.by_upstream.entry(upstream).or_default().push(known);
             }
             return known;
         }
-        let at = self.histories.len();
+        let at = self.connectors.len();
         if let Some(hub) = hub {
             self.by_hub.entry(hub).or_insert(at);
         }
         if let Some(upstream) = upstream {
             self.by_upstream.entry(upstream).or_default().push(at);
         }
-        self.histories.push(ConnectorHistory { upstream, hub, ..ConnectorHistory::default() });
+        self.connectors.push(Story { upstream, hub, ..Story::default() });
         at
     }
 
@@ -126,7 +126,7 @@ impl<'a> ConnectorIndex<'a> {
             let NoteKind::HopPassed { cluster, connector, hop, .. } = &note.kind else { continue };
             let upstream = (*hop == Hop::Upstream).then_some((cluster.as_str(), connector));
             for of in self.find_or_add(upstream, connector) {
-                self.history(of, |history| history.hops.push(at));
+                self.story(of, |story| story.hops.push(at));
             }
         }
     }
@@ -140,7 +140,7 @@ impl<'a> ConnectorIndex<'a> {
             }
             for connector in about {
                 for of in self.find_or_add(None, connector) {
-                    self.history(of, |history| history.actions.push(at));
+                    self.story(of, |story| story.actions.push(at));
                     if action.verb == Verb::Touch {
                         let gateway = (action.cluster.as_str(), &action.object);
                         self.by_gateway.entry(gateway).or_default().insert(of);
@@ -156,19 +156,19 @@ impl<'a> ConnectorIndex<'a> {
         if self.only.is_some() && about.is_empty() && !is_of_cluster {
             return;
         }
-        let at = self.spans.len();
-        self.spans.push(span);
+        let at = self.problems.len();
+        self.problems.push(span);
         if about.is_empty() && self.only.is_none() {
-            self.others.spans.push(at);
+            self.others.problems.push(at);
         }
         for of in about {
-            self.history(of, |history| history.spans.push(at));
+            self.story(of, |story| story.problems.push(at));
         }
     }
 
-    fn history(&mut self, at: usize, change: impl FnOnce(&mut ConnectorHistory<'a>)) {
-        if let Some(history) = self.histories.get_mut(at) {
-            change(history);
+    fn story(&mut self, at: usize, change: impl FnOnce(&mut Story<'a>)) {
+        if let Some(story) = self.connectors.get_mut(at) {
+            change(story);
         }
     }
 
@@ -208,27 +208,27 @@ impl<'a> ConnectorIndex<'a> {
     }
 
     fn sort_and_label(&mut self) {
-        self.histories.sort_by_key(|h| (h.upstream.is_none(), h.upstream, h.hub));
+        self.connectors.sort_by_key(|h| (h.upstream.is_none(), h.upstream, h.hub));
         // Nothing is looked up by the others once all is sorted.
         self.by_upstream.clear();
         self.by_gateway.clear();
         self.by_hub.clear();
-        for (at, history) in self.histories.iter().enumerate() {
-            if let Some(hub) = history.hub {
+        for (at, story) in self.connectors.iter().enumerate() {
+            if let Some(hub) = story.hub {
                 self.by_hub.entry(hub).or_insert(at);
             }
         }
         let (mut names, mut keys) = (HashMap::new(), HashMap::new());
-        for key in self.histories.iter().filter_map(ConnectorHistory::key) {
+        for key in self.connectors.iter().filter_map(Story::key) {
             *names.entry(&key.name).or_insert(0_usize) += 1;
             *keys.entry(key).or_insert(0_usize) += 1;
         }
-        for history in &mut self.histories {
-            let Some(key) = history.key() else { continue };
-            history.label = match (names.get(&key.name), keys.get(key)) {
+        for story in &mut self.connectors {
+            let Some(key) = story.key() else { continue };
+            story.label = match (names.get(&key.name), keys.get(key)) {
                 (Some(1), _) => key.name.clone(),
                 (_, Some(1)) => key.to_string(),
-                _ => history.full_name(),
+                _ => story.full_name(),
             };
         }
     }
@@ -240,8 +240,8 @@ impl<'a> ConnectorIndex<'a> {
 
     /// The label of a connector, given by its name at the hub and the edges.
     pub(super) fn label(&self, hub: &ObjectKey) -> String {
-        match self.by_hub.get(hub).and_then(|at| self.histories.get(*at)) {
-            Some(history) => history.label.clone(),
+        match self.by_hub.get(hub).and_then(|at| self.connectors.get(*at)) {
+            Some(story) => story.label.clone(),
             None => hub.to_string(),
         }
     }
@@ -254,12 +254,12 @@ impl<'a> ConnectorIndex<'a> {
         self.replay.actions.iter().filter(is_covered)
     }
 
-    pub(super) fn actions_of(&self, history: &ConnectorHistory<'_>) -> Vec<&'a ActionRecord> {
-        history.actions.iter().filter_map(|at| self.replay.actions.get(*at)).collect()
+    pub(super) fn actions_of(&self, story: &Story<'_>) -> Vec<&'a ActionRecord> {
+        story.actions.iter().filter_map(|at| self.replay.actions.get(*at)).collect()
     }
 
-    pub(super) fn spans_of(&self, history: &ConnectorHistory<'_>) -> Vec<&Span> {
-        history.spans.iter().filter_map(|at| self.spans.get(*at)).collect()
+    pub(super) fn problems_of(&self, story: &Story<'_>) -> Vec<&Span> {
+        story.problems.iter().filter_map(|at| self.problems.get(*at)).collect()
     }
 }
 
