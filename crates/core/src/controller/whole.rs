@@ -139,7 +139,10 @@ pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verd
     }
     let finder = |cause| Finder::Whole(upstream.clone(), cause);
     c.notes.found_one(&finder(Cause::UpstreamUnknown), not_followed);
-    c.notes.found_one(&finder(Cause::NotReplicated), not_replicated);
+    // It is followed. Whether it has Connectors may not be known.
+    if verdict != Verdict::Unknown {
+        c.notes.found_one(&finder(Cause::NotReplicated), not_replicated);
+    }
 }
 
 /// A project was deleted, or is there again.
@@ -162,10 +165,13 @@ pub(super) fn on_bug(c: &mut Controller, cluster: &ClusterName, detail: &str) {
     found(c, cluster, problem);
 }
 
-/// The cluster left: nothing is known of it. What hub objects say of it is still true.
+/// The cluster left: nothing is known of it. What hub objects say of it is still true, as long as there is a
+/// hub.
 pub(super) fn forget_cluster(c: &mut Controller, id: ClusterId, name: &ClusterName) {
     let is_of_hubs = |cause| matches!(cause, Cause::UpstreamUnknown | Cause::ProjectMissing);
+    let has_hub = c.world.hubs().next().is_some();
     c.notes.forget(|finder| match finder {
+        Finder::Whole(_, Cause::UpstreamUnknown | Cause::NotReplicated) if !has_hub => true,
         Finder::Whole(of, cause) => of == name && !is_of_hubs(*cause),
         Finder::Breaker(BreakerKey::Removals(of)) => of == name,
         finder => finder.is_of(id),

@@ -122,7 +122,7 @@ impl NamingMemory {
         for name in self.take_due(now) {
             let verdict = judge(world, &name, is_deleted(&name));
             match verdict {
-                Verdict::Unknown => continue,
+                Verdict::Unknown => {}
                 Verdict::Fits => {
                     self.wrong.remove(&name);
                 }
