@@ -6,6 +6,7 @@
 
 mod absence;
 mod bounded;
+mod causes;
 #[path = "../support/churn.rs"]
 mod churn;
 mod class_scope;
@@ -23,6 +24,8 @@ mod orphan_budget;
 mod orphans;
 mod pausing;
 mod purity;
+#[path = "../support/random.rs"]
+mod random;
 mod roster;
 #[path = "../support/stage.rs"]
 mod stage;

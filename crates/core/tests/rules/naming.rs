@@ -57,6 +57,15 @@ fn it_is_over_when_the_upstream_is_configured_and_begins_when_it_leaves() {
     assert!(matches!(said(&mut stage)[..], [(25_000, true, UpstreamUnknown, ..)]));
 }
 
+/// Nothing names it any longer, and nothing is listed there yet.
+#[test]
+fn an_upstream_that_is_followed_is_not_unknown() {
+    let mut stage = Stage::default();
+    stage.applied("hub", ELSEWHERE.copy("c", None)).pass_to(10 * SECOND);
+    stage.join("project-a", Role::Upstream).deleted("hub", ELSEWHERE.copy("c", None));
+    assert_eq!(stage.pass_to(20 * SECOND).wrong(), []);
+}
+
 /// None names `up`, and a hub namespace is named after the uid of one of its namespaces.
 #[test]
 fn the_upstream_that_is_meant_is_said_only_where_a_namespace_proves_it() {

@@ -181,11 +181,12 @@ fn a_released_refusal_is_no_news() {
     let mut stage = waiting(3, &forbidden());
     run(&mut stage, 31_000, |_| forbidden());
     assert_eq!(stage.began(Cause::WriteRefused).len(), 3);
-    stage.pass_to(50_000);
-    let first = stage.actions().remove(0);
-    let others = stage.succeed(&first).actions();
-    assert_eq!(others.len(), 2);
-    others.iter().for_each(|other| _ = stage.finish(other, forbidden()));
+    let mut is_first = true;
+    let tried = run(&mut stage, 50_000, |_| match std::mem::take(&mut is_first) {
+        true => applied(None),
+        false => forbidden(),
+    });
+    assert!(tried.len() == 3 && tried.iter().all(|(at, _)| *at == tried[0].0), "{tried:?}");
     assert_eq!(stage.causes(), [(false, Cause::WriteRefused)]);
 }
 

@@ -2,21 +2,8 @@
 //! without proof. The seed is printed.
 
 use super::stage::{listing, projects};
+use crate::random::Random;
 use crate::stage::*;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-
-    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[usize::try_from(self.below(of.len() as u64)).unwrap()].clone()
-    }
-}
 
 /// What the test knows to be true.
 #[derive(Default)]
@@ -132,5 +119,11 @@ fn run(seed: u64) -> Vec<Membership> {
         }
         fleet.obey(&asked);
     }
+    // The source shows every project, and the shell follows those that are named.
+    for _ in 0..5 {
+        fleet.list_needed(&names).carry_out();
+        fleet.pass(MINUTE).carry_out();
+    }
+    assert_eq!(fleet.pass(MINUTE).wrong(), [], "nothing is wrong with it");
     truth.changes
 }
