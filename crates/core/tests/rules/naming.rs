@@ -1,33 +1,23 @@
 //! An upstream that is configured under another name than the hub's labels have: nothing fails, so
 //! it is a problem of each upstream, from when the other side may be expected.
 
-use throughline_core::contract::cause::Cause::{NotReplicated, UpstreamUnknown};
-
 use crate::stage::*;
 
 const ELSEWHERE: Tenant = Tenant { cluster: "project-a", ..UP };
 
-/// After how many milliseconds, whether it began, what, and of how many Connectors of which upstream.
-type Said = (u64, bool, Cause, usize, String);
-
-fn said(stage: &mut Stage) -> Vec<Said> {
+/// What began (`+`) and ended: after how many milliseconds, and of how many Connectors of which upstream.
+fn said(stage: &mut Stage) -> Vec<String> {
     let notes = stage.notes().into_iter().filter_map(|note| {
-        let (is_begin, problem) = match note.kind {
-            NoteKind::Began(problem) => (true, problem),
-            NoteKind::Ended(problem) => (false, problem),
+        let (sign, Problem { cause, about, .. }) = match note.kind {
+            NoteKind::Began(problem) => ('+', problem),
+            NoteKind::Ended(problem) => ('-', problem),
             NoteKind::HopPassed { .. } => return None,
         };
-        let Problem { cause, about, .. } = problem;
-        let is_naming = matches!(cause, UpstreamUnknown | NotReplicated);
-        let connectors = about.more + 1;
-        is_naming
-            .then(|| (note.at.0 - START, is_begin, cause, connectors, about.cluster.to_string()))
+        let (cause, ms) = (cause.as_str(), note.at.0 - START);
+        let said = format!("{ms} {sign}{cause} {} {}", about.more + 1, about.cluster);
+        ["upstream_unknown", "not_replicated"].contains(&cause).then_some(said)
     });
     notes.collect()
-}
-
-fn expected(at: u64, began: bool, cause: Cause, connectors: usize, name: &str) -> Said {
-    (at, began, cause, connectors, name.to_owned())
 }
 
 #[test]
@@ -37,12 +27,12 @@ fn hub_connectors_of_an_upstream_that_is_not_configured_are_told_once_and_when_i
         stage.pass_to(n * SECOND).applied("hub", ELSEWHERE.copy(&format!("c{n}"), None));
     }
     stage.pass_to(600 * SECOND);
-    assert_eq!(said(&mut stage), [expected(5_000, true, UpstreamUnknown, 3, "project-a")]);
+    assert_eq!(said(&mut stage), ["5000 +upstream_unknown 3 project-a"]);
     for n in 0..3 {
         stage.deleted("hub", ELSEWHERE.copy(&format!("c{n}"), None));
     }
     stage.pass_to(700 * SECOND);
-    assert_eq!(said(&mut stage), [expected(601_000, false, UpstreamUnknown, 3, "project-a")]);
+    assert_eq!(said(&mut stage), ["601000 -upstream_unknown 3 project-a"]);
     assert_eq!(stage.machine.poll_deadline(), None);
 }
 
@@ -52,9 +42,9 @@ fn it_is_over_when_the_upstream_is_configured_and_begins_when_it_leaves() {
     stage.applied("hub", ELSEWHERE.copy("c", None)).pass_to(10 * SECOND);
     assert_eq!(said(&mut stage).len(), 1);
     stage.join("project-a", Role::Upstream).pass_to(20 * SECOND);
-    assert!(matches!(said(&mut stage)[..], [(11_000, false, UpstreamUnknown, ..)]));
+    assert_eq!(said(&mut stage), ["11000 -upstream_unknown 1 project-a"]);
     stage.leave("project-a").pass_to(30 * SECOND);
-    assert!(matches!(said(&mut stage)[..], [(25_000, true, UpstreamUnknown, ..)]));
+    assert_eq!(said(&mut stage), ["25000 +upstream_unknown 1 project-a"]);
 }
 
 /// Nothing names it any longer, and nothing is listed there yet.
@@ -78,7 +68,7 @@ fn the_upstream_that_is_meant_is_said_only_where_a_namespace_proves_it() {
     for (change, meant) in changes {
         let mut stage = Stage::default();
         change(&mut stage).applied("hub", ELSEWHERE.copy("c", None)).pass_to(10 * SECOND);
-        assert_eq!(stage.began(UpstreamUnknown)[0].facts.what.as_deref(), meant);
+        assert_eq!(stage.began(Cause::UpstreamUnknown)[0].facts.what.as_deref(), meant);
     }
 }
 
@@ -87,7 +77,7 @@ fn nothing_is_said_before_the_hub_is_listed_nor_again_after_its_watch_was_lost()
     let mut stage = Stage::default();
     let object = ELSEWHERE.copy("c", None);
     stage.lost("hub", "Connector").applied("hub", &object).pass_to(60 * SECOND);
-    assert_eq!(said(&mut stage), []);
+    assert_eq!(said(&mut stage), [""; 0]);
     for _ in 0..3 {
         stage.list("hub", "Connector", [object.clone()]).pass(60 * SECOND);
     }
@@ -98,11 +88,11 @@ fn nothing_is_said_before_the_hub_is_listed_nor_again_after_its_watch_was_lost()
 fn an_upstream_of_which_the_hub_has_nothing_is_told_and_when_it_is_over() {
     let mut stage = Stage::default();
     stage.pass_to(SECOND).upstream(N1).pass_to(60 * SECOND);
-    assert_eq!(said(&mut stage), [], "the replicator takes its time");
+    assert_eq!(said(&mut stage), [""; 0], "the replicator takes its time");
     stage.pass_to(300 * SECOND);
-    assert_eq!(said(&mut stage), [expected(61_000, true, NotReplicated, 1, "up")]);
+    assert_eq!(said(&mut stage), ["61000 +not_replicated 1 up"]);
     stage.hub(None).settle_to(310 * SECOND);
-    assert_eq!(said(&mut stage), [expected(301_000, false, NotReplicated, 1, "up")]);
+    assert_eq!(said(&mut stage), ["301000 -not_replicated 1 up"]);
 }
 
 /// Its watch is lost: whether it still has Connectors is not known, so nothing is over.
@@ -113,5 +103,5 @@ fn a_lost_watch_of_the_upstream_ends_nothing() {
     assert_eq!(said(&mut stage).len(), 1);
     stage.lost("up", "Connector").pass_to(200 * SECOND).resumed("up", "Connector");
     stage.pass_to(400 * SECOND);
-    assert_eq!(said(&mut stage), []);
+    assert_eq!(said(&mut stage), [""; 0]);
 }

@@ -123,25 +123,6 @@ fn an_orphan_is_a_problem_until_a_parent_is_back_or_it_may_be_deleted() {
     expect(|stage| stage.deleted("up", upstream_gateway("site")).pass_to(200_000), &[true, false]);
 }
 
-/// So that nobody keeps what was said of it: deleted, missing from a list, or replaced.
-#[test]
-fn the_end_of_an_orphan_is_said() {
-    type End = fn(&mut Stage) -> &mut Stage;
-    let ends: [(&str, End); 3] = [
-        ("deleted", |stage| stage.deleted("hub", route("u-r", "site"))),
-        ("missing", |stage| stage.list("hub", "HTTPRoute", [])),
-        ("replaced", |stage| stage.applied("hub", route("u-other", "site"))),
-    ];
-    for (what, end) in ends {
-        let mut stage = Stage::new(settings(|s| s.orphans.mode = OrphanMode::Report));
-        stage.route(HOUR, &["site"]).pass_to(MINUTE);
-        assert_eq!(stage.wrong(), [Cause::Orphaned]);
-        stage.notes();
-        let ended = end(&mut stage).causes();
-        assert_eq!(ended.first(), Some(&(false, Cause::Orphaned)), "{what}");
-    }
-}
-
 #[test]
 fn an_older_version_of_a_route_is_ignored_except_in_a_list() {
     // The newest version names a parent that exists; the older one a parent that does not.
