@@ -152,7 +152,7 @@ impl<'a> Report<'a> {
 
     fn add_span(&mut self, span: Span) {
         let about = self.concerned(&span.about);
-        let is_of_cluster = span.about.object.is_none();
+        let is_of_cluster = span.about.object.is_none() || span.about.more > 0;
         if self.only.is_some() && about.is_empty() && !is_of_cluster {
             return;
         }
@@ -191,9 +191,11 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The connectors that a problem is about.
+    /// The connectors that a problem is about; none where it is about many.
     fn concerned(&self, about: &About) -> Vec<usize> {
-        let Some(object) = &about.object else { return Vec::new() };
+        let Some(object) = about.object.as_ref().filter(|_| about.more == 0) else {
+            return Vec::new();
+        };
         let at = (about.cluster.as_str(), object);
         match about.kind {
             Some(Kind::Connector) => {

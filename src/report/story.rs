@@ -7,7 +7,7 @@ use std::io;
 
 use super::ReportOptions;
 use super::model::{Report, Story};
-use super::story_entry::{StoryEntry, borrowed, story_entries, style_of};
+use super::story_entry::{StoryEntry, borrowed, likewise, story_entries, style_of, subject_of};
 use super::style::Style::{Bold, Dim, Plain, Yellow};
 use super::style::{TextWriter, clock, count, duration, grouped, moment, offset};
 use crate::config::role_name;
@@ -194,16 +194,19 @@ fn write_entries(
     Ok(())
 }
 
-/// What is wrong at the end, the worst first, and warnings.
+/// What is wrong at the end, the worst first and one row for each cause and cluster, and warnings.
 pub(super) fn still_open(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
     let mut open: Vec<&Span> = report.problems.iter().filter(|span| span.is_open()).collect();
-    open.sort_by_key(|span| Reverse(span.severity));
-    section(writer, "Not over at the end", &open, |span| {
-        let lasted = duration(replay.ended_at.since(span.since_ms));
+    open.sort_by_key(|span| (Reverse(span.severity), subject_of(&[*span])));
+    let alike: Vec<_> = open.chunk_by(|a, b| subject_of(&[*a]) == subject_of(&[*b])).collect();
+    section(writer, "Not over at the end", &alike, |alike| {
+        let Some(first) = alike.first() else { return Vec::new() };
+        let lasted = duration(replay.ended_at.since(first.since_ms));
+        let (since, others) = (clock(first.since_ms), likewise(alike.len()));
         vec![
-            (style_of(span), span.cause.as_str().to_owned()),
-            (Plain, format!(" for {lasted}, since {}: {}", clock(span.since_ms), span.message)),
+            (style_of(first), first.cause.as_str().to_owned()),
+            (Plain, format!(" for {lasted}, since {since}: {}{others}", first.message)),
         ]
     })?;
     let warnings: Vec<_> = replay.warnings.iter().collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::model::{Report, Story};
-use super::style::{Style, clock, count, duration};
+use super::style::{Style, clock, count, duration, grouped};
 use crate::core::contract::action::Verb;
 use crate::core::contract::cause::Severity;
 use crate::core::contract::event::Outcome;
@@ -250,7 +250,7 @@ impl<'a> StoryEntry<'a> {
 }
 
 /// The cause and the cluster.
-fn subject_of<'a>(spans: &[&'a Span]) -> (&'a str, &'a str) {
+pub(super) fn subject_of<'a>(spans: &[&'a Span]) -> (&'a str, &'a str) {
     spans.first().map_or(("", ""), |span| (span.cause.as_str(), span.about.cluster.as_str()))
 }
 
@@ -263,6 +263,15 @@ pub(super) fn style_of(span: &Span) -> Style {
     }
 }
 
+/// How many more of so many problems are like the first.
+pub(super) fn likewise(problems: usize) -> String {
+    match problems {
+        0 | 1 => String::new(),
+        2 => " Likewise 1 other.".to_owned(),
+        more => format!(" Likewise {} others.", grouped(more - 1)),
+    }
+}
+
 fn problem_text(began: bool, spans: &[&Span]) -> Vec<(Style, String)> {
     let Some(first) = spans.first() else { return Vec::new() };
     let cause = first.cause.as_str();
@@ -271,11 +280,7 @@ fn problem_text(began: bool, spans: &[&Span]) -> Vec<(Style, String)> {
         true => (style_of(first), cause.to_owned()),
         false => (Style::Green, format!("{cause} ended after {lasted}")),
     };
-    let others = match spans.len().saturating_sub(1) {
-        0 => String::new(),
-        1 => " Likewise 1 other.".to_owned(),
-        others => format!(" Likewise {others} others."),
-    };
+    let others = likewise(spans.len());
     let mut text = vec![title, (Style::Plain, format!(": {}{others}", first.message))];
     if began && first.since_ms < first.reported_ms {
         text.push((Style::Dim, format!(" Since {}.", clock(first.since_ms))));

@@ -196,7 +196,9 @@ fn problems_are_entries_of_a_story_and_open_ones_stand_at_the_end() {
     has(&text, &format!("not_announced: {late} Likewise 2 others. Since 09:20:12.865.\n"));
     has(
         &text,
-        &format!("\nNot over at the end\n  not_announced for 30.2 s, since 09:20:12.865: {late}\n"),
+        &format!(
+            "\nNot over at the end\n  not_announced for 30.2 s, since 09:20:12.865: {late} Likewise 2 others.\n"
+        ),
     );
     let json = json(&replay, None);
     assert_eq!(json["problems"].as_array().unwrap().len(), 4);
@@ -229,6 +231,14 @@ fn what_concerns_no_connector_has_a_story_of_its_own() {
         &shown,
         "\nNot over at the end\n  credentials_rejected for 1 min 8 s, since 09:19:34.865: ",
     );
+
+    // What is wrong with many is no one connector's story.
+    let mut unknown = problem(Cause::UpstreamUnknown, 3_000, Kind::Connector, "home-lab");
+    unknown.about.more = 2;
+    began(&mut replay, 3_000, &unknown);
+    let title = "+3.000 s  upstream_unknown: ";
+    let shown = text(&replay);
+    assert!(shown.find(title) > shown.find("Not tied to one connector"), "{shown}");
 
     // Whoever asks about one connector wants to know of its clusters, too.
     let of_one = text_with(&replay, &options(Some("default/home-lab")));
