@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throughline::config::{EventLogConfig, Size};
+use throughline::core::contract::cause::Cause;
 use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
+use throughline::core::contract::note::NoteKind;
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::{Header, LogEntry, LogReader, LogWriter, holds_outcomes};
@@ -336,14 +338,20 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
 
     let full = Path::new("/dev/full");
-    let mut log = start(&config(full, 4_000), &header());
+    let (problems, mut reported) = Outside::channel();
+    let metrics = Arc::new(Metrics::new());
+    let log = LiveLog::start(&config(full, 4_000), &header(), metrics, problems);
+    let mut log = log.unwrap().unwrap();
     for number in 0..10_000 {
         log.event(&event(number, 100));
     }
     log.finish(GRACE);
     assert!(fs::metadata(full).unwrap().file_type().is_char_device());
     assert!(!Path::new("/dev/full.1").exists());
-    assert_eq!(log_lines.lines("/dev/full"), 1);
+    let NoteKind::Began(problem) = reported.try_recv().unwrap() else { panic!("nothing began") };
+    assert_eq!(problem.cause, Cause::EventLogFailing);
+    assert!(problem.sentence().starts_with("/dev/full does not take all lines: No space left"));
+    assert!(reported.try_recv().is_err(), "it fails once");
 
     // A pipe that nobody reads acts as a disk that takes 64 KiB and then nothing.
     let pipe = folder("slow").join("pipe");
