@@ -72,6 +72,11 @@ fn while_too_many_are_missing_none_is_removed_until_a_person_agrees() {
     fleet.delete(UP, 4..7);
     fleet.assert_none_removed_until(HOUR);
     assert_eq!(fleet.held(), [(Cause::RemovalsHeld, 7)], "7 of 20");
+    assert_eq!(
+        fleet.stage.wrong(),
+        [Cause::RemovalsHeld],
+        "once, though the fleet holds them, too"
+    );
     fleet.allow("false");
     fleet.stage.assert_no_action();
     fleet.allow("true");

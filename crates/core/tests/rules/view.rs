@@ -248,4 +248,5 @@ fn in_one_cluster_an_upstream_connector_is_not_a_hub_connector() {
     let mirror = stage.action_at(10);
     assert_eq!(stage.succeed(&mirror).phase(), Phase::Settled);
     assert_eq!(stage.machine.view().at_ms.0, START + 10);
+    assert_eq!(stage.pass(5 * MINUTE).wrong(), []);
 }

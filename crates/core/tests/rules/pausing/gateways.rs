@@ -1,6 +1,6 @@
 //! Paused Gateways: no touch is written to them, and what is beside them goes on.
 
-use super::{paused_objects, settled};
+use super::settled;
 use crate::stage::*;
 
 /// A Gateway with this trigger, paused or not.
@@ -41,8 +41,8 @@ fn triggers(stage: &Stage) -> Vec<String> {
 /// Nothing is touched, and no touch is late.
 fn assert_paused(stage: &mut Stage) {
     assert!(stage.actions().iter().all(|action| action.action.verb != Verb::Touch));
-    assert!(!stage.causes().contains(&(true, Cause::NotAnnounced)));
-    assert_eq!(paused_objects(stage), [("edge".to_owned(), Kind::Gateway, 1)]);
+    stage.causes();
+    assert_eq!(stage.wrong(), [Cause::Paused], "nor is any late");
 }
 
 #[test]
@@ -125,7 +125,8 @@ fn a_class_goes_on_through_a_gateway_that_is_not_paused() {
     let touches = stage.succeed(&touch).edge(OFFLINE).settle_to(700_000);
     assert!(!touches.is_empty() && touches.iter().all(|touch| name_of(touch) == "b"));
     assert_eq!(stage.phase(), Phase::Offline, "a paused member stops nobody");
-    assert_eq!(paused_objects(&stage), [("edge".to_owned(), Kind::Gateway, 1)]);
+    stage.causes();
+    assert_eq!(stage.wrong(), [], "nothing waits for it");
 }
 
 #[test]
