@@ -52,7 +52,7 @@ impl Machine {
     pub fn new(settings: Settings) -> Self {
         let world = World::new(&settings, NodeIds::default());
         let controller = Controller { world, settings, ..Controller::default() };
-        Self { controller, ..Self::default() }
+        Self { controller }
     }
 
     /// A machine that reads such node ids; as clusters write them if this is not called. Comes before

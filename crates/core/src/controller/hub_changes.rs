@@ -3,7 +3,7 @@
 use super::hub::restart_nudges;
 use super::state::Controller;
 use crate::contract::event::Outcome;
-use crate::data::ids::{ActionId, ResourceVersion};
+use crate::data::ids::{ActionId, Kind, ResourceVersion};
 use crate::data::object_ref::ObjectRef;
 use crate::plan::{Intent, Job, MirrorJob, PlannedWrite};
 use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
@@ -45,7 +45,10 @@ fn on_seen(c: &mut Controller, seen: &HubConnectorSeen) {
     if is_overwritten(c, seen) {
         on_overwritten(c, at, seen.manager());
     }
-    if seen.is_resumed {
+    let is_followed = |c: &Controller| {
+        Place::find(&c.world, at).is_some_and(|place| place.hub.is_live(Kind::Connector))
+    };
+    if seen.is_resumed || (!seen.is_same_object && is_followed(c)) {
         c.memory.hub.entry(at.clone()).or_default().mirror.on_resumed(c.now);
     }
     if seen.before.is_some() != seen.annotation().is_some() {

@@ -99,9 +99,11 @@ impl View<'_> {
         Problem { facts, ..Problem::new(cause, self.about(), since) }
     }
 
-    /// An upstream that is named and not followed is told of as a whole.
+    /// An upstream that is named and not followed is told of as a whole. A cluster with every role also has
+    /// Connectors that were made from none.
     fn labels_missing(&self) -> Option<Problem> {
-        if self.mirror.place.named().is_some() {
+        let Place { at, hub, .. } = self.mirror.place;
+        if self.mirror.place.named().is_some() || !hub.is_hub_namespace(at.name.namespace()) {
             return None;
         }
         let mut problem = self.problem(Cause::LabelsMissing, self.mirror.now);

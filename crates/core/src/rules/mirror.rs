@@ -785,7 +785,7 @@ impl MirrorMemory {
         };
     }
 
-    /// A person's pause ended: what is out of sync counts as late from now on.
+    /// It came, or a person's pause ended: what is out of sync counts as late from now on.
     pub(crate) fn on_resumed(&mut self, now: UnixMillis) {
         self.unblocked_at = now;
     }

@@ -148,6 +148,7 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict, settings: &MirrorSettings)
         Verdict::Absent(KeepReason::Young) => (Cause::RouteSettling, Some(limits.min_age_ms)),
         Verdict::Absent(KeepReason::Settling) => (Cause::RouteSettling, Some(limits.settle_ms)),
         Verdict::Absent(KeepReason::Budget) => (Cause::RouteSettling, Some(60_000)),
+        Verdict::Kept(KeepReason::Paused) => (Cause::Paused, None),
         // The leader deletes it now.
         Verdict::Orphan if limits.mode != OrphanMode::Delete => (Cause::Orphaned, None),
         Verdict::Orphan | Verdict::Absent(_) | Verdict::Kept(_) => return found,

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use super::connector::Connector;
 use super::phase::{Phase, Phases};
 use super::{ClusterView, GoneView, LeaseWaitView, View, orphans, unpaired};
-use crate::contract::keep_reason::KeepReason;
 use crate::controller::Controller;
 use crate::data::ids::{ClusterName, Kind, Role};
 use crate::machine::Machine;
 use crate::rules::touch::edge_memory;
 use crate::world::cluster::Cluster;
-use crate::world::hub::Route;
 use crate::write_queue::QueueKey;
 
 impl Machine {
@@ -41,12 +39,6 @@ impl Machine {
     /// How many connectors are in each phase. Costs O(connectors).
     pub fn phases(&self) -> Phases {
         count(Connector::all(&self.controller).iter().map(Connector::phase))
-    }
-
-    /// How many objects a person has paused, by cluster and kind. Costs O(objects).
-    pub fn paused_objects(&self) -> BTreeMap<(ClusterName, Kind), u64> {
-        let counts = self.controller.world.clusters.values().flat_map(paused_of);
-        counts.filter(|(_, count)| *count > 0).collect()
     }
 
     /// Clusters that hub objects name and that no source shows: each may be a deleted project, which
@@ -108,18 +100,4 @@ fn gone(c: &Controller) -> Vec<GoneView> {
         }
     };
     c.roster.deleted_projects().map(view).collect()
-}
-
-fn paused_of(cluster: &Cluster) -> [((ClusterName, Kind), u64); 3] {
-    let connectors = cluster.hub_connectors.all_seen().filter(|seen| seen.is_paused);
-    let gateways = cluster.edge.gateways.all_seen().filter(|seen| seen.is_paused);
-    let is_paused = |route: &&Route| route.parents.as_ref().err() == Some(&KeepReason::Paused);
-    let routes = cluster.routes.all_seen().filter(is_paused);
-
-    let counts = [
-        (Kind::Connector, connectors.count()),
-        (Kind::HttpRoute, routes.count()),
-        (Kind::Gateway, gateways.count()),
-    ];
-    counts.map(|(kind, count)| ((cluster.name.clone(), kind), count as u64))
 }

@@ -140,15 +140,14 @@ impl<'c> Connector<'c> {
             Cause::NotAnnounced => limits.touched_ms,
             _ => 0,
         };
-        let unseen =
-            self.hubs.iter().map(|hub| hub.cluster).filter(|_| !self.shows(hop)).map(not_seen);
+        let unseen = self.hubs.last().filter(|_| !self.shows(hop));
 
         StallView {
             hop,
             cluster: problem.about.cluster.clone(),
             since_ms: problem.since,
             late_since_ms: Some(problem.since.plus(limit_ms)),
-            reason: unseen.last().unwrap_or_else(|| problem.sentence()),
+            reason: unseen.map_or_else(|| problem.sentence(), |hub| not_seen(hub.cluster)),
         }
     }
 

@@ -176,13 +176,6 @@ fn gateways_and_proxies_without_a_counterpart_are_listed() {
 }
 
 #[test]
-fn paused_gateways_are_counted() {
-    let mut stage = Stage::carried();
-    stage.shows("edge", gateway(PLACE, "app", 2, "shared").annotation(PAUSED, "true"));
-    assert_eq!(stage.machine.paused_objects(), [(("edge".into(), Kind::Gateway), 1)].into());
-}
-
-#[test]
 fn a_problem_is_about_the_object_at_the_hub_or_the_edge() {
     let mut stage = Stage::carried();
     reference(&mut stage);

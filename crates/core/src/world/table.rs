@@ -110,11 +110,6 @@ impl<T> Table<T> {
         self.rows.keys()
     }
 
-    /// The order is not defined.
-    pub(crate) fn all_seen(&self) -> impl Iterator<Item = &T> {
-        self.rows.values().map(|row| &row.seen)
-    }
-
     pub(crate) fn all_seen_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.values_mut().map(|row| &mut row.seen)
     }
