@@ -69,21 +69,6 @@ pub(super) fn connectors(
     options: &ReportOptions,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
-    if let Some(only) = &options.connector
-        && report.connectors.is_empty()
-    {
-        writer.gap()?;
-        return writer.put(
-            0,
-            2,
-            &[(
-                Yellow,
-                &format!(
-                    "{only}: not in this log; give NAMESPACE/NAME as upstream or as at the hub"
-                ),
-            )],
-        );
-    }
     let (quiet, eventful): (Vec<_>, Vec<_>) = report.connectors.iter().partition(|h| h.is_empty());
     let selected = most_affected(report, &eventful);
     let show_all = options.connector.is_some();
@@ -112,23 +97,28 @@ pub(super) fn connectors(
         );
         writer.put(0, 2, &[(Dim, &text)])?;
     }
-    if !quiet.is_empty() {
-        writer.gap()?;
-    }
-    let shown = if quiet.len() > ROWS_MAX { ROWS_MAX / 2 } else { quiet.len() };
-    for story in quiet.iter().take(shown) {
-        writer.put(0, 2, &[(Bold, &story.label), (Plain, ": nothing to do, no writes")])?;
-    }
-    if quiet.len() > shown {
-        let text =
-            format!("… {}: nothing to do, no writes", count(quiet.len() - shown, "more connector"));
-        writer.put(0, 2, &[(Plain, &text)])?;
-    }
+    nothing_to_do(&quiet, writer)?;
     if !report.others.is_empty() {
         writer.gap()?;
         writer.put(0, 2, &[(Bold, "Not tied to one connector")])?;
         let entries = story_entries(report, &report.others);
         write_entries(report.replay, &entries, None, false, writer)?;
+    }
+    Ok(())
+}
+
+fn nothing_to_do(quiet: &[&Story<'_>], writer: &mut TextWriter<'_>) -> io::Result<()> {
+    if quiet.is_empty() {
+        return Ok(());
+    }
+    writer.gap()?;
+    let shown = if quiet.len() > ROWS_MAX { ROWS_MAX / 2 } else { quiet.len() };
+    for story in quiet.iter().take(shown) {
+        writer.put(0, 2, &[(Bold, &story.label), (Plain, ": nothing to do, no writes")])?;
+    }
+    if quiet.len() > shown {
+        let more = count(quiet.len() - shown, "more connector");
+        writer.put(0, 2, &[(Plain, &format!("… {more}: nothing to do, no writes"))])?;
     }
     Ok(())
 }

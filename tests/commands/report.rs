@@ -114,8 +114,6 @@ fn a_report_about_one_connector_leaves_out_the_others() {
     let text = text_with(&incident(), &options(Some("default/home-lab")));
     has(&text, "132 actions for this connector: 2 mirrors, 130 touches");
     has_not(&text, "office");
-    let text = text_with(&incident(), &options(Some("default/attic")));
-    has(&text, "default/attic: not in this log; give NAMESPACE/NAME as upstream or as at the hub");
 }
 
 #[test]
