@@ -9,7 +9,7 @@ use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 
-/// A Lease that is not renewed for so many of its durations has nobody who leads.
+/// A Lease that is not renewed for so many of its durations has no leader.
 const UNLED_AFTER: u64 = 2;
 
 impl Candidate {

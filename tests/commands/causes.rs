@@ -19,8 +19,8 @@ The hop is the one that the cause delays, and the state is what it makes of the 
 
 This page is generated from `crates/core/src/contract/cause.rs`.
 
-| cause | severity | hop | state | alerts | sentence | remedy |
-|---|---|---|---|---|---|---|
+| cause | severity | hop | state | Event | alerts | sentence | remedy |
+|---|---|---|---|---|---|---|---|
 ";
 
 const AFTER_THE_TABLE: &str = "
@@ -57,6 +57,7 @@ fn causes_md_is_the_table() {
             info.severity.as_str().to_owned(),
             info.hop.map_or("", Hop::as_str).to_owned(),
             info.state.map_or("", State::as_str).to_owned(),
+            if info.event { "yes" } else { "" }.to_owned(),
             alerts.join(", "),
             info.sentence.join(" *or* "),
             info.remedy.join(" *or* "),

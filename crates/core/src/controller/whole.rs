@@ -1,5 +1,5 @@
 //! Problems of a cluster, an upstream or a source of clusters as a whole: what is wrong with many
-//! objects for one reason is told of once.
+//! objects for one reason is reported once.
 
 use super::breakers::Updated;
 use super::notes::Finder;

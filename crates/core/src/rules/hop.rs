@@ -99,7 +99,7 @@ impl View<'_> {
         Problem { facts, ..Problem::new(cause, self.about(), since) }
     }
 
-    /// An upstream that is named and not followed is told of as a whole. A cluster with every role also has
+    /// An upstream that is named and not followed is reported as a whole. A cluster with every role also has
     /// Connectors that were made from none.
     fn labels_missing(&self) -> Option<Problem> {
         let Place { at, hub, .. } = self.mirror.place;
@@ -111,7 +111,7 @@ impl View<'_> {
         Some(problem)
     }
 
-    /// A restored upstream, an object that cannot be read and a breaker are told of as a whole.
+    /// A restored upstream, an object that cannot be read and a breaker are reported as a whole.
     fn held(&self, reason: HoldReason) -> Option<Problem> {
         let cause = match reason {
             HoldReason::NamespaceMissing => Cause::NamespaceMissing,

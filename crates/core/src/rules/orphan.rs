@@ -133,7 +133,7 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     Plan { verdict: Verdict::Orphan, next }
 }
 
-/// What is wrong with a route. Too many orphans are told of as a whole.
+/// What is wrong with a route. Too many orphans are reported as a whole.
 pub(crate) fn find(view: &View<'_>, verdict: Verdict, settings: &MirrorSettings) -> Findings {
     let mut found = Findings::default();
     let about = About::object(&view.hub.name, Kind::HttpRoute, view.at.name.key());

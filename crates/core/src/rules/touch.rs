@@ -496,7 +496,7 @@ fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
 }
 
 /// What is wrong with the announcements of a target. `is_queued`: it waits for the limit of its edge,
-/// which is told of as a whole.
+/// which is reported as a whole.
 pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Findings {
     let mut found = Findings::default();
     let is_ready = view.ready_since.is_some() && view.desired.is_some();
