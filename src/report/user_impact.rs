@@ -1,10 +1,10 @@
 //! What users saw in the recording, compared with what they would have seen with throughline.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::model::Report;
 use super::story_entry::borrowed;
@@ -24,11 +24,9 @@ const PLATFORM_KEY_NOTE: &str = "counted as over when the platform's own key was
                                  Gateway 1.8 ignores that key, so it may have lasted longer";
 
 /// What an outage looked like to users.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Symptom {
-    #[serde(rename = "503")]
     Error503,
-    #[serde(rename = "dead tunnel")]
     DeadTunnel,
 }
 
@@ -301,42 +299,19 @@ fn sum_text<'a>(
     (text, open)
 }
 
-/// One half of a [`Figure`].
-#[derive(Serialize)]
-pub(super) struct FigureTotal {
-    ms: u64,
-    text: String,
-    /// One outage was not over at the end.
-    open: bool,
-}
-
-impl FigureTotal {
-    fn new(totals: &OutageTotals<'_>) -> Self {
-        Self { ms: totals.total_ms, text: totals.text(), open: totals.open }
-    }
-}
-
-/// What the users of one connector saw at one edge, for the HTML page.
-#[derive(Serialize)]
-pub(super) struct Figure<'a> {
-    edge: &'a ClusterName,
-    /// Its name at the hub and the edges.
-    #[serde(skip)]
-    pub(super) connector: &'a ObjectKey,
-    symptom: Symptom,
-    recorded: FigureTotal,
-    /// `None` in a verify, whose recording shows throughline at work.
-    replayed: Option<FigureTotal>,
-}
-
-pub(super) fn figures<'a>(report: &Report<'a>) -> Vec<Figure<'a>> {
+/// What the users of each connector saw at each edge, for the HTML page.
+pub(super) fn figures<'a>(report: &Report<'a>) -> HashMap<&'a ObjectKey, Vec<Value>> {
+    let total = |side: &OutageTotals<'_>| json!({ "ms": side.total_ms, "text": side.text(), "open": side.open });
+    // The recording of a verify shows throughline at work.
     let has_replayed = report.replay.mode != ReplayMode::Verify;
-    let figure = |((edge, connector, symptom), comparison): (_, Comparison<'_>)| Figure {
-        edge,
-        connector,
-        symptom,
-        recorded: FigureTotal::new(&comparison.recorded),
-        replayed: has_replayed.then(|| FigureTotal::new(&comparison.replayed)),
-    };
-    comparisons(report).into_iter().map(figure).collect()
+    let mut figures: HashMap<_, Vec<_>> = HashMap::new();
+    for ((edge, connector, symptom), comparison) in comparisons(report) {
+        figures.entry(connector).or_default().push(json!({
+            "edge": edge,
+            "symptom": symptom.name(),
+            "recorded": total(&comparison.recorded),
+            "replayed": has_replayed.then(|| total(&comparison.replayed)),
+        }));
+    }
+    figures
 }

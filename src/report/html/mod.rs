@@ -4,19 +4,19 @@
 //! the scripts show it only as text. The page's Content-Security-Policy forbids any other script or
 //! style, and all network access.
 
-use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
 
 use super::ReportOptions;
 use super::json::report_fields;
 use super::model::{Report, Story};
 use super::story_entry::{StoryEntry, story_entries};
-use super::user_impact::{Figure, figures};
+use super::user_impact::figures;
 use crate::core::contract::cause::Severity;
-use crate::core::data::ids::{ActionId, ObjectKey};
+use crate::core::data::ids::ActionId;
 use crate::core::data::time::UnixMillis;
 use crate::outside_text::plain_json::PlainJson;
 use crate::replay::Replay;
@@ -119,7 +119,7 @@ struct ConnectorPart<'a> {
     /// The value of `--connector` that selects it.
     key: Option<String>,
     full_name: String,
-    figures: Vec<Figure<'a>>,
+    figures: Vec<Value>,
     /// Which of the report's `problems` are about it.
     problems: &'a [usize],
     story: Vec<StoryRow>,
@@ -141,15 +141,12 @@ struct StoryRow {
 
 impl<'a> PageData<'a> {
     fn new(report: &'a Report<'_>, options: &ReportOptions) -> io::Result<Self> {
-        let mut by_connector: HashMap<&ObjectKey, Vec<Figure<'_>>> = HashMap::new();
-        for figure in figures(report) {
-            by_connector.entry(figure.connector).or_default().push(figure);
-        }
+        let mut figures = figures(report);
         let part = |story: &'a Story<'_>| ConnectorPart {
             label: &story.label,
             key: story.key().map(ToString::to_string),
             full_name: story.full_name(),
-            figures: story.hub.and_then(|key| by_connector.remove(key)).unwrap_or_default(),
+            figures: story.hub.and_then(|key| figures.remove(key)).unwrap_or_default(),
             problems: &story.problems,
             story: rows(report, story),
         };
