@@ -43,6 +43,7 @@ fn group_key(problem: &Problem) -> GroupKey {
     let part = match cause {
         Cause::PermissionMissing | Cause::KindNotServed => about.kind.map(|kind| kind.to_string()),
         Cause::WriteRefused => facts.error.as_ref().map(|error| format!("{:?}", error.cause)),
+        Cause::ConfigRefused => facts.error.as_ref().map(|error| error.text.to_string()),
         Cause::Overwritten => facts.manager.as_deref().map(str::to_owned),
         _ => None,
     };
@@ -371,13 +372,15 @@ pub fn log(now: UnixMillis, report: &Report) {
     let Some(first) = report.groups.first() else { return };
     let GroupView { cause, cluster, error, remedy, .. } = first;
     let (cause, until) = (cause.as_str(), first.ended_at.unwrap_or(now));
+    // What is wrong with this instance is wrong in no cluster.
+    let cluster = Some(cluster.as_str()).filter(|name| !name.is_empty());
     let age = age(until.since(first.since_ms));
     let clusters = Some(report.clusters()).filter(|clusters| *clusters > 1);
     match (report.stage, first.severity) {
         (Stage::Ended, Severity::Info) => {
-            return debug!(cause, %cluster, clusters, after = age, "resolved");
+            return debug!(cause, cluster, clusters, after = age, "resolved");
         }
-        (Stage::Ended, _) => return info!(cause, %cluster, clusters, after = age, "resolved"),
+        (Stage::Ended, _) => return info!(cause, cluster, clusters, after = age, "resolved"),
         _ => {}
     }
 
@@ -385,7 +388,7 @@ pub fn log(now: UnixMillis, report: &Report) {
         (report.text(), report.groups.iter().map(|group| group.count).sum::<usize>());
     macro_rules! line {
         ($level:ident) => {
-            $level!(cause, %cluster, clusters, count = total, since = age, error, remedy, "{text}")
+            $level!(cause, cluster, clusters, count = total, since = age, error, remedy, "{text}")
         };
     }
     match first.severity {

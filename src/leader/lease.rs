@@ -17,7 +17,7 @@ use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::About;
-use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::error_cause::RequestFailure;
 use crate::core::data::ids::ObjectKey;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
@@ -184,11 +184,7 @@ impl LeaseApi for LeaseClient {
             LeaseRequest::Create(_) => "create",
             LeaseRequest::Update(..) => "update",
         };
-        let remedy = match error.cause() {
-            ErrorCause::Forbidden => format!("; grant {verb} on {LEASES} to the ServiceAccount"),
-            _ => String::new(),
-        };
-        let text = format!("{verb} of Lease {}: {error}{remedy}", self.name);
+        let text = format!("{verb} of Lease {}: {error}", self.name);
         let why = RequestFailure::new(error.cause(), text);
         let response = match (&error, request) {
             (CallError::Status { code: 409, .. }, _) => LeaseResponse::Conflict,

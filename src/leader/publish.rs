@@ -20,13 +20,14 @@ impl Candidate {
 
     /// Tells what an attempt changed: once per change, not once per attempt.
     pub(super) fn log_attempt(&mut self, failure: Option<RequestFailure>, lease: &About) {
-        let unusable = failure.as_ref().map(|error| {
+        self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
+        let lasting = failure.as_ref().filter(|_| self.failures > 1);
+        let unusable = lasting.map(|error| {
             let problem = Problem::new(Cause::LeaseUnusable, lease.clone(), wall_clock_now());
             let hub = Some(lease.cluster.clone());
             Problem { facts: Facts { hub, ..Facts::of_refusal(error) }, ..problem }
         });
         self.usable.set(unusable);
-        self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
         self.failure = failure;
         let holder = self.election.record().map_or("", |record| &record.holder);
         let has_twin = holder == self.identity && !self.election.owns_lease();

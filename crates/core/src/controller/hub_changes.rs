@@ -5,6 +5,7 @@ use super::state::Controller;
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind, ResourceVersion};
 use crate::data::object_ref::ObjectRef;
+use crate::data::objects::FIELD_MANAGER;
 use crate::plan::{Intent, Job, MirrorJob, PlannedWrite};
 use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
 use crate::rules::nudge::SILENT_EVERY_MS;
@@ -68,6 +69,10 @@ fn is_overwritten(c: &Controller, seen: &HubConnectorSeen) -> bool {
     if !seen.is_same_object || seen.is_resumed || place.row.seen.is_paused {
         return false;
     }
+    // What the leader mirrors, the hub's watch may show before upstream's shows why.
+    if !c.leadership.is_leader && seen.manager() == Some(FIELD_MANAGER) {
+        return false;
+    }
 
     let at_rest = MirrorMemory::default();
     let memory = c.memory.hub.get(&seen.at).map_or(&at_rest, |memory| &memory.mirror);
@@ -100,6 +105,8 @@ pub(super) fn on_decided(c: &mut Controller, planned: &PlannedWrite) {
 
 /// An action ended. An outcome of one that was given up changes nothing.
 pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
+    let upstream = Place::find(&c.world, at).and_then(|place| place.upstream);
+    let is_absent = upstream.is_some_and(|upstream| upstream.connector.is_none());
     let Some(memory) = c.memory.hub.get_mut(at) else { return };
     let finished = memory.mirror.on_finished(id, outcome, &c.settings, c.now);
     let Some((completion, mirror)) = finished else { return };
@@ -107,7 +114,7 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
 
     match (completion, mirror) {
         (Completion::Written { object_changed }, Some(job)) => {
-            if job.intent == Intent::Removal {
+            if job.intent == Intent::Removal && is_absent {
                 memory.hop.on_removed();
             }
             on_mirrored(c, at, job, outcome, object_changed);

@@ -4,7 +4,7 @@ use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::settings::MirrorSettings;
 use crate::data::objects::FIELD_MANAGER;
 use crate::data::time::UnixMillis;
-use crate::write_state::WriteState;
+use crate::write_state::{FailureClass, WriteState};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
@@ -23,6 +23,8 @@ pub(crate) struct Writes<'a> {
     pub(crate) key: &'a str,
     /// Since when something is to be written; `None` while nothing is.
     pub(crate) wanted_since: Option<UnixMillis>,
+    /// When it is late, so that one failure is enough.
+    pub(crate) late_at: UnixMillis,
 }
 
 impl Findings {
@@ -44,7 +46,7 @@ impl Findings {
         }
     }
 
-    /// Two writes in a row failed, or another writer keeps changing the value. Returns whether one of
+    /// Two writes in a row failed, or the last one of what is late, or another writer keeps changing the value. Returns whether one of
     /// these is so.
     pub(crate) fn push_writes(
         &mut self,
@@ -53,7 +55,10 @@ impl Findings {
         settings: &MirrorSettings,
         now: UnixMillis,
     ) -> bool {
-        let failure = writes.state.failure().filter(|failure| failure.is_repeated());
+        let is_late = now >= writes.late_at;
+        let failure = writes.state.failure().filter(|failure| {
+            failure.is_repeated() || (is_late && failure.class != FailureClass::Conflict)
+        });
         if let Some((failure, since)) = failure.zip(writes.wanted_since) {
             let cause = Cause::of_request(failure.error.cause, Request::Write);
             let problem = Problem::new(cause, about.clone(), since);

@@ -3,7 +3,7 @@
 //!
 //! A hop is *late* when it takes longer than its limit, counted from the moment in which it could have
 //! started. That is a problem, as is what holds it before. What is held, paused or deferred is never
-//! late, and nothing is while no instance may lead.
+//! late, and nothing is while this instance waits for its first Lease.
 
 use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::hold_reason::HoldReason;
@@ -128,11 +128,11 @@ impl View<'_> {
     }
 
     fn find_not_mirrored(&self, since: UnixMillis, found: &mut Findings) {
-        if self.find_writes(Some(since), found) {
-            return;
-        }
         let since = since.max(self.lease_wait_until);
         let late_at = since.plus(self.mirror.settings.stall.mirrored_ms);
+        if self.find_writes(Some(since), late_at, found) {
+            return;
+        }
         let mut problem = self.problem(Cause::NotMirrored, since);
         problem.facts.what = Some(self.last_write().into());
         found.push_late(problem, late_at, self.mirror.now);
@@ -141,7 +141,7 @@ impl View<'_> {
     fn last_write(&self) -> &str {
         let write = &self.mirror.memory.write;
         if !self.mirror.is_leader {
-            "the leader's"
+            "not by this instance"
         } else if write.is_in_flight() {
             "not answered yet"
         } else if let Some(failure) = write.failure() {
@@ -154,7 +154,7 @@ impl View<'_> {
     }
 
     fn find_deferred(&self, since: UnixMillis, memory: &HopMemory, found: &mut Findings) {
-        if !self.find_writes(Some(since), found) {
+        if !self.find_writes(Some(since), UnixMillis::NEVER, found) {
             let mut problem = self.problem(Cause::Deferred, since);
             problem.facts.limit_ms = Some(self.mirror.settings.mirror.defer_ms);
             found.push(problem);
@@ -164,7 +164,7 @@ impl View<'_> {
 
     fn find_not_carried(&self, memory: &HopMemory, found: &mut Findings) {
         let wanted_since = memory.behind.iter().map(|(_, since)| *since).min();
-        self.find_writes(wanted_since, found);
+        self.find_writes(wanted_since, UnixMillis::NEVER, found);
         self.find_edges_behind(memory, found);
     }
 
@@ -188,10 +188,20 @@ impl View<'_> {
 
     /// Whether writes to the hub Connector fail, or are undone. `wanted_since`: since when one is to be
     /// written.
-    fn find_writes(&self, wanted_since: Option<UnixMillis>, found: &mut Findings) -> bool {
+    fn find_writes(
+        &self,
+        wanted_since: Option<UnixMillis>,
+        late_at: UnixMillis,
+        found: &mut Findings,
+    ) -> bool {
         let mirror::View { memory, settings, now, .. } = self.mirror;
-        let writes =
-            Writes { state: &memory.write, verb: "patch", key: UPSTREAM_STATUS, wanted_since };
+        let writes = Writes {
+            state: &memory.write,
+            verb: "patch",
+            key: UPSTREAM_STATUS,
+            wanted_since,
+            late_at,
+        };
         found.push_writes(&writes, &self.about(), &settings.mirror, now)
     }
 }

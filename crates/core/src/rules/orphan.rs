@@ -138,7 +138,8 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict, settings: &MirrorSettings)
     let mut found = Findings::default();
     let about = About::object(&view.hub.name, Kind::HttpRoute, view.at.name.key());
     let wanted_since = (verdict == Verdict::Orphan).then_some(view.now);
-    let writes = Writes { state: &view.memory.write, verb: "delete", key: "", wanted_since };
+    let (state, late_at) = (&view.memory.write, UnixMillis::NEVER);
+    let writes = Writes { state, verb: "delete", key: "", wanted_since, late_at };
     if found.push_writes(&writes, &about, settings, view.now) {
         return found;
     }
@@ -150,7 +151,9 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict, settings: &MirrorSettings)
         Verdict::Absent(KeepReason::Budget) => (Cause::RouteSettling, Some(60_000)),
         Verdict::Kept(KeepReason::Paused) => (Cause::Paused, None),
         // The leader deletes it now.
-        Verdict::Orphan if limits.mode != OrphanMode::Delete => (Cause::Orphaned, None),
+        Verdict::Orphan if limits.mode != OrphanMode::Delete || !view.is_leader => {
+            (Cause::Orphaned, None)
+        }
         Verdict::Orphan | Verdict::Absent(_) | Verdict::Kept(_) => return found,
     };
     let mut problem = Problem::new(cause, about, view.now);

@@ -511,14 +511,16 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
 
     let wanted_since = memory.is_pending().then_some(memory.waiting_since.unwrap_or(view.now));
     let key = &view.settings.touch.key;
-    let writes = Writes { state: &memory.write, verb: "patch", key, wanted_since };
+    let since = |waiting: UnixMillis| waiting.max(memory.last_touch_at.unwrap_or_default());
+    let waiting_since = memory.waiting_since.map(since);
+    let late_at = waiting_since.map(|since| since.plus(view.settings.stall.touched_ms));
+    let late_at = late_at.unwrap_or(UnixMillis::NEVER);
+    let writes = Writes { state: &memory.write, verb: "patch", key, wanted_since, late_at };
     let is_failing = found.push_writes(&writes, &about, &view.settings.mirror, view.now);
-    if let Some(since) = memory.waiting_since.filter(|_| !is_failing && !is_queued) {
-        let since = since.max(memory.last_touch_at.unwrap_or_default());
+    if let Some(since) = waiting_since.filter(|_| !is_failing && !is_queued) {
         let mut problem = Problem::new(Cause::NotAnnounced, about, since);
         problem.facts.edge = Some(view.cluster.name.clone());
         problem.facts.what = Some(memory.last_touch().into());
-        let late_at = since.plus(view.settings.stall.touched_ms);
         found.push_late(problem, late_at, view.now);
     }
     found

@@ -92,7 +92,7 @@ fn a_pause_ends_what_is_wrong_with_a_mirror_and_its_end_starts_the_time_anew() {
     stage.quiet_to(600_000 + 3 * HOUR);
     // A refusal before the pause does not delay the write after it.
     let mirror = hub(&mut stage, N1, None).only_action();
-    assert_eq!(stage.finish(&mirror, forbidden()).pass(MINUTE).wrong(), [Cause::NotMirrored]);
+    assert_eq!(stage.finish(&mirror, forbidden()).pass(MINUTE).wrong(), [Cause::WriteRefused]);
 }
 
 /// Whoever pauses an object may write its annotation. That is no contention.

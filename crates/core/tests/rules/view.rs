@@ -82,7 +82,7 @@ fn a_wait_that_somebody_else_ended_is_none() {
     stage.leads(false).event(EventKind::LeadershipPending { wait_ms: 15_000 });
     assert_eq!(stage.upstream(OFFLINE).leads(false).phase(), Phase::Mirroring);
     let stalls = connector(stage.pass_to(605_000))["stalls"].to_string();
-    assert!(stalls.contains("last write: the leader's."), "{stalls}");
+    assert!(stalls.contains("last write: not by this instance."), "{stalls}");
 }
 
 #[test]
@@ -91,13 +91,10 @@ fn a_stall_says_which_hop_and_why() {
     let mirror = stage.upstream(OFFLINE).only_action();
     stage.finish(&mirror, Outcome::Refused { error: "403 Forbidden".into() }).pass_to(605_000);
     assert_eq!(stage.phase(), Phase::Stalled);
-    let reason = format!(
-        "The hub annotation of ns-{UID}/lab differs from its upstream status; last write: \
-         403 Forbidden."
-    );
+    let reason = format!("hub refuses to patch Connector ns-{UID}/lab: 403 Forbidden.");
     let stall = json!({
         "hop": "mirrored", "cluster": "hub", "sinceMs": START + 600_000,
-        "lateSinceMs": START + 605_000, "reason": reason,
+        "lateSinceMs": START + 600_000, "reason": reason,
     });
     let connector = connector(&stage);
     assert_eq!(connector["stalls"], json!([stall]));

@@ -114,7 +114,7 @@ fn a_paused_gateway_hides_nothing_of_another() {
             _ => stage.succeed(&touch),
         };
     }
-    assert_eq!(stage.pass(29_000).wrong(), [Cause::NotAnnounced]);
+    assert_eq!(stage.pass(29_000).wrong(), [Cause::WriteRefused]);
 }
 
 #[test]
