@@ -16,6 +16,7 @@ use cluster::testbed::{Testbed, Topology};
 use cluster::throughline::{Setup, Throughline, binary};
 use cluster::{SOON, ensure, eventually};
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 /// Between two steps, so that a person can read along.
 const PAUSE: Duration = Duration::from_millis(1_500);
@@ -49,7 +50,7 @@ async fn run_demo() {
         started.elapsed().as_secs_f64()
     ));
     let late = json!({ "stall": { "arrivedMs": 2_000 }, "mirror": { "nudgeAfterMs": 4_000 } });
-    let setup = Setup::of(&testbed).set(&late).print_log();
+    let setup = Setup::of(&testbed).set(&late).provokes(&[Cause::NotCarried]).print_log();
     say("starting throughline: it writes what is missing and leaves the rest alone");
     let throughline = setup.ready().await;
     say(&format!("the live page: http://{}/", throughline.admin()));

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::process::Folder;
 use crate::cluster::throughline::{Setup, Throughline};
@@ -137,7 +138,7 @@ impl Run {
 
 /// Starts throughline.
 pub(crate) async fn start(config: &Value) -> Throughline {
-    Setup::new(config).allow_error("failed with error client error").start().await
+    Setup::new(config).provokes(&[Cause::ClusterUnavailable]).start().await
 }
 
 /// A configuration without an election. Its kubeconfig is in the folder.
@@ -148,7 +149,7 @@ pub(crate) fn config(serving: &Serving, size: &FleetSize, join: Join, folder: &F
     let mut clusters = vec![cluster("hub", "downstream"), cluster("edge-1", "edge")];
     let mut config = json!({
         "leaderElection": { "enabled": false },
-        "log": { "level": "warn,throughline::run=info,throughline::admin=info" },
+        "log": { "level": "warn,kube_client=off,throughline::run=info,throughline::admin=info" },
     });
     if join == Join::Configured {
         clusters.extend((0..size.projects).map(|n| cluster(&project(n), "upstream")));

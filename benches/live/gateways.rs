@@ -9,8 +9,7 @@ use crate::announced::Announcements;
 use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
 use crate::cluster::objects::TRIGGER;
 use crate::cluster::rest::{GATEWAYS, run_concurrently};
-use crate::cluster::throughline::Setup;
-use crate::{bench_config, bench_testbed, settle};
+use crate::{bench_setup, bench_testbed, settle};
 
 /// One flip each second: the object's own limit plays no part.
 const FLIP_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,7 +26,7 @@ pub(crate) async fn bench(gateways: usize) {
     );
     for limit in [50, 0] {
         let watch = Announcements::follow(&fleet).await;
-        let setup = Setup::of(&testbed).set(&bench_config());
+        let setup = bench_setup(&testbed);
         let throughline = setup.set(&json!({ "touch": { "maxPerSecond": limit } })).start().await;
         let is_reached = |count: usize| watch.first_trigger_count() >= count;
         while !is_reached(1) {

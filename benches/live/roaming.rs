@@ -14,9 +14,9 @@ use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::follow::Task;
 use crate::cluster::rest::run_concurrently;
 use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline};
+use crate::cluster::throughline::Throughline;
 use crate::starts::mirrored;
-use crate::{bench_config, bench_testbed_of, settle};
+use crate::{bench_setup, bench_testbed_of, settle};
 
 /// Connectors that change their addresses, and how often all of them together do in a second.
 const ROAMERS: usize = 60;
@@ -52,7 +52,7 @@ async fn world() -> World {
 
 impl World {
     async fn start(&self, settings: &Value) -> Throughline {
-        let throughline = Setup::of(&self.testbed).set(&bench_config()).set(settings).ready().await;
+        let throughline = bench_setup(&self.testbed).set(settings).ready().await;
         settle(&throughline, &self.fleet, Some(self.testbed.carrier())).await;
         throughline
     }

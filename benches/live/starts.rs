@@ -10,11 +10,11 @@ use crate::cluster::objects::{UPSTREAM_STATUS, annotation};
 use crate::cluster::oracle;
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, PROXIES};
 use crate::cluster::testbed::Testbed;
-use crate::cluster::throughline::{Setup, Throughline};
-use crate::{bench_config, bench_testbed, proc, requests};
+use crate::cluster::throughline::Throughline;
+use crate::{bench_setup, bench_testbed, proc, requests};
 
 async fn start(testbed: &Testbed) -> Throughline {
-    Setup::of(testbed).set(&bench_config()).start().await
+    bench_setup(testbed).start().await
 }
 
 /// Patches so far.

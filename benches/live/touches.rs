@@ -12,9 +12,8 @@ use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
 use crate::cluster::follow::{Task, WatchUpdate, follow};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation};
 use crate::cluster::rest::{CONNECTORS, GATEWAYS};
-use crate::cluster::throughline::Setup;
 use crate::floor::Floor;
-use crate::{bench_config, bench_testbed, proc, settle};
+use crate::{bench_setup, bench_testbed, proc, settle};
 
 /// `touch.windowMs`, which the floor waits, too.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -43,7 +42,7 @@ pub(crate) async fn bench(connectors: usize, quick: bool) {
         drop(floor);
         // The edge's limit would be measured instead of the program.
         let unlimited = json!({ "touch": { "maxPerSecond": 0 } });
-        let throughline = Setup::of(&testbed).set(&bench_config()).set(&unlimited).ready().await;
+        let throughline = bench_setup(&testbed).set(&unlimited).ready().await;
         settle(&throughline, &fleet, None).await;
         let cpu = proc::cpu_seconds(throughline.pid());
         let ours = drive().await;

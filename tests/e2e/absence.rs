@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::{ApiServer, THROUGHLINE};
 use crate::cluster::faults::{Fault, Rule};
@@ -34,7 +35,11 @@ async fn fleet() -> (Testbed, Fleet) {
 
 /// Waits until every connector is held for this reason; then nothing has been written, and one Event
 /// says why.
-async fn all_are_held(testbed: &Testbed, throughline: &Throughline, reason: &str) {
+async fn all_are_held(
+    testbed: &Testbed,
+    throughline: &Throughline,
+    (reason, cause): (&str, Cause),
+) {
     eventually(&format!("all are held: {reason}"), SOON, async || {
         let state = throughline.state().await;
         let held = state["connectors"].as_array().unwrap().iter().filter(|connector| {
@@ -48,7 +53,7 @@ async fn all_are_held(testbed: &Testbed, throughline: &Throughline, reason: &str
     assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
     let events = testbed.events();
     assert_eq!(events.len(), 1, "{events:#?}");
-    assert!(throughline.logged(reason));
+    assert!(throughline.logged(cause.as_str()));
     let url = format!("http://{}", throughline.admin());
     let (code, said) = ask(&["status", "--state", &url]);
     assert!(code == 1 && said.contains("unproven"), "{said}");
@@ -112,8 +117,10 @@ async fn another_control_plane_writes_nothing() {
     short["leaderElection"] = json!({ "leaseNamespace": "default" });
     std::fs::write(&file, short.to_string()).unwrap();
     let file = file.to_str().unwrap();
-    let reasons =
-        [("namespace_missing", "namespace_missing"), ("namespace_differs", "namespace_mismatch")];
+    let reasons = [
+        ("namespace_missing", Cause::NamespaceMissing),
+        ("namespace_differs", Cause::NamespaceMismatch),
+    ];
     for (reason, cause) in reasons {
         if reason == "namespace_differs" {
             for i in 0..CONNECTORS_COUNT {
@@ -128,12 +135,12 @@ async fn another_control_plane_writes_nothing() {
         }
         testbed.reset_counts();
         let throughline = Setup::of(&testbed).set(&config).ready().await;
-        all_are_held(&testbed, &throughline, reason).await;
+        all_are_held(&testbed, &throughline, (reason, cause)).await;
         let (_, said) = ask(&["status", "--config", file]);
         assert!(said.contains("unproven"), "{said}");
         let (code, said) = ask(&["check", "--output", "json", "--config", file]);
         assert_eq!(code, 1, "{said}");
-        assert!(found(&said, cause).contains("200 of 200 hub Connectors"), "{said}");
+        assert!(found(&said, cause.as_str()).contains("200 of 200 hub Connectors"), "{said}");
         throughline.stop().await;
     }
     all_annotations_stay(&fleet).await;
@@ -152,7 +159,11 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     let (testbed, fleet) = fleet().await;
     let up = testbed.upstream();
     let settings = json!({ "watch": { "timeoutMs": 5_000, "backoffMaxMs": 2_000 } });
-    let throughline = Setup::of(&testbed).set(&settings).ready().await;
+    let throughline = Setup::of(&testbed)
+        .set(&settings)
+        .provokes(&[Cause::ClusterUnavailable, Cause::PermissionMissing])
+        .ready()
+        .await;
     wait_until_idle(&testbed).await;
     testbed.reset_counts();
 
@@ -224,7 +235,7 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     wait_until_idle(&testbed).await;
     testbed.reset_counts();
     up.server.restore().await;
-    all_are_held(&testbed, &throughline, "restored").await;
+    all_are_held(&testbed, &throughline, ("restored", Cause::UpstreamRestored)).await;
     // What changes from now on is new.
     fleet.flip(0).await.unwrap();
     eventually("a flip after the restore is mirrored", SOON, async || {
@@ -239,7 +250,8 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     testbed.reset_counts();
     up.server.lose_everything().await;
     objects::install(up.rest(), up.roles).await;
-    all_are_held(&testbed, &throughline, "namespace_missing").await;
+    let reason = ("namespace_missing", Cause::NamespaceMissing);
+    all_are_held(&testbed, &throughline, reason).await;
     let (code, said) = ask(&["check", "--output", "json", "--config", &config]);
     let evidence = found(&said, "namespace_missing");
     assert!(code == 1 && evidence.contains("200 of 200 hub Connectors"), "{said}");

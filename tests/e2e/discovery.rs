@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::check::permissions::required_permissions;
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::{NOBODY, THROUGHLINE};
 use crate::cluster::fleet::{Fleet, Spec};
@@ -91,7 +92,9 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_file() {
     let (testbed, fleet) = testbed_and_fleet().await;
     let (upstream, folder) = (testbed.upstream(), folder(&testbed));
     let file = folder.join("up.yaml");
-    let run = setup(&testbed, &json!({ "kubeconfigDir": { "path": folder } })).ready().await;
+    let setup = setup(&testbed, &json!({ "kubeconfigDir": { "path": folder } }));
+    let setup = setup.provokes(&[Cause::DiscoveryFailing, Cause::KubeconfigInvalid]);
+    let run = setup.ready().await;
     flip_is_not_followed(&fleet).await;
     assert_eq!(annotations(&fleet).await, [const { None }; 4]);
 
@@ -297,11 +300,12 @@ async fn secrets_that_return_with_another_token_are_used() {
         object["metadata"]["name"] = name.into();
         hub.create(SECRETS, object).await.unwrap();
     }
-    let run = setup(&testbed, &discovery).ready().await;
+    let setup = setup(&testbed, &discovery).provokes(&[Cause::PermissionMissing]);
+    let run = setup.ready().await;
     is_logged(&run, "cluster joins", 3).await;
-    is_logged(&run, "watch lost", 1).await;
+    is_logged(&run, "does not allow throughline to list Connector", 1).await;
     set(Value::Null, NOBODY).await;
-    is_logged(&run, "too many clusters went missing at once", 1).await;
+    is_logged(&run, "vanished at once. They stay.", 1).await;
 
     set("true".into(), THROUGHLINE).await;
     eventually("every hub Connector has its status", Duration::from_secs(10), async || {

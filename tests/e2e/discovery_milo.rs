@@ -2,6 +2,7 @@
 //! real API servers.
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::Rule;
@@ -30,7 +31,8 @@ async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project() {
     milo.serve("idle", &upstream.proxy).await;
 
     // No Project shows it, although its control plane answers and hub Connectors name it.
-    let run = setup(&testbed, &by(&milo, &json!({}))).ready().await;
+    let setup = setup(&testbed, &by(&milo, &json!({})));
+    let run = setup.provokes(&[Cause::DiscoveryFailing]).ready().await;
     milo.create("idle").await;
     is_logged(&run, "clusters listed", 1).await;
     flip_is_not_followed(&fleet).await;
@@ -50,7 +52,7 @@ async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project() {
     fleet.flip(1).await.unwrap();
     oracle::converges(&testbed).await;
     // One that is over within ten seconds is not worth a line.
-    let told = "the clusters can't be listed, so those that are known stay";
+    let told = "cannot list its clusters: ";
     is_logged(&run, told, 1).await;
     milo.root_proxy.remove(refusing);
     is_logged(&run, "discovery resumed", 1).await;
@@ -138,7 +140,8 @@ async fn a_project_that_cannot_be_decoded_stops_no_other() {
         milo.serve(&name, &upstream.proxy).await;
         milo.create(&name).await;
     }
-    let run = setup(&testbed, &by(&milo, &json!({ "join": "all" }))).ready().await;
+    let setup = setup(&testbed, &by(&milo, &json!({ "join": "all" })));
+    let run = setup.provokes(&[Cause::KubeconfigInvalid]).ready().await;
     is_logged(&run, "no connection can be made of it", 1).await;
 
     // In a watch, too: the last one comes after the list, and a broken one that has joined stays.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
@@ -53,6 +54,7 @@ async fn an_edge_that_hangs_on_writes_delays_nobody_else() {
     fleet.seed_edge(edge_2, &carrier).await;
     let throughline = Setup::of(&testbed)
         .set(&json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } }))
+        .provokes(&[Cause::NotAnnounced, Cause::WriteFailing])
         .ready()
         .await;
     oracle::converges(&testbed).await;

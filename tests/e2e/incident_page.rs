@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use throughline::core::contract::cause::Cause;
+
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline, binary};
@@ -123,7 +125,7 @@ async fn incident_md_shows_what_is_printed_today() {
     let testbed = Testbed::start(Topology::Three).await;
     let spec = Spec { per_namespace: 3, gateways: 2, ..Spec::of(6) };
     let fleet = Fleet::seed(&testbed, spec).await;
-    let throughline = Setup::of(&testbed).print_log().ready().await;
+    let throughline = Setup::of(&testbed).provokes(&[Cause::NotCarried]).print_log().ready().await;
     oracle::converges(&testbed).await;
     let folder: PathBuf = testbed.hub().server.folder().to_owned();
 

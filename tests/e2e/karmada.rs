@@ -1,5 +1,7 @@
 //! Commands for Karmada's objects are printed where the hub serves Karmada's API, and nowhere else.
 
+use throughline::core::contract::cause::Cause;
+
 use crate::checking::install_loose;
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::rest::Resource;
@@ -29,7 +31,7 @@ pub(crate) const RESOURCE_BINDINGS: Resource = Resource {
 async fn karmadas_objects_are_named_only_where_the_hub_serves_them() {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec::of(1)).await;
-    let throughline = Setup::of(&testbed).ready().await;
+    let throughline = Setup::of(&testbed).provokes(&[Cause::NotCarried]).ready().await;
     oracle::converges(&testbed).await;
     testbed.carrier().pause();
     fleet.flip(0).await.unwrap();

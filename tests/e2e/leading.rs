@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::fleet::{Fleet, Spec, app};
 use crate::cluster::follow::{Task, WatchUpdate, follow};
@@ -142,6 +143,7 @@ pub(crate) struct ElectionTest {
     pub(crate) holders: Arc<Mutex<Histories>>,
     _watching: Task,
     pub(crate) more: Value,
+    provoked: &'static [Cause],
 }
 
 /// Of each Lease, by its name: its resourceVersion to its holder, as the test's own watch saw it.
@@ -176,7 +178,8 @@ impl ElectionTest {
             "spec": { "holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0 },
         });
         testbed.hub().rest().create(LEASES, released).await.unwrap();
-        Self { testbed, fleet, instances: Vec::new(), holders, _watching: watching, more }
+        let instances = Vec::new();
+        Self { testbed, fleet, instances, holders, _watching: watching, more, provoked: &[] }
     }
 
     /// Like `new`, with running instances; one of them leads, and everything has converged.
@@ -188,6 +191,11 @@ impl ElectionTest {
         election.somebody_leads().await;
         oracle::converges(&election.testbed).await;
         election
+    }
+
+    /// What the test does has these causes, in whichever instance.
+    pub(crate) fn provokes(self, causes: &'static [Cause]) -> Self {
+        Self { provoked: causes, ..self }
     }
 
     /// Starts another instance and waits until it is ready; returns its number.
@@ -226,13 +234,18 @@ impl ElectionTest {
 
     /// SIGTERM, and checks how it ended.
     pub(crate) async fn stop(&mut self, instance: usize) {
-        self.instances[instance].stop_probe();
-        self.instances[instance].running.take().unwrap().0.stop().await;
+        self.leave(instance).stop().await;
     }
 
     pub(crate) fn kill(&mut self, instance: usize) {
+        self.leave(instance).kill();
+    }
+
+    fn leave(&mut self, instance: usize) -> Throughline {
         self.instances[instance].stop_probe();
-        self.instances[instance].running.take().unwrap().0.kill();
+        let (mut throughline, _) = self.instances[instance].running.take().unwrap();
+        throughline.provokes(self.provoked);
+        throughline
     }
 
     /// All instances that lead, by their own metrics.

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::{THROUGHLINE, assets};
 use crate::cluster::process::{Folder, Process, Signal};
@@ -93,6 +94,7 @@ async fn follows(election: &ElectionTest, follower: usize, holder: &str) {
 #[ignore = "needs API servers: make e2e"]
 async fn turns_are_taken_with_client_go() {
     let mut election = ElectionTest::with(Topology::Two, 1, endless()).await;
+    election = election.provokes(&[Cause::NotMirrored]);
     let first = election.somebody_leads().await;
     is_readable(&election, &election.instances[first].identity.clone()).await;
 
@@ -130,6 +132,7 @@ async fn turns_are_taken_with_client_go() {
 #[ignore = "needs API servers: make e2e"]
 async fn turns_are_taken_with_client_go_after_kills() {
     let mut election = ElectionTest::with(Topology::Two, 1, short()).await;
+    election = election.provokes(&[Cause::NotMirrored]);
     let first = election.somebody_leads().await;
     let mut theirs = ClientGo::start(&election, "client-go-c", &short());
     let began = Instant::now();

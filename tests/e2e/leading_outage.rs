@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use throughline::core::contract::cause::Cause;
+
 use crate::cluster::oracle;
 use crate::cluster::testbed::Topology;
 use crate::cluster::{SOON, ensure, eventually};
@@ -11,6 +13,13 @@ use crate::leading::{ElectionTest, print_elapsed, short};
 #[ignore = "needs API servers: make e2e"]
 async fn instances_survive_outages_of_their_api_servers() {
     let election = ElectionTest::with(Topology::Three, 2, short()).await;
+    // An API server that has just started refuses everybody for a moment.
+    let election = election.provokes(&[
+        Cause::ClusterUnavailable,
+        Cause::LeaseUnusable,
+        Cause::NotMirrored,
+        Cause::PermissionMissing,
+    ]);
     election.somebody_leads().await;
 
     // Without the hub, the edge is served nevertheless.
@@ -57,6 +66,7 @@ async fn instances_survive_outages_of_their_api_servers() {
 #[ignore = "needs API servers: make e2e"]
 async fn a_leader_that_is_blind_hands_over_to_one_that_sees() {
     let mut election = ElectionTest::with(Topology::Two, 2, short()).await;
+    election = election.provokes(&[Cause::ClusterUnavailable, Cause::NotMirrored]);
     let blind = election.somebody_leads().await;
     let began = Instant::now();
     let upstream = election.testbed.clusters.iter().position(|cluster| cluster.name == "up");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::{Fault, Rule};
@@ -14,11 +15,12 @@ use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::Setup;
 use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 
-/// A silent watch is noticed within the duration of a test.
+/// A silent watch is noticed within the duration of a test. A cluster is unavailable in each of them.
 fn short_timeouts(testbed: &Testbed) -> Setup {
     let watch =
         json!({ "watch": { "silentAfterMs": 75_000, "timeoutMs": 5_000, "backoffMaxMs": 2_000 } });
-    Setup::of(testbed).set(&watch).set(&json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } }))
+    let retry = json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } });
+    Setup::of(testbed).set(&watch).set(&retry).provokes(&[Cause::ClusterUnavailable])
 }
 
 async fn hub_says_offline(testbed: &Testbed, fleet: &Fleet, i: usize) {
@@ -31,6 +33,9 @@ async fn hub_says_offline(testbed: &Testbed, fleet: &Fleet, i: usize) {
     .await;
 }
 
+/// One that has just started refuses everybody for a moment.
+const STARTED: &[Cause] = &[Cause::PermissionMissing];
+
 /// Without proxies, over TLS. Each API server is killed in turn; the others are served, and what changed
 /// meanwhile converges after the restart.
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +46,7 @@ async fn a_killed_api_server_converges_after_its_restart() {
         cluster.is_direct = true;
     }
     let fleet = Fleet::seed(&testbed, Spec::of(6)).await;
-    let throughline = short_timeouts(&testbed).ready().await;
+    let throughline = short_timeouts(&testbed).provokes(STARTED).ready().await;
     oracle::converges(&testbed).await;
 
     // The edge is down: the mirror is written nevertheless.
@@ -111,7 +116,7 @@ async fn expired_history_is_listed_again() {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, ..Spec::of(10) }).await;
     let page = json!({ "watch": { "pageSize": 3 } });
-    let throughline = short_timeouts(&testbed).set(&page).ready().await;
+    let throughline = short_timeouts(&testbed).set(&page).provokes(STARTED).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     testbed.reset_counts();
@@ -152,7 +157,8 @@ async fn an_api_server_frozen_for_a_minute_converges_afterwards() {
         cluster.is_direct = true;
     }
     let fleet = Fleet::seed(&testbed, Spec::of(4)).await;
-    let throughline = short_timeouts(&testbed).ready().await;
+    // Until the silence is noticed, the carrier seems to be at fault.
+    let throughline = short_timeouts(&testbed).provokes(&[Cause::NotCarried]).ready().await;
     oracle::converges(&testbed).await;
     let edge = &testbed.edge().server;
     edge.freeze();
@@ -202,7 +208,7 @@ async fn one_of_three_clusters_is_down_from_the_start() {
         testbed.clusters[down].is_direct = true;
         let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
         testbed.clusters[down].server.kill().await;
-        let throughline = short_timeouts(&testbed).start().await;
+        let throughline = short_timeouts(&testbed).provokes(STARTED).start().await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         if down == 2 {
             // A mirror needs only upstream and hub.

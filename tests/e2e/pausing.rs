@@ -2,6 +2,7 @@
 //! what was refused is tried again once its permission is back.
 
 use serde_json::Value;
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::fleet::{Fleet, Spec, app};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation};
@@ -13,11 +14,11 @@ use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 
 const PAUSED: &str = "throughline.datumapis.com/paused";
 
-async fn started() -> (Testbed, Fleet, Throughline) {
+async fn started(provoked: &[Cause]) -> (Testbed, Fleet, Throughline) {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec::of(10)).await;
     // The pauses are those of a run that nobody tuned: five minutes after a refusal.
-    let setup = Setup::of(&testbed).allow_error("write refused");
+    let setup = Setup::of(&testbed).provokes(provoked);
     let throughline = setup.ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
@@ -35,7 +36,7 @@ async fn phases(throughline: &Throughline) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn paused_objects_are_left_alone_and_shown_and_converge_once_resumed() {
-    let (testbed, fleet, throughline) = started().await;
+    let (testbed, fleet, throughline) = started(&[]).await;
     let (hub, edge) = (testbed.hub(), testbed.edge());
     let (hub_ns, connector) = fleet.hub_key(0);
     let (edge_ns, gateway) = (fleet.hub_key(1).0, app(1, 0));
@@ -80,7 +81,7 @@ async fn paused_objects_are_left_alone_and_shown_and_converge_once_resumed() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_permission_to_write_that_comes_back_is_used_soon_by_all_that_wait_for_it() {
-    let (testbed, fleet, throughline) = started().await;
+    let (testbed, fleet, throughline) = started(&[Cause::WriteRefused]).await;
     let hub = testbed.hub();
     let right = Some(("networking.datumapis.com", "connectors", "patch"));
     without(hub.rest(), &folders(hub.roles), right).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::{Fault, Rule};
@@ -20,12 +21,10 @@ fn short_retries() -> Value {
     json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } })
 }
 
-async fn started() -> (Testbed, Fleet, Throughline) {
+async fn started(provoked: &[Cause]) -> (Testbed, Fleet, Throughline) {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec::of(10)).await;
-    // A refused write is logged as an error, because a person has to fix it. No other error is allowed.
-    let setup =
-        Setup::of(&testbed).set(&short_retries()).allow_error("write refused; fix the permission");
+    let setup = Setup::of(&testbed).set(&short_retries()).provokes(provoked);
     let throughline = setup.ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
@@ -37,7 +36,7 @@ async fn started() -> (Testbed, Fleet, Throughline) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn refused_writes_succeed_in_the_end() {
-    let (testbed, fleet, throughline) = started().await;
+    let (testbed, fleet, throughline) = started(&[Cause::WriteFailing, Cause::WriteRefused]).await;
     for (i, code) in [409, 404, 403, 422, 500, 503, 504].into_iter().enumerate() {
         for cluster in [testbed.hub(), testbed.edge()] {
             let rule = cluster.proxy.add(Rule::status(code).method("PATCH").times(2));
@@ -56,7 +55,7 @@ async fn refused_writes_succeed_in_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn retry_after_is_respected() {
-    let (testbed, fleet, throughline) = started().await;
+    let (testbed, fleet, throughline) = started(&[]).await;
     let hub = &testbed.hub().proxy;
     hub.add(Rule::too_many(2).method("PATCH").times(1));
     fleet.flip(0).await.unwrap();
@@ -73,7 +72,7 @@ async fn retry_after_is_respected() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn slow_answers_do_not_delay_other_objects() {
-    let (testbed, fleet, throughline) = started().await;
+    let (testbed, fleet, throughline) = started(&[]).await;
     let (_, slow) = fleet.hub_key(0);
     let hub = &testbed.hub().proxy;
     let rule = hub.add(Rule::new(Fault::Freeze).method("PATCH").name(&slow));
@@ -107,7 +106,7 @@ async fn slow_answers_do_not_delay_other_objects() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn lost_answers_do_no_harm() {
-    let (testbed, fleet, throughline) = started().await;
+    let (testbed, fleet, throughline) = started(&[]).await;
     for cluster in [testbed.hub(), testbed.edge()] {
         let lost = Rule::new(Fault::LoseAnswer).method("PATCH").times(5);
         let cut = Rule::new(Fault::Cut).method("PATCH").times(5);
@@ -129,7 +128,7 @@ async fn lost_answers_do_no_harm() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn permissions_that_come_back_are_used() {
-    let (testbed, fleet, throughline) = started().await;
+    let (testbed, fleet, throughline) = started(&[Cause::PermissionMissing]).await;
     let hub = testbed.hub();
     revoke(hub.rest(), &folders(hub.roles)).await.unwrap();
     hub.proxy.cut();
@@ -149,7 +148,11 @@ async fn permissions_that_come_back_are_used() {
 #[ignore = "needs API servers: make e2e"]
 async fn a_crd_that_comes_late_is_found() {
     let testbed = Testbed::start_with(Topology::Three, |cluster| cluster != "edge").await;
-    let throughline = Setup::of(&testbed).set(&short_retries()).start().await;
+    let throughline = Setup::of(&testbed)
+        .set(&short_retries())
+        .provokes(&[Cause::KindNotServed, Cause::PermissionMissing])
+        .start()
+        .await;
     let (code, _) = throughline.get("/readyz").await.unwrap();
     assert_ne!(code, 200, "ready before the edge was listed");
     let edge = testbed.edge();
@@ -176,11 +179,11 @@ async fn renewed_credentials_are_read_again() {
     let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
     let hub = testbed.hub();
     let kubeconfig = hub.proxy.kubeconfig(THROUGHLINE);
-    let setup = Setup::of(&testbed).set(&short_retries());
+    let setup = Setup::of(&testbed).set(&short_retries()).provokes(&[Cause::CredentialsRejected]);
     hub.proxy.write_kubeconfig(&kubeconfig, "whoever");
     let throughline = setup.start().await;
     eventually("the 401 is logged with its remedy", SOON, async || {
-        ensure(throughline.logged("401") && throughline.logged("renew the token"), || {
+        ensure(throughline.logged("(401)") && throughline.logged("Renew the token"), || {
             "not yet".to_owned()
         })
     })
@@ -213,7 +216,7 @@ async fn what_was_refused_follows_the_first_that_is_written() {
     let fleet = fleet_of_200(&testbed).await;
     let setup = Setup::of(&testbed)
         .set(&json!({ "retry": { "maxMs": PAUSE.as_millis() } }))
-        .allow_error("write refused");
+        .provokes(&[Cause::NotMirrored, Cause::WriteRefused]);
     let throughline = setup.ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
@@ -267,7 +270,7 @@ async fn a_hub_that_refuses_every_stream_gets_few_of_them() {
     let hub = testbed.clusters.iter_mut().find(|cluster| cluster.name == "hub").unwrap();
     hub.proxy = FaultProxy::start_http2(&hub.server).await;
     let fleet = fleet_of_200(&testbed).await;
-    let throughline = Setup::of(&testbed).ready().await;
+    let throughline = Setup::of(&testbed).provokes(&[Cause::NotMirrored]).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     testbed.reset_counts();

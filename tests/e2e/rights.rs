@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::{THROUGHLINE, client};
 use crate::cluster::faults::Rule;
@@ -191,7 +192,13 @@ async fn every_permission_is_needed() {
             }
             testbed.reset_counts();
             ensure_orphan(&testbed, &fleet).await;
-            let mut setup = setup(&testbed).allow_error("403").allow_error("fix the permission");
+            let mut setup = setup(&testbed).provokes(&[
+                Cause::LeaseUnusable,
+                Cause::NotAnnounced,
+                Cause::NotMirrored,
+                Cause::PermissionMissing,
+                Cause::WriteRefused,
+            ]);
             if permission.1 == "events" {
                 setup = setup.set(&json!({ "retry": { "firstMs": 3_000, "maxMs": 3_000 } }));
             }
@@ -213,10 +220,14 @@ async fn every_permission_is_needed() {
                 ensure(roles.refused(permission) > 0, || "not yet".to_owned())
             })
             .await;
-            // The refusal is logged. That of an Event is only counted.
+            // The refusal is logged, or in the event log as the end of a write. That of an Event is only
+            // counted.
             eventually(&format!("without {kind}, the refusal is reported"), SOON, async || {
                 let counted = refused_in_metrics(&throughline, roles.cluster.name).await;
-                let logged = throughline.logged("403") || permission.1 == "events";
+                let events = std::fs::read_to_string(throughline.event_log()).unwrap();
+                let logged = throughline.logged("403")
+                    || events.contains("403 Forbidden")
+                    || permission.1 == "events";
                 ensure(counted && logged, || format!("counted: {counted}, logged: {logged}"))
             })
             .await;

@@ -1,6 +1,7 @@
 //! `status` on real API servers: rights that are revoked, and an edge from which nothing is received.
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::testbed::{Testbed, Topology};
@@ -65,7 +66,8 @@ async fn an_edge_that_hangs_is_unknown_and_blames_nobody() {
     let fleet = Fleet::seed(&testbed, Spec::of(2)).await;
     let soon = json!({ "watch": { "silentAfterMs": 3_000, "timeoutMs": 30_000 },
         "executor": { "timeoutMs": 2_000 } });
-    let throughline = Setup::of(&testbed).set(&soon).ready().await;
+    let throughline =
+        Setup::of(&testbed).set(&soon).provokes(&[Cause::ClusterUnavailable]).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
 

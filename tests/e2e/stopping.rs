@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use throughline::core::contract::cause::Cause;
+
 use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::process::Signal;
@@ -18,7 +20,8 @@ async fn sigterm_in_the_middle_of_a_thousand_writes() {
     // Slow enough that the signal comes in the middle.
     let hub = &testbed.hub().proxy;
     hub.add(Rule::new(Fault::Delay(Duration::from_millis(30))).method("PATCH"));
-    let mut throughline = Setup::of(&testbed).start().await;
+    let late = &[Cause::NotMirrored, Cause::NotAnnounced];
+    let mut throughline = Setup::of(&testbed).provokes(late).start().await;
     let mirrors = || {
         let writes = hub.writes();
         let mirrors = writes.iter().filter(|w| w.target.resource == "connectors" && w.code == 200);
@@ -40,7 +43,7 @@ async fn sigterm_in_the_middle_of_a_thousand_writes() {
 
     // The next run writes the rest, and only the rest.
     hub.clear();
-    let throughline = Setup::of(&testbed).ready().await;
+    let throughline = Setup::of(&testbed).provokes(late).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     assert_eq!(mirrors(), 1_000);

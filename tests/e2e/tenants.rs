@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use throughline::core::contract::cause::Cause;
+
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::follow::{Task, WatchUpdate, follow};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation, node_id};
@@ -140,7 +142,7 @@ async fn flapping_connectors_of_one_project_stop_nobody_elses_propagation() {
     let other = testbed.clusters.iter().find(|cluster| cluster.name == "other").unwrap();
     let spec = Spec { mirrored: Mirrored::Fresh, ..Spec::of(1) };
     let other = Fleet::seed_from(&testbed, other, spec).await;
-    let throughline = Setup::of(&testbed).ready().await;
+    let throughline = Setup::of(&testbed).provokes(&[Cause::NotMirrored]).ready().await;
     wait_until_idle(&testbed).await;
 
     let (namespace, name) = other.hub_key(0);

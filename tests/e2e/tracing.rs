@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::faults::Rule;
 use crate::cluster::fleet::{Fleet, Spec, app};
@@ -167,10 +168,12 @@ async fn a_fault_at_each_hop_is_named_from_every_source() {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec { gateways: 2, ..Spec::of(2) }).await;
     let soon = json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } });
-    let setup = Setup::of(&testbed)
-        .set(&soon)
-        .allow_error("write refused; fix the permission")
-        .allow_error("write refused again");
+    let setup = Setup::of(&testbed).set(&soon).provokes(&[
+        Cause::ClusterUnavailable,
+        Cause::NotCarried,
+        Cause::Overwritten,
+        Cause::WriteRefused,
+    ]);
     let throughline = setup.ready().await;
     let sources = Sources::of(&testbed, Some(&throughline));
     let scenario = Scenario { testbed: &testbed, fleet: &fleet, sources };
@@ -277,6 +280,7 @@ async fn a_fault_at_each_hop_is_named_from_every_source() {
 #[ignore = "needs API servers: make e2e"]
 async fn the_leader_is_named_by_other_instances() {
     let election = ElectionTest::with(Topology::Three, 2, short()).await;
+    let election = election.provokes(&[Cause::NotMirrored, Cause::WriteFailing]);
     let leader = election.somebody_leads().await;
     let other = &election.instances[1 - leader];
     let holder = election.instances[leader].identity.clone();

@@ -1,6 +1,7 @@
 //! Other writers: the platform's replicator, an extension server, a person.
 
 use serde_json::json;
+use throughline::core::contract::cause::Cause;
 
 use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::fleet::{Fleet, Spec, app};
@@ -17,7 +18,7 @@ const FOREIGN: &str = "example.com/foreign";
 async fn an_equal_value_of_another_writer_stays_and_a_wrong_one_is_corrected() {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
-    let throughline = Setup::of(&testbed).ready().await;
+    let throughline = Setup::of(&testbed).provokes(&[Cause::Overwritten]).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     testbed.reset_counts();
@@ -59,7 +60,8 @@ async fn writes_slow_down_against_a_writer_that_never_stops() {
     let fleet = Fleet::seed(&testbed, Spec::of(1)).await;
     let pauses =
         json!({ "mirror": { "contentionBackoffMs": 1_000, "contentionBackoffMaxMs": 4_000 } });
-    let throughline = Setup::of(&testbed).set(&pauses).ready().await;
+    let throughline =
+        Setup::of(&testbed).set(&pauses).provokes(&[Cause::Overwritten]).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     testbed.reset_counts();

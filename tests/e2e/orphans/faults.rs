@@ -1,8 +1,9 @@
 //! Upstream clusters that do not answer, or answer partly or wrongly.
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
-use super::{Site, wait_for_kept, wait_for_log, wait_for_outcome};
+use super::{Site, wait_for_error, wait_for_kept, wait_for_outcome};
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::objects::install_crd;
 use crate::cluster::rest::{CRDS, GATEWAYS, NAMESPACES, run_concurrently};
@@ -32,7 +33,11 @@ async fn orphans_need_whole_lists() {
     for (what, rule) in broken {
         site.route("orphan", &["gone"]).await;
         let rule = up.add(rule);
-        let throughline = site.setup().start().await;
+        let throughline = site
+            .setup()
+            .provokes(&[Cause::ClusterUnavailable, Cause::KindNotServed, Cause::PermissionMissing])
+            .start()
+            .await;
         wait_for_kept(&throughline, "lists_incomplete", 2).await;
         assert_eq!(site.delete_requests(), [""; 0], "{what}");
         up.remove(rule);
@@ -51,7 +56,8 @@ async fn orphans_need_watches_that_live() {
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
     let up = &site.testbed.upstream().proxy;
-    let throughline = site.setup().ready().await;
+    let throughline =
+        site.setup().provokes(&[Cause::ClusterUnavailable, Cause::PermissionMissing]).ready().await;
     let rules = [
         up.add(Rule::new(Fault::Expire).resource("gateways").watches(true)),
         up.add(Rule::status(403).method("GET").resource("gateways").watches(false)),
@@ -80,7 +86,7 @@ async fn orphans_by_an_empty_list_alone_stay() {
     up.proxy.add(lists(Fault::Answer(empty)).resource("gateways"));
     let throughline = site.setup().ready().await;
     wait_for_outcome(&throughline, "conflict").await;
-    wait_for_log(&throughline, "Gateway shop/site in up exists").await;
+    wait_for_error(&throughline, "Gateway shop/site in up exists").await;
     assert!(site.exists("alive").await);
     assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
@@ -129,7 +135,12 @@ async fn orphans_of_an_upstream_without_its_crd_stay() {
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
     let settle = json!({ "orphans": { "settleMs": 15_000 } });
-    let throughline = site.setup().set(&settle).ready().await;
+    let throughline = site
+        .setup()
+        .set(&settle)
+        .provokes(&[Cause::ClusterUnavailable, Cause::KindNotServed])
+        .ready()
+        .await;
     let up = site.testbed.upstream();
     up.rest().delete(CRDS, "", "gateways.gateway.networking.k8s.io").await.unwrap();
     eventually("Gateways are no longer served", SOON, async || {
@@ -161,7 +172,7 @@ async fn orphans_stay_when_the_api_is_removed_before_the_last_answer() {
     let hold = Rule::new(Fault::Hold(gate.clone())).method("GET").resource("gateways");
     up.proxy.add(hold.name("gone").times(1));
     let patient = json!({ "executor": { "timeoutMs": 60_000 } });
-    let throughline = site.setup().set(&patient).ready().await;
+    let throughline = site.setup().set(&patient).provokes(&[Cause::KindNotServed]).ready().await;
     eventually("the request is held", SOON, async || {
         ensure(gate.waiting() == 1, || "not yet".to_owned())
     })
@@ -174,7 +185,7 @@ async fn orphans_stay_when_the_api_is_removed_before_the_last_answer() {
     .await;
     gate.release();
     wait_for_outcome(&throughline, "conflict").await;
-    wait_for_log(&throughline, "404 page not found").await;
+    wait_for_error(&throughline, "404 page not found").await;
     assert!(site.exists("orphan").await);
     assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
@@ -189,7 +200,8 @@ async fn orphans_of_a_restored_upstream_stay() {
     up.server.back_up().await;
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
-    let throughline = site.setup().ready().await;
+    let throughline =
+        site.setup().provokes(&[Cause::ClusterUnavailable, Cause::PermissionMissing]).ready().await;
     wait_for_kept(&throughline, "lists_incomplete", 0).await;
     // Moves the resourceVersion well ahead of the one in the backup.
     run_concurrently(300, async |i| {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use super::reasons::recreate_namespace;
-use super::{Site, wait_for_log, wait_for_outcome};
+use super::{Site, wait_for_error, wait_for_outcome};
 use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::throughline::Throughline;
 use crate::cluster::{SOON, ensure, eventually};
@@ -126,7 +127,7 @@ async fn orphans_whose_namespace_is_recreated_in_the_gap_stay() {
     let HeldDelete { site, throughline, gate } = held;
     gate.release();
     wait_for_outcome(&throughline, "conflict").await;
-    wait_for_log(&throughline, "is not the namespace that the hub object was copied from").await;
+    wait_for_error(&throughline, "is not the namespace that the hub object was copied from").await;
     super::wait_for_kept(&throughline, "namespace_unproved", 1).await;
     assert!(site.exists("orphan").await);
     assert_eq!(site.delete_requests(), [""; 0]);
@@ -141,8 +142,9 @@ async fn orphans_stay_when_leadership_is_lost_in_the_gap() {
         "renewDeadlineMs": 20_000, "leaseDuration": "30s" });
     // The gate closes one write timeout before the Lease expires.
     let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 20_000 } });
-    let HeldDelete { site, throughline, gate } =
+    let HeldDelete { site, mut throughline, gate } =
         hold_delete_with(HeldAt::GetParent, &settings).await;
+    throughline.provokes(&[Cause::LeaseUnusable]);
     let hub = &site.testbed.hub().proxy;
     let refused = hub.add(Rule::status(503).resource("leases"));
     eventually("leadership is lost", SOON, async || {

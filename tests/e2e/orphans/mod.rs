@@ -6,7 +6,12 @@ mod gap;
 mod many;
 mod reasons;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
+use throughline::core::contract::event::Event;
+use throughline::core::machine::Machine;
+use throughline::event_log::{Header, LogEntry, LogReader};
 
 use crate::cluster::objects::{gateway, route, with_upstream_labels};
 use crate::cluster::rest::{GATEWAYS, NAMESPACES, ROUTES};
@@ -98,17 +103,32 @@ impl Site {
 }
 
 /// Waits until this many routes are kept for this reason; `none` counts routes that nothing keeps.
-async fn wait_for_kept(throughline: &Throughline, reason: &str, routes: usize) {
-    let series = format!("throughline_orphans{{reason=\"{reason}\"}}");
-    let wanted = f64::from(u32::try_from(routes).unwrap());
+async fn wait_for_kept(throughline: &Throughline, reason: &str, routes: u64) {
     eventually(&format!("{routes} kept: {reason}"), SOON, async || {
-        let metrics = throughline.metrics().await;
-        let orphans = metrics.iter().filter(|(name, n)| name.contains("orphans{") && **n > 0.0);
-        ensure(metrics.get(&series) == Some(&wanted), || {
-            format!("{:?}", orphans.collect::<Vec<_>>())
-        })
+        let kept = kept(throughline);
+        ensure(kept.get(reason).copied().unwrap_or(0) == routes, || format!("{kept:?}"))
     })
     .await;
+}
+
+/// Replays what the run has logged so far.
+fn kept(throughline: &Throughline) -> BTreeMap<&'static str, u64> {
+    let mut log = LogReader::open(throughline.event_log().to_str().unwrap()).unwrap();
+    let Header { clusters, settings, .. } = log.header().clone();
+    let mut machine = Machine::new(settings.unwrap());
+    let mut is_first = true;
+    while let Some(line) = log.next_line().unwrap() {
+        let LogEntry::Event(event) = line else { continue };
+        for cluster in clusters.iter().filter(|_| is_first) {
+            machine.handle_event(&Event { at: event.at, kind: cluster.added() });
+        }
+        is_first = false;
+        machine.handle_event(&event);
+        while machine.poll_action().is_some() {}
+    }
+    let counts = machine.orphan_counts();
+    let kept = counts.kept.iter().map(|(reason, routes)| (reason.as_str(), *routes));
+    kept.chain([("none", counts.orphans)]).filter(|(_, routes)| *routes > 0).collect()
 }
 
 /// Waits until a delete has this outcome.
@@ -120,6 +140,16 @@ async fn wait_for_outcome(throughline: &Throughline, outcome: &str) {
             .iter()
             .filter(|(name, n)| name.contains("verb=\"delete\",outcome") && **n > 0.0);
         ensure(metrics[&series] > 0.0, || format!("{:?}", ended.collect::<Vec<_>>()))
+    })
+    .await;
+}
+
+/// Waits until the event log has this as the error of a write.
+async fn wait_for_error(throughline: &Throughline, text: &str) {
+    eventually(&format!("a write fails: {text}"), SOON, async || {
+        let log = std::fs::read_to_string(throughline.event_log()).unwrap();
+        let is_it = |line: &str| line.contains("\"action_finished\"") && line.contains(text);
+        ensure(log.lines().any(is_it), || "not yet".to_owned())
     })
     .await;
 }
