@@ -10,6 +10,7 @@ use std::time::Duration;
 use throughline::core::contract::cause::About;
 use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::EventKind;
+use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::OrphanMode;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
 use throughline::leader::gate::Gate;
@@ -17,6 +18,7 @@ use throughline::leader::handover::{Follows, Unseen};
 use throughline::leader::lease::LeaseApi;
 use throughline::leader::{LeaderElection, Listeners};
 use throughline::metrics::Metrics;
+use throughline::problems::Outside;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -195,6 +197,8 @@ struct Instance {
     metrics: Arc<Metrics>,
     gate: Gate,
     events: mpsc::UnboundedReceiver<EventKind>,
+    /// That nobody leads.
+    unled: mpsc::UnboundedReceiver<NoteKind>,
 }
 
 fn instance(name: &str, api: &FakeApi) -> Instance {
@@ -202,11 +206,12 @@ fn instance(name: &str, api: &FakeApi) -> Instance {
     let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
     let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
-    let (usable, led) = Default::default();
+    let (led, unled) = Outside::channel();
+    let usable = Outside::default();
     let listeners = Listeners { events: changes, usable, led, metrics: metrics.clone() };
     let election =
         LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, listeners);
-    Instance { election, metrics, gate, events }
+    Instance { election, metrics, gate, events, unled }
 }
 
 impl Instance {

@@ -1,5 +1,6 @@
 //! A leader that does not see what another instance sees hands over; nobody else does.
 
+use throughline::core::contract::cause::Cause;
 use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::data::ids::{ClusterName, Kind};
 
@@ -155,15 +156,13 @@ async fn clusters_that_differ_for_a_moment_are_not_warned_of() {
 
 /// A holder that is gone may have left a Lease of an hour.
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_absurd_length_is_warned_of_once() {
-    let log = Log::default();
-    let _logging = log.capture();
-    let warnings = || log.text().matches("lasts much longer").count();
+async fn a_lease_of_absurd_length_that_nobody_renews_is_a_problem() {
     let api = FakeApi::default();
     api.edit(|record| (record.holder, record.lease_ms) = ("gone".to_owned(), 3_600_000));
     let mut one = instance("one", &api);
     one.stays(LEASE - RETRY).await;
-    assert_eq!(warnings(), 0, "its holder may still renew it");
+    assert!(one.unled.is_empty(), "its holder may still renew it");
     one.stays(Duration::from_secs(600)).await;
-    assert_eq!(warnings(), 1);
+    let Some(NoteKind::Began(problem)) = one.unled.recv().await else { panic!("it is over") };
+    assert_eq!((problem.cause, one.unled.len()), (Cause::NoLeader, 0));
 }

@@ -126,6 +126,8 @@ async fn a_start_with_two_thousand_stale_annotations_posts_a_handful() {
     let kubeconfig = Kubeconfig::of(&served);
     let mut config = config(&served, &kubeconfig);
     config.leader_election.enabled = false;
+    // Writes fail twice before anything is late.
+    config.constants.settings.stall.mirrored_ms = 30_000;
     config.constants.settings.retry.first_ms = 500;
     config.constants.settings.retry.max_ms = 2_000;
     let connectors = Some(Resource::Connectors);

@@ -49,7 +49,7 @@ async fn a_run_says_what_it_is_and_that_an_upstream_is_not_configured_until_it_i
     let _guard = log.capture();
     let bench = bench("naming").await;
     let running = bench.run(false);
-    log.until_contains("hub Connector names upstream project").await;
+    log.until_contains("name upstream project, which is not followed").await;
     let text = log.text();
     let line = |part: &str| {
         let mut lines = text.lines().filter(|line| line.contains(part));
@@ -69,11 +69,10 @@ async fn a_run_says_what_it_is_and_that_an_upstream_is_not_configured_until_it_i
     ] {
         assert!(banner.contains(part), "{part}: {banner}");
     }
-    let warning = line("hub Connector names upstream project");
-    assert!(warning.contains("WARN") && warning.contains("which is not configured"), "{warning}");
+    let warning = line("name upstream project, which is not followed");
+    assert!(warning.contains("WARN") && warning.contains("Add project to `clusters`"), "{warning}");
     running.reload(bench.config(true)).await;
-    log.until_contains("no hub Connector names upstream project any longer, or it is configured")
-        .await;
+    log.until_contains("resolved cause=\"upstream_unknown\" cluster=project").await;
     running.stop().await;
     bench.verify();
 }

@@ -145,7 +145,7 @@ async fn clusters_of_a_changed_file_join_and_leave_and_a_broken_file_changes_not
     bench.until_mirrored(1, "False").await;
 
     bench.mount("clusters: [");
-    log.until_contains("is not used; the configuration in force stays").await;
+    log.until_contains("config.yaml is not used: ").await;
     bench.set_ready(0, "False");
     bench.until_mirrored(0, "False").await;
 
