@@ -105,8 +105,7 @@ pub(super) fn on_decided(c: &mut Controller, planned: &PlannedWrite) {
 
 /// An action ended. An outcome of one that was given up changes nothing.
 pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
-    let upstream = Place::find(&c.world, at).and_then(|place| place.upstream);
-    let is_absent = upstream.is_some_and(|upstream| upstream.connector.is_none());
+    let is_absent = Place::find(&c.world, at).is_some_and(Place::is_source_absent);
     let Some(memory) = c.memory.hub.get_mut(at) else { return };
     let finished = memory.mirror.on_finished(id, outcome, &c.settings, c.now);
     let Some((completion, mirror)) = finished else { return };

@@ -241,6 +241,13 @@ impl<'w> Place<'w> {
         prove_namespace(cluster, hub_namespace, named.name.namespace()).is_ok()
     }
 
+    /// Whether the Connector that it was copied from does not exist, by the tables.
+    pub(crate) fn is_source_absent(self) -> bool {
+        let is_it =
+            |upstream: Upstream<'_>| upstream.connector.is_some() && self.is_copied_from(upstream);
+        self.upstream.is_some_and(|upstream| !is_it(upstream))
+    }
+
     fn ground(self) -> Ground {
         let is_loss_seen = self.upstream.is_some_and(|upstream| match upstream.connector {
             Some(connector) => connector.is_loss_seen,
