@@ -8,6 +8,7 @@ use throughline::config::Config;
 
 use crate::crash::CrashPoint;
 use crate::discovery::Discovery;
+use crate::fault_kind::FaultKind;
 use crate::plan::{Plan, Report};
 use crate::stage::{Stage, simulate_with};
 
@@ -39,6 +40,7 @@ fn shorten(config: &mut Config) {
     settings.touch.confirm_after_ms = vec![1_000, 3_000];
     settings.touch.confirm_after_outage_ms = 5_000;
     settings.mirror.restored_settle_ms = 5_000;
+    settings.mirror.contention_quiet_ms = 10_000;
     config.events.enabled = true;
 }
 
@@ -58,12 +60,24 @@ impl Scenario {
             edges: 1,
             connectors: if self == Self::ConfigReload { 2 } else { 1 },
             lasts: Duration::ZERO,
-            faults: Vec::new(),
+            faults: vec![FaultKind::InstanceKilled, self.fault()],
             fault_every_ms: 1,
             change_every_ms: 1,
             page_size: 500,
             discovery: Discovery::None,
             without: BTreeSet::new(),
+        }
+    }
+
+    /// What it is to the clusters.
+    fn fault(self) -> FaultKind {
+        match self {
+            Self::Incident | Self::FirstInstall => FaultKind::InstanceKilled,
+            Self::LeaderStops | Self::LeaderFollows => FaultKind::InstanceStopped,
+            Self::OrphanDelete => FaultKind::TenantLeaves,
+            Self::ConfigReload => FaultKind::UpstreamLeaves,
+            Self::Restore => FaultKind::UpstreamRestored,
+            Self::EtcdLost => FaultKind::EtcdLost,
         }
     }
 

@@ -228,7 +228,7 @@ impl Stage {
     }
 }
 
-const STRANGER: &str = "a-stranger";
+pub(crate) const STRANGER: &str = "a-stranger";
 
 fn labels(shown: Shown) -> Value {
     if shown == Shown::Unlabelled { json!({}) } else { json!({ LABEL: "true" }) }

@@ -1,6 +1,7 @@
 //! The kinds of faults.
 
 use strum::VariantArray;
+use throughline::core::contract::cause::Cause;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub(crate) enum FaultKind {
@@ -83,6 +84,33 @@ pub(crate) enum FaultKind {
     SourceBreaksOff,
 }
 
+const LATE: &[Cause] = &[Cause::NotMirrored, Cause::NotCarried, Cause::NotAnnounced];
+const UNREACHABLE: &[Cause] = &[
+    Cause::ClusterUnavailable,
+    Cause::DiscoveryFailing,
+    Cause::LeaseUnusable,
+    Cause::NoLeader,
+    Cause::WriteFailing,
+];
+const REFUSED: &[Cause] =
+    &[Cause::CredentialsRejected, Cause::PermissionMissing, Cause::WriteRefused];
+const ORPHANED: &[Cause] = &[Cause::RouteSettling, Cause::Orphaned, Cause::DeletesHeld];
+const ABSENT: &[Cause] = &[Cause::NamespaceMissing, Cause::RemovalsHeld, Cause::NotReplicated];
+const CUT: &[Cause] = &[Cause::ClusterUnavailable];
+const RESTORED: &[Cause] = &[Cause::ClusterUnavailable, Cause::UpstreamRestored];
+/// Also by instances that see different states, and undo each other's writes.
+const OVERWRITTEN: &[Cause] = &[Cause::Overwritten];
+const LEADERLESS: &[Cause] = &[Cause::LeaseUnusable, Cause::NoLeader];
+const OFFERED: &[Cause] = &[
+    Cause::ClusterUnavailable,
+    Cause::ClustersMissing,
+    Cause::CredentialsRejected,
+    Cause::KubeconfigInvalid,
+    Cause::ProjectMissing,
+    Cause::UpstreamUnknown,
+    Cause::NotMirrored,
+];
+
 impl FaultKind {
     pub(crate) const ALL: &[Self] = Self::VARIANTS;
 
@@ -91,4 +119,61 @@ impl FaultKind {
 
     /// Those that every plan may have.
     pub(crate) const OF_CLUSTERS: &[Self] = Self::VARIANTS.split_at(Self::OfferDeleted as usize).0;
+
+    /// What may begin while it lasts, and shortly after.
+    pub(crate) const fn causes(self) -> &'static [&'static [Cause]] {
+        match self {
+            Self::LinkSlow
+            | Self::LinkBlocked
+            | Self::RequestsLost
+            | Self::AnswersLost
+            | Self::AnswerCutInside
+            | Self::ServerHangs
+            | Self::ServerDown
+            | Self::ServerSlow
+            | Self::RequestsThrottled
+            | Self::WriteAnswersHidden
+            | Self::RequestsHang
+            | Self::WritesRepeated => &[UNREACHABLE, LATE, OVERWRITTEN],
+            Self::RequestsRefused => &[UNREACHABLE, LATE, REFUSED],
+            Self::ConnectionsReset
+            | Self::WatchesCut
+            | Self::HistoryCompacted
+            | Self::PagesExpire => &[CUT, LATE],
+            Self::KindNotServed => &[CUT, LATE, &[Cause::KindNotServed]],
+            Self::WatchesLate => &[LATE, OVERWRITTEN],
+            Self::ReadsStale | Self::TimeTravel => &[RESTORED, LATE, OVERWRITTEN],
+            Self::InstanceKilled
+            | Self::KilledAfterTouch
+            | Self::InstanceStopped
+            | Self::InstanceFrozen
+            | Self::LeaseDeleted
+            | Self::LeaseEdited => &[LEADERLESS, LATE],
+            Self::DiskFull | Self::DiskHangs => &[&[Cause::EventLogFailing]],
+            Self::ReplicatorWritesOldStatus
+            | Self::TriggerOverwritten
+            | Self::OldTriggerWritten
+            | Self::HostileWrite => &[OVERWRITTEN],
+            Self::EdgeAnnotationOverwritten | Self::CarrierStuck => &[&[Cause::NotCarried]],
+            Self::ParentGone | Self::TenantLeaves => &[ORPHANED],
+            Self::UpstreamLeaves => &[&[Cause::UpstreamUnknown]],
+            Self::UpstreamRestored | Self::HubRestored => &[RESTORED, LATE, ORPHANED],
+            Self::EdgeRestored => &[CUT, LATE, OVERWRITTEN],
+            Self::EtcdLost => &[RESTORED, LATE, ABSENT, ORPHANED, LEADERLESS],
+            Self::OfferDeleted
+            | Self::OfferUnlabelled
+            | Self::OfferUndecodable
+            | Self::OfferTokenChanged
+            | Self::StrangerUndecodable => &[OFFERED],
+            Self::SourceHangs | Self::SourceExpires => &[&[Cause::DiscoveryFailing]],
+            Self::SourceBreaksOff => &[UNREACHABLE],
+            Self::BookmarksMissing
+            | Self::InstanceStartedTwice
+            | Self::WallClockJumps
+            | Self::ReplicatorWrites
+            | Self::ExtensionServerLags
+            | Self::ConnectorMadeAgain
+            | Self::GatewayMadeAgain => &[],
+        }
+    }
 }

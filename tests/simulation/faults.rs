@@ -26,6 +26,8 @@ pub(crate) enum End {
     Touches,
     Thaw(usize),
     Lag(usize),
+    /// The carrier takes a connector to an edge again.
+    Carrier(usize, usize),
     Rejoin,
     Reads(usize),
     Bookmarks(usize),
@@ -207,10 +209,8 @@ impl Stage {
             }
             FaultKind::CarrierStuck => {
                 self.world.flip(connector);
-                let edge = self.world.names.edges[edge].clone();
-                let key = self.world.hub_key(connector);
-                self.world.lock().set_carry_stuck(&edge, &key);
-                return None;
+                self.world.stuck.push((edge, connector));
+                return Some((End::Carrier(edge, connector), lasts));
             }
             FaultKind::ExtensionServerLags => {
                 // Longer than the window, and shorter than the first confirmation.
@@ -300,6 +300,11 @@ impl Stage {
                 self.ledger.lock().unwrap().oracle.thawed(self.client(instance));
             }
             End::Lag(edge) => self.world.reset_cache_lag(edge),
+            End::Carrier(edge, connector) => {
+                let mut stuck = self.world.stuck.iter();
+                let at = stuck.position(|stuck| *stuck == (edge, connector));
+                self.world.stuck.remove(at.unwrap());
+            }
             End::Report(upstream) => self.report_upstream(upstream),
             End::Reads(server) => self.servers[server].catch_up(),
             End::Bookmarks(server) => self.servers[server].set_bookmarks(true),

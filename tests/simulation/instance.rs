@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use throughline::config::{ClusterConfig, Config};
 use throughline::core::contract::action::{Action, Decision};
-use throughline::core::contract::cause::{Problem, ProblemId};
+use throughline::core::contract::cause::{Cause, Problem, ProblemId};
 use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
@@ -30,7 +30,10 @@ use crate::crash::{CrashPoint, CrashProbe};
 #[derive(Default)]
 pub(crate) struct Tape {
     pub(crate) log: Vec<u8>,
+    /// The problems that are open.
     pub(crate) problems: BTreeMap<ProblemId, Problem>,
+    /// When each cause began last, and what that said.
+    pub(crate) began: BTreeMap<Cause, (Instant, String)>,
     /// The Gateways of the latest list of each cluster.
     gateways_listed: BTreeMap<ClusterName, usize>,
     /// The clusters that had no Gateways once, when they were listed.
@@ -142,9 +145,15 @@ impl Observer for Recorder {
     }
 
     fn on_note(&mut self, note: &Note) {
+        if self.probe.is_dead() {
+            return;
+        }
         let mut tape = self.tape.lock().unwrap();
         match &note.kind {
-            NoteKind::Began(problem) => _ = tape.problems.insert(problem.id(), problem.clone()),
+            NoteKind::Began(problem) => {
+                tape.began.insert(problem.cause, (Instant::now(), problem.sentence()));
+                tape.problems.insert(problem.id(), problem.clone());
+            }
             NoteKind::Ended(problem) => _ = tape.problems.remove(&problem.id()),
             NoteKind::HopPassed { .. } => {}
         }

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "a test crate has no callers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
+mod causes;
 mod computer;
 mod crash;
 mod crash_points;

@@ -127,6 +127,15 @@ impl Network {
         }
     }
 
+    /// No answer is cut any more.
+    pub(crate) fn clear_cuts(&self) {
+        for link in self.links.lock().unwrap().links.values() {
+            for connection in &link.lock().unwrap().connections {
+                connection.lock().unwrap().pipes[1].cut_after = None;
+            }
+        }
+    }
+
     /// The process of a client is gone: its connections end.
     pub(crate) fn cut_client(&self, client: u32) {
         let links = self.links.lock().unwrap().links.keys().cloned().collect::<Vec<_>>();

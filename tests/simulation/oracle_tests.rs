@@ -317,7 +317,7 @@ fn at_the_end_nothing_is_late_open_or_wrong() {
         (AtRest { deviations: words("edge-0: stale"), ..right.clone() }, "later edge-0: stale"),
         (AtRest { last_write: ago(29), ..right.clone() }, "a write 29 s before the end"),
         (AtRest { left: words("hub: 9 watches are left"), ..right.clone() }, "9 watches are left"),
-        (AtRest { stuck: words("carried"), ..right.clone() }, "still stuck: carried"),
+        (AtRest { problems: words("carried"), ..right.clone() }, "still wrong: carried"),
         (AtRest { open: open(1), ..right.clone() }, "a touch has no outcome"),
         (AtRest { ended: 1, ..right.clone() }, "1 instances ended"),
     ] {

@@ -5,6 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use throughline::core::contract::cause::Cause;
+
 use crate::discovery::Discovery;
 use crate::fault_kind::FaultKind;
 use crate::random::Random;
@@ -253,6 +255,8 @@ pub(crate) struct Report {
     pub(crate) writes: u64,
     pub(crate) simulated: Duration,
     pub(crate) injected: BTreeMap<FaultKind, u64>,
+    /// The causes that began.
+    pub(crate) began: BTreeSet<Cause>,
     /// Faults drawn, with those that were left out.
     pub(crate) drawn: u64,
     /// The event log of each life of each instance.
@@ -269,6 +273,7 @@ impl Report {
             writes: 0,
             simulated: Duration::ZERO,
             injected: BTreeMap::new(),
+            began: BTreeSet::new(),
             drawn: 0,
             logs: Vec::new(),
         }

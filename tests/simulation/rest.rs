@@ -23,8 +23,8 @@ pub(crate) struct AtRest {
     pub(crate) last_write: Option<Duration>,
     /// What is left over: watches that no instance needs.
     pub(crate) left: Vec<String>,
-    /// What still makes connectors stuck, as an instance says.
-    pub(crate) stuck: Vec<String>,
+    /// What is still wrong, as an instance says.
+    pub(crate) problems: Vec<String>,
     /// Actions without an outcome, and for how long they could have had one.
     pub(crate) open: Vec<(Duration, String)>,
     /// How many instances have ended though nobody stopped them.
@@ -47,8 +47,8 @@ impl AtRest {
             broken.push(format!("a write {} s before the end", ago.as_secs()));
         }
         broken.extend(self.left.iter().cloned());
-        let stuck = |sentence: &String| format!("still stuck: {sentence}");
-        broken.extend(self.stuck.iter().take(SHOWN).map(stuck));
+        let problem = |sentence: &String| format!("still wrong: {sentence}");
+        broken.extend(self.problems.iter().take(SHOWN).map(problem));
         let open = |(_, what): &(Duration, String)| format!("{what} has no outcome");
         broken.extend(self.open.iter().take(SHOWN).map(open));
         if self.ended > 0 {

@@ -303,6 +303,20 @@ impl Stage {
     }
 
     async fn run(&mut self) {
+        self.happens().await;
+        if !self.is_broken() {
+            self.becomes_right().await;
+            self.stays_right(CONFIRMED_WITHIN, QUIET_FOR).await;
+            // The others end by themselves, as they should.
+            if self.plan.seed.is_multiple_of(2) {
+                self.weigh().await;
+            }
+        }
+        self.ends(ENDS_WITHIN).await;
+    }
+
+    /// Lets happen what the plan says, until the last fault is over.
+    pub(crate) async fn happens(&mut self) {
         let ends_at = Instant::now() + self.plan.lasts;
         let backup_at = Instant::now() + self.plan.lasts / 4;
         let mut next_version = Instant::now();
@@ -334,18 +348,12 @@ impl Stage {
         self.reload_without(None).await;
         // More answers may have been spoilt than there were requests so far.
         self.servers.iter().for_each(|server| server.clear_faults());
+        self.network.clear_cuts();
         self.ledger.lock().unwrap().line("the last fault is over");
         if !self.is_broken() {
             self.restart_deceived();
             self.announce_unseen();
-            self.becomes_right().await;
-            self.stays_right(CONFIRMED_WITHIN, QUIET_FOR).await;
-            // The others end by themselves, as they should.
-            if self.plan.seed.is_multiple_of(2) {
-                self.weigh().await;
-            }
         }
-        self.ends(ENDS_WITHIN).await;
     }
 
     pub(crate) async fn step(&mut self) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throughline::core::contract::action::Action;
-use throughline::core::contract::cause::{Problem, State};
+use throughline::core::contract::cause::Problem;
 use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::Role;
 use tokio::time::Instant;
@@ -48,11 +48,11 @@ impl Stage {
 
     /// Judges the world at rest. `since`: nothing has failed since then.
     fn rest(&self, since: Instant) -> AtRest {
-        let (mut stuck, mut open) = (Vec::new(), Vec::new());
+        let (mut problems, mut open) = (Vec::new(), Vec::new());
         for instance in &self.instances {
             let tape = instance.tape.lock().unwrap();
-            let is_stuck = |problem: &&Problem| problem.cause.info().state == Some(State::Stuck);
-            stuck.extend(tape.problems.values().filter(is_stuck).map(Problem::sentence));
+            let lasting = tape.problems.values().filter(|problem| !self.may_stay(problem));
+            problems.extend(lasting.map(Problem::sentence));
             let open_for = |at: &Instant| at.max(&since).elapsed();
             open.extend(tape.open.values().map(|(at, action)| (open_for(at), brief(action))));
         }
@@ -60,7 +60,7 @@ impl Stage {
             deviations: self.deviations(),
             last_write: self.ledger.lock().unwrap().oracle.last_write.map(|at| at.elapsed()),
             left: self.watches_left(),
-            stuck,
+            problems,
             open,
             ended: self.instances.iter().filter(|instance| instance.has_ended()).count(),
         }
@@ -150,6 +150,7 @@ impl Stage {
     pub(crate) async fn ends(&mut self, within: Duration) {
         self.instances.iter().for_each(Instance::stop);
         self.pass(within).await;
+        self.broke(self.unexplained());
         // What made an instance panic would make the replay of its log panic, too.
         if self.is_broken() {
             return;
@@ -194,6 +195,7 @@ impl Stage {
             writes: ledger.oracle.writes,
             simulated: ledger.started.elapsed(),
             injected: self.injected.clone(),
+            began: self.began(),
             drawn: self.drawn,
             logs: self
                 .lives()

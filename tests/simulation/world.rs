@@ -74,6 +74,8 @@ pub(crate) struct World {
     pub(crate) connectors: Vec<Connector>,
     extension_servers: Vec<ExtensionServer>,
     pub(crate) sites: Vec<Site>,
+    /// The edges to which the carrier does not bring a connector.
+    pub(crate) stuck: Vec<(usize, usize)>,
     /// When the platform's replicator next looks at the routes.
     replicates_at: UnixMillis,
 }
@@ -108,6 +110,7 @@ impl World {
             connectors: Vec::new(),
             extension_servers,
             sites: Vec::new(),
+            stuck: Vec::new(),
             replicates_at: now,
         };
         for upstream in 0..world.names.upstreams.len() {
@@ -326,6 +329,9 @@ impl World {
     pub(crate) fn advance(&mut self, now: UnixMillis) {
         let mut clusters = self.clusters.lock().unwrap();
         clusters.advance(now);
+        for (edge, connector) in &self.stuck {
+            clusters.set_carry_stuck(&self.names.edges[*edge], &self.hub_key(*connector));
+        }
         for server in &mut self.extension_servers {
             server.advance(&mut clusters, now);
         }
