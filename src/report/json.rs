@@ -70,7 +70,7 @@ pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     out.flush()
 }
 
-/// Writes the fields of [`json`]. Without `with_annotations`, actions lack `annotations` and
+/// Writes the fields of [`json()`]. Without `with_annotations`, actions lack `annotations` and
 /// `precondition`, which make up most of a report's size.
 pub(super) fn report_fields<M: SerializeMap>(
     report: &Report<'_>,
