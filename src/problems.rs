@@ -373,7 +373,8 @@ pub fn log(now: UnixMillis, report: &Report) {
     let GroupView { cause, cluster, error, remedy, .. } = first;
     let (cause, until) = (cause.as_str(), first.ended_at.unwrap_or(now));
     // What is wrong with this instance is wrong in no cluster.
-    let cluster = Some(cluster.as_str()).filter(|name| !name.is_empty());
+    let cluster = Some(cluster).filter(|name| !name.as_str().is_empty());
+    let cluster = cluster.map(tracing::field::display);
     let age = age(until.since(first.since_ms));
     let clusters = Some(report.clusters()).filter(|clusters| *clusters > 1);
     match (report.stage, first.severity) {

@@ -12,8 +12,8 @@ use crate::cluster::testbed::Topology;
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::leading::{ElectionTest, Instance, LEASE, print_elapsed, short};
 
-/// Nobody can lead.
-const UNUSABLE: &[Cause] = &[Cause::LeaseUnusable, Cause::NotMirrored];
+/// Nobody can lead, as who can read the Lease sees.
+const UNUSABLE: &[Cause] = &[Cause::LeaseUnusable, Cause::NoLeader, Cause::NotMirrored];
 const LOST: &str = "no longer leader: mirroring and deleting stopped";
 
 /// What an instance logged of a Lease that is unusable.

@@ -197,6 +197,7 @@ async fn every_permission_is_needed() {
                 Cause::NotAnnounced,
                 Cause::NotMirrored,
                 Cause::PermissionMissing,
+                Cause::WriteFailing,
                 Cause::WriteRefused,
             ]);
             if permission.1 == "events" {

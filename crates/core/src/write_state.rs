@@ -51,7 +51,7 @@ pub(crate) struct Failure {
     failures: u32,
     /// Conflicts in a row.
     conflicts: u8,
-    /// The attempt before failed, too, and not because the object changed.
+    /// The attempt before failed, too. That the object changed counts from the fourth time on.
     is_repeated: bool,
 }
 
@@ -359,8 +359,10 @@ impl Failure {
             released_at: previous.and_then(|previous| previous.released_at),
             failures: if is_refused { 0 } else { failures.saturating_add(1) },
             conflicts: if is_conflict { conflicts.saturating_add(1) } else { 0 },
-            is_repeated: !is_conflict
-                && previous.is_some_and(|p| p.class != FailureClass::Conflict),
+            is_repeated: match class {
+                FailureClass::Conflict => conflicts >= CONFLICTS_UNTIL_STARVING,
+                _ => previous.is_some_and(|previous| previous.class != FailureClass::Conflict),
+            },
         }
     }
 

@@ -4,7 +4,7 @@ use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::settings::MirrorSettings;
 use crate::data::objects::FIELD_MANAGER;
 use crate::data::time::UnixMillis;
-use crate::write_state::{FailureClass, WriteState};
+use crate::write_state::{Failure, FailureClass, WriteState};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
@@ -46,8 +46,8 @@ impl Findings {
         }
     }
 
-    /// Two writes in a row failed, or the last one of what is late, or another writer keeps changing the value. Returns whether one of
-    /// these is so.
+    /// Two writes in a row failed, or the last one of what is late, or another writer keeps changing the
+    /// value, or the object changes faster than a write takes. Returns whether one of these is so.
     pub(crate) fn push_writes(
         &mut self,
         writes: &Writes<'_>,
@@ -55,19 +55,38 @@ impl Findings {
         settings: &MirrorSettings,
         now: UnixMillis,
     ) -> bool {
-        let is_late = now >= writes.late_at;
-        let failure = writes.state.failure().filter(|failure| {
-            failure.is_repeated() || (is_late && failure.class != FailureClass::Conflict)
-        });
-        if let Some((failure, since)) = failure.zip(writes.wanted_since) {
-            let cause = Cause::of_request(failure.error.cause, Request::Write);
-            let problem = Problem::new(cause, about.clone(), since);
-            let mut facts = Facts::of_refusal(&failure.error);
-            facts.verb.get_or_insert(writes.verb.into());
-            self.push(Problem { facts, ..problem });
-            return true;
-        }
+        let (failure, conflict) = match writes.state.failure() {
+            Some(failure) if failure.class == FailureClass::Conflict => (None, Some(failure)),
+            failure => (failure, None),
+        };
+        let is_lasting = |failure: &&Failure| failure.is_repeated() || now >= writes.late_at;
+        self.push_failure(failure.filter(is_lasting), writes, about)
+            || self.push_contention(writes, about, settings, now)
+            || self.push_failure(conflict.filter(|it| it.is_repeated()), writes, about)
+    }
 
+    fn push_failure(
+        &mut self,
+        failure: Option<&Failure>,
+        writes: &Writes<'_>,
+        about: &About,
+    ) -> bool {
+        let Some((failure, since)) = failure.zip(writes.wanted_since) else { return false };
+        let cause = Cause::of_request(failure.error.cause, Request::Write);
+        let problem = Problem::new(cause, about.clone(), since);
+        let mut facts = Facts::of_refusal(&failure.error);
+        facts.verb.get_or_insert(writes.verb.into());
+        self.push(Problem { facts, ..problem });
+        true
+    }
+
+    fn push_contention(
+        &mut self,
+        writes: &Writes<'_>,
+        about: &About,
+        settings: &MirrorSettings,
+        now: UnixMillis,
+    ) -> bool {
         let is_lasting = |overwrites: u32| overwrites >= settings.contention_count;
         let contention = writes.state.contention().filter(|last| is_lasting(last.overwrites()));
         let quiet_ms = settings.contention_quiet_ms;
