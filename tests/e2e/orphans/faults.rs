@@ -84,7 +84,7 @@ async fn orphans_by_an_empty_list_alone_stay() {
     let mut empty = up.rest().get(&GATEWAYS.path("")).await.unwrap();
     empty["items"] = json!([]);
     up.proxy.add(lists(Fault::Answer(empty)).resource("gateways"));
-    let throughline = site.setup().ready().await;
+    let throughline = site.setup().provokes(&[Cause::WriteFailing]).ready().await;
     wait_for_outcome(&throughline, "conflict").await;
     wait_for_error(&throughline, "Gateway shop/site in up exists").await;
     assert!(site.exists("alive").await);
@@ -115,7 +115,8 @@ async fn orphans_need_an_answer_about_that_very_gateway() {
     for (what, rule, outcome) in broken {
         site.route("orphan", &["gone"]).await;
         let rule = up.add(rule);
-        let throughline = site.setup().ready().await;
+        let throughline =
+            site.setup().provokes(&[Cause::WriteFailing, Cause::WriteRefused]).ready().await;
         wait_for_outcome(&throughline, outcome).await;
         assert!(site.exists("orphan").await, "{what}");
         assert_eq!(site.delete_requests(), [""; 0], "{what}");
