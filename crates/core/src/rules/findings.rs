@@ -47,7 +47,7 @@ impl Findings {
     }
 
     /// Two writes in a row failed, or the last one of what is late, or another writer keeps changing the
-    /// value, or the object changes faster than a write takes. Returns whether one of these is so.
+    /// value. Returns whether one of these is so.
     pub(crate) fn push_writes(
         &mut self,
         writes: &Writes<'_>,
@@ -60,9 +60,12 @@ impl Findings {
             failure => (failure, None),
         };
         let is_lasting = |failure: &&Failure| failure.is_repeated() || now >= writes.late_at;
+        // A value that changes faster than a write takes needs nobody. A delete that meets a conflict again
+        // and again is contradicted by the live look before it.
+        let is_contradicted = |it: &&Failure| it.is_repeated() && writes.verb == "delete";
         self.push_failure(failure.filter(is_lasting), writes, about)
             || self.push_contention(writes, about, settings, now)
-            || self.push_failure(conflict.filter(|it| it.is_repeated()), writes, about)
+            || self.push_failure(conflict.filter(is_contradicted), writes, about)
     }
 
     fn push_failure(
