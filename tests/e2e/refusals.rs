@@ -270,7 +270,8 @@ async fn a_hub_that_refuses_every_stream_gets_few_of_them() {
     let hub = testbed.clusters.iter_mut().find(|cluster| cluster.name == "hub").unwrap();
     hub.proxy = FaultProxy::start_http2(&hub.server).await;
     let fleet = fleet_of_200(&testbed).await;
-    let throughline = Setup::of(&testbed).provokes(&[Cause::NotMirrored]).ready().await;
+    let setup = Setup::of(&testbed).provokes(&[Cause::NotMirrored, Cause::WriteFailing]);
+    let throughline = setup.ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     testbed.reset_counts();
