@@ -83,7 +83,7 @@ pub(super) fn report_verdicts(c: &mut Controller) {
 fn find_problems(c: &mut Controller, at: &ObjectRef, verdict: Verdict) {
     let at_rest = OrphanMemory::default();
     let memory = c.memory.routes.get(at).unwrap_or(&at_rest);
-    let found = view(c, at, memory).map(|view| orphan::find(&view, verdict, &c.settings.mirror));
+    let found = view(c, at, memory).map(|view| orphan::find(&view, verdict));
     c.notes.found_by_rule(&Subject::Route(at.clone()), found.unwrap_or_default());
 }
 

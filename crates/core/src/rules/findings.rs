@@ -15,11 +15,10 @@ pub(crate) struct Findings {
     pub(crate) next_at: Option<UnixMillis>,
 }
 
-/// The writes to one object.
+/// The writes of an annotation.
 pub(crate) struct Writes<'a> {
     pub(crate) state: &'a WriteState,
-    pub(crate) verb: &'static str,
-    /// The annotation that they write.
+    pub(crate) about: About,
     pub(crate) key: &'a str,
     /// Since when something is to be written; `None` while nothing is.
     pub(crate) wanted_since: Option<UnixMillis>,
@@ -47,61 +46,57 @@ impl Findings {
     }
 
     /// Two writes in a row failed, or the last one of what is late, or another writer keeps changing the
-    /// value. Returns whether one of these is so.
+    /// value. Returns whether one of these is so. A value that changes faster than a write takes needs
+    /// nobody.
     pub(crate) fn push_writes(
         &mut self,
         writes: &Writes<'_>,
-        about: &About,
         settings: &MirrorSettings,
         now: UnixMillis,
     ) -> bool {
-        let (failure, conflict) = match writes.state.failure() {
-            Some(failure) if failure.class == FailureClass::Conflict => (None, Some(failure)),
-            failure => (failure, None),
-        };
-        let is_lasting = |failure: &&Failure| failure.is_repeated() || now >= writes.late_at;
-        // A value that changes faster than a write takes needs nobody. A delete that meets a conflict again
-        // and again is contradicted by the live look before it.
-        let is_contradicted = |it: &&Failure| it.is_repeated() && writes.verb == "delete";
-        self.push_failure(failure.filter(is_lasting), writes, about)
-            || self.push_contention(writes, about, settings, now)
-            || self.push_failure(conflict.filter(is_contradicted), writes, about)
+        let failure = writes.state.failure().filter(|failure| {
+            let is_lasting = failure.is_repeated() || now >= writes.late_at;
+            is_lasting && failure.class != FailureClass::Conflict
+        });
+        if let Some((failure, since)) = failure.zip(writes.wanted_since) {
+            self.push_failure(failure, "patch", &writes.about, since);
+            return true;
+        }
+        self.push_contention(writes, settings, now)
     }
 
-    fn push_failure(
+    /// A write failed, and that is a problem.
+    pub(crate) fn push_failure(
         &mut self,
-        failure: Option<&Failure>,
-        writes: &Writes<'_>,
+        failure: &Failure,
+        verb: &str,
         about: &About,
-    ) -> bool {
-        let Some((failure, since)) = failure.zip(writes.wanted_since) else { return false };
+        since: UnixMillis,
+    ) {
         let cause = Cause::of_request(failure.error.cause, Request::Write);
         let problem = Problem::new(cause, about.clone(), since);
         let mut facts = Facts::of_refusal(&failure.error);
-        facts.verb.get_or_insert(writes.verb.into());
+        facts.verb.get_or_insert(verb.into());
         self.push(Problem { facts, ..problem });
-        true
     }
 
     fn push_contention(
         &mut self,
         writes: &Writes<'_>,
-        about: &About,
         settings: &MirrorSettings,
         now: UnixMillis,
     ) -> bool {
-        let is_lasting = |overwrites: u32| overwrites >= settings.contention_count;
-        let contention = writes.state.contention().filter(|last| is_lasting(last.overwrites()));
         let quiet_ms = settings.contention_quiet_ms;
-        let Some(contention) = contention.filter(|last| last.is_recent(quiet_ms, now)) else {
-            return false;
-        };
+        let contention = writes.state.contention().filter(|last| {
+            last.overwrites() >= settings.contention_count && last.is_recent(quiet_ms, now)
+        });
+        let Some(contention) = contention else { return false };
         let manager = contention.manager.as_deref().map(|manager| match manager {
             FIELD_MANAGER => "Another throughline".into(),
             manager => manager.into(),
         });
         let facts = Facts { manager, key: Some(writes.key.into()), ..Facts::default() };
-        let problem = Problem::new(Cause::Overwritten, about.clone(), contention.last_at());
+        let problem = Problem::new(Cause::Overwritten, writes.about.clone(), contention.last_at());
         self.push(Problem { facts, ..problem });
         self.look_again_at(contention.quiet_at(quiet_ms));
         true

@@ -195,14 +195,9 @@ impl View<'_> {
         found: &mut Findings,
     ) -> bool {
         let mirror::View { memory, settings, now, .. } = self.mirror;
-        let writes = Writes {
-            state: &memory.write,
-            verb: "patch",
-            key: UPSTREAM_STATUS,
-            wanted_since,
-            late_at,
-        };
-        found.push_writes(&writes, &self.about(), &settings.mirror, now)
+        let (state, about, key) = (&memory.write, self.about(), UPSTREAM_STATUS);
+        let writes = Writes { state, about, key, wanted_since, late_at };
+        found.push_writes(&writes, &settings.mirror, now)
     }
 }
 

@@ -57,7 +57,7 @@ const CONNECTOR_RATE: Rate = Rate::every_ms(DEFER_MS_MIN, 20);
 
 /// A Connector that was mirrored so recently waits in the queue of its upstream, and so does one
 /// that waited there so recently: else one that flaps on and on would pass the queue every 10 s.
-pub(crate) const REPEAT_MS: u64 = 10_000;
+const REPEAT_MS: u64 = 10_000;
 
 /// A hub Connector in the world, looked up once for all rules.
 #[derive(Clone, Copy)]

@@ -8,12 +8,12 @@ use crate::contract::action::{AbsentProject, Urgency};
 use crate::contract::cause::{About, Cause, Problem};
 use crate::contract::keep_reason::KeepReason;
 use crate::contract::membership::SourceName;
-use crate::contract::settings::{MirrorSettings, OrphanMode, OrphanSettings};
+use crate::contract::settings::{OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::plan::{Job, Next, Turn, Write};
-use crate::rules::findings::{Findings, Writes};
+use crate::rules::findings::Findings;
 use crate::world::World;
 use crate::world::absence::{AbsenceProof, Absent, Claim, NoProof, prove_absence};
 use crate::world::cluster::Cluster;
@@ -134,13 +134,13 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
 }
 
 /// What is wrong with a route. Too many orphans are reported as a whole.
-pub(crate) fn find(view: &View<'_>, verdict: Verdict, settings: &MirrorSettings) -> Findings {
+pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
     let mut found = Findings::default();
     let about = About::object(&view.hub.name, Kind::HttpRoute, view.at.name.key());
-    let wanted_since = (verdict == Verdict::Orphan).then_some(view.now);
-    let (state, late_at) = (&view.memory.write, UnixMillis::NEVER);
-    let writes = Writes { state, verb: "delete", key: "", wanted_since, late_at };
-    if found.push_writes(&writes, &about, settings, view.now) {
+    // A delete that meets a conflict again and again is contradicted by the live look before it.
+    let failure = view.memory.write.failure().filter(|failure| failure.is_repeated());
+    if let Some(failure) = failure.filter(|_| verdict == Verdict::Orphan) {
+        found.push_failure(failure, "delete", &about, view.now);
         return found;
     }
 

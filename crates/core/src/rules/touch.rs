@@ -515,8 +515,9 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
     let waiting_since = memory.waiting_since.map(since);
     let late_at = waiting_since.map(|since| since.plus(view.settings.stall.touched_ms));
     let late_at = late_at.unwrap_or(UnixMillis::NEVER);
-    let writes = Writes { state: &memory.write, verb: "patch", key, wanted_since, late_at };
-    let is_failing = found.push_writes(&writes, &about, &view.settings.mirror, view.now);
+    let state = &memory.write;
+    let writes = Writes { state, about: about.clone(), key, wanted_since, late_at };
+    let is_failing = found.push_writes(&writes, &view.settings.mirror, view.now);
     if let Some(since) = waiting_since.filter(|_| !is_failing && !is_queued) {
         let mut problem = Problem::new(Cause::NotAnnounced, about, since);
         problem.facts.edge = Some(view.cluster.name.clone());
