@@ -49,7 +49,7 @@ pub(crate) struct Engine {
     problems: Problems,
     /// For problems outside the machine, and what is reported of them.
     pub(crate) outside: Outside,
-    pub(crate) reported: Option<UnboundedReceiver<NoteKind>>,
+    pub(crate) reported: UnboundedReceiver<NoteKind>,
     /// `None` where no Kubernetes Events are posted.
     pub(crate) poster: Option<Poster>,
 }
@@ -161,7 +161,7 @@ impl Engine {
             problems: Problems::default(),
             poster: None,
             outside,
-            reported: Some(reported),
+            reported,
         }
     }
 

@@ -139,8 +139,6 @@ impl Run {
     /// The admin port is taken, or the event log can't be created.
     pub async fn until(mut self, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
         let (bus, mut events) = mpsc::channel(self.config.constants.watch.queue);
-        let (_, nothing) = mpsc::unbounded_channel();
-        let mut outside = self.engine.reported.take().unwrap_or(nothing);
         let (queries, mut asked) = mpsc::channel(QUERIES_MAX);
         let listener = match self.listener.take() {
             Some(listener) => Some(listener),
@@ -172,7 +170,7 @@ impl Run {
                 biased;
                 _ = stop.changed() => {}
                 Some(kind) = leadership.recv() => engine.handle_event(kind),
-                Some(note) = outside.recv() => engine.handle_outside(note),
+                Some(note) = engine.reported.recv() => engine.handle_outside(note),
                 Some(clusters) = self.reloads.recv() => self.reload(clusters),
                 _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
                 Some(kind) = discovered.recv() => self.handle_discovered(kind),

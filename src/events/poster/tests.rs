@@ -65,7 +65,6 @@ impl Bench {
             kind: Kind::Connector,
             object,
             uid: Some("u-1".to_owned()),
-            resource_version: None,
         });
         self.poster.begin(problem);
         self.problems.begin(START.plus(ms), problem.clone(), object);

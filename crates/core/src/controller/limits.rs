@@ -67,7 +67,7 @@ fn touches(settings: &TouchSettings) -> QueueLimit {
     QueueLimit { low_rank_rate: Rate::per_second(per_second, burst / 2), ..limit }
 }
 
-pub(super) fn repeats_per_second(upstream: ClusterId, world: &World) -> u32 {
+fn repeats_per_second(upstream: ClusterId, world: &World) -> u32 {
     let name = world.clusters.get(&upstream).map(|upstream| &upstream.name);
     let connectors = name.map_or(0, |name| world.links.counts_of(name).connectors);
     per_second_for(connectors)

@@ -58,14 +58,16 @@ const WRITTEN_KINDS: [Kind; 3] = [Kind::Connector, Kind::Gateway, Kind::HttpRout
 impl Controller {
     /// A cluster joined or left, or one of its watches showed something.
     pub(crate) fn on_watch_event(&mut self, event: &EventKind) {
+        if let Some(unknown) =
+            watched_cluster(event).filter(|name| self.world.id_of(name).is_none())
+        {
+            return whole::on_unknown_cluster(self, unknown);
+        }
         for change in self.world.observe(event, self.now) {
             self.on_change(&change);
         }
-        match event {
-            EventKind::WatchLost { cluster, kind, error } => {
-                whole::on_watch_lost(self, cluster, *kind, error);
-            }
-            _ => whole::on_seen(self, watched_cluster(event)),
+        if let EventKind::WatchLost { cluster, kind, error } = event {
+            whole::on_watch_lost(self, cluster, *kind, error);
         }
     }
 
@@ -158,6 +160,7 @@ impl Controller {
             Change::Report(report) => {
                 whole::on_report(self, report);
             }
+            Change::Unreadable { at } => whole::on_unreadable(self, at),
             Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), Vec::new()),
             _ => {}
         }

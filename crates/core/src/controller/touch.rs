@@ -344,7 +344,7 @@ fn target_of(c: &Controller, gateway: &ObjectRef) -> Option<Target> {
 }
 
 /// What announces a connector, in order.
-pub(super) fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
+fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
     let gateways = gateways_of(c, connector);
     let mut targets: Vec<_> = gateways.filter_map(|gateway| target_of(c, &gateway)).collect();
     targets.sort_unstable();
@@ -353,7 +353,7 @@ pub(super) fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
 }
 
 /// How many targets have not announced the latest change of a connector.
-pub(super) fn targets_waiting(c: &Controller, connector: &ObjectRef) -> usize {
+fn targets_waiting(c: &Controller, connector: &ObjectRef) -> usize {
     let is_waiting = |target: &Target| {
         let memory = c.memory.targets.get(target);
         memory.is_some_and(|memory| memory.waiting.contains(&connector.name))
@@ -362,7 +362,7 @@ pub(super) fn targets_waiting(c: &Controller, connector: &ObjectRef) -> usize {
 }
 
 /// The Gateways that reference a connector, whether or not they exist.
-pub(super) fn gateways_of<'c>(
+fn gateways_of<'c>(
     c: &'c Controller,
     connector: &'c ObjectRef,
 ) -> impl Iterator<Item = ObjectRef> + 'c {

@@ -8,7 +8,7 @@ use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::note::Hop;
-use crate::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::rules::naming::{self, Verdict};
@@ -21,7 +21,7 @@ pub(super) fn on_watch_lost(
     kind: Kind,
     error: &RequestFailure,
 ) {
-    let Some(id) = c.world.id_of(cluster) else { return on_seen(c, Some(cluster)) };
+    let Some(id) = c.world.id_of(cluster) else { return };
     let about = About { kind: Some(kind), ..About::cluster(cluster) };
     let problem = Problem::new(Cause::of_request(error.cause, Request::Read), about, c.now);
     let mut facts = Facts::of_refusal(error);
@@ -33,11 +33,8 @@ pub(super) fn on_watch_lost(
     c.dirty.extend(unknown);
 }
 
-/// Events of a cluster that is not in the run are ignored.
-pub(super) fn on_seen(c: &mut Controller, cluster: Option<&ClusterName>) {
-    if let Some(unknown) = cluster.filter(|name| c.world.id_of(name).is_none()) {
-        on_bug(c, unknown, "events of a cluster that is not in the run are ignored");
-    }
+pub(super) fn on_unknown_cluster(c: &mut Controller, cluster: &ClusterName) {
+    on_bug(c, cluster, "events of a cluster that is not in the run are ignored");
 }
 
 /// A watch is live: what it shows can be read.
@@ -62,12 +59,6 @@ pub(super) fn on_report(c: &mut Controller, report: &Report) {
         Report::UpstreamSays { cluster, connector, is_online } => {
             c.notes.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
         }
-        Report::StatusUnreadable { cluster, connector } => {
-            on_unreadable(c, cluster, Kind::Connector, connector.key());
-        }
-        Report::ObjectUnreadable { cluster, kind, object, .. } => {
-            on_unreadable(c, cluster, *kind, object.clone());
-        }
         Report::Restored { cluster } => {
             let connectors = c.world.links.counts_of(cluster).connectors;
             let about = first_naming(c, cluster, connectors);
@@ -78,12 +69,10 @@ pub(super) fn on_report(c: &mut Controller, report: &Report) {
     }
 }
 
-fn on_unreadable(c: &mut Controller, cluster: &ClusterName, kind: Kind, object: ObjectKey) {
-    let Some(id) = c.world.id_of(cluster) else { return };
-    let at = ObjectRef { cluster: id, kind, name: NamespacedName::from(&object) };
-    let problem =
-        Problem::new(Cause::ObjectUnreadable, About::object(cluster, kind, object), c.now);
-    c.notes.found(&Finder::Object(at), vec![problem]);
+pub(super) fn on_unreadable(c: &mut Controller, at: &ObjectRef) {
+    let about = About::object(&c.world.name_of(at.cluster), at.kind, at.name.key());
+    let problem = Problem::new(Cause::ObjectUnreadable, about, c.now);
+    c.notes.found(&Finder::Object(at.clone()), vec![problem]);
 }
 
 /// A breaker that is tripped holds what would go. Where nobody can see whether it still would, all stays.

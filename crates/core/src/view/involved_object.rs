@@ -1,7 +1,7 @@
 //! The object that a problem is about, as a Kubernetes Event names it in `involvedObject`.
 
 use crate::contract::cause::About;
-use crate::data::ids::{ClusterName, Kind, ObjectKey, ResourceVersion, Uid};
+use crate::data::ids::{ClusterName, Kind, ObjectKey, Uid};
 use crate::data::name::NamespacedName;
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
@@ -14,7 +14,6 @@ pub struct InvolvedObject {
     pub kind: Kind,
     pub object: ObjectKey,
     pub uid: Option<String>,
-    pub resource_version: Option<String>,
 }
 
 impl Machine {
@@ -30,13 +29,13 @@ impl Machine {
 
 fn find(cluster: &Cluster, kind: Kind, name: &NamespacedName) -> Option<InvolvedObject> {
     let Cluster { hub_connectors, routes, edge, .. } = cluster;
-    let (uid, version) = match kind {
+    let uid = match kind {
         Kind::Connector => {
-            let at_hub = hub_connectors.get(name).map(ids);
-            at_hub.or_else(|| edge.connectors.get(name).map(ids))?
+            let at_hub = hub_connectors.get(name).map(uid_of);
+            at_hub.or_else(|| edge.connectors.get(name).map(uid_of))?
         }
-        Kind::HttpRoute => routes.get(name).map(ids)?,
-        Kind::Gateway => edge.gateways.get(name).map(ids)?,
+        Kind::HttpRoute => routes.get(name).map(uid_of)?,
+        Kind::Gateway => edge.gateways.get(name).map(uid_of)?,
         Kind::HttpProxy | Kind::Namespace => return None,
     };
 
@@ -45,10 +44,9 @@ fn find(cluster: &Cluster, kind: Kind, name: &NamespacedName) -> Option<Involved
         kind,
         object: name.key(),
         uid: uid.text(),
-        resource_version: version.text(),
     })
 }
 
-fn ids<T>(row: &Row<T>) -> (&Uid, &ResourceVersion) {
-    (&row.uid, &row.version)
+fn uid_of<T>(row: &Row<T>) -> &Uid {
+    &row.uid
 }

@@ -190,10 +190,10 @@ fn a_problem_is_about_the_object_at_the_hub_or_the_edge() {
         ("other", Kind::Connector, "other", ""),
     ] {
         let about = About::object(&cluster.into(), kind, ObjectKey::new(PLACE, name));
-        let found = stage.machine.involved_object(&about).map(|found| {
-            assert!(found.resource_version.is_some());
-            format!("{} {} {}", found.cluster, found.kind, found.object.name)
-        });
+        let found = stage
+            .machine
+            .involved_object(&about)
+            .map(|found| format!("{} {} {}", found.cluster, found.kind, found.object.name));
         assert_eq!(found.unwrap_or_default(), expected, "{about:?}");
     }
     assert_eq!(stage.machine.involved_object(&About::cluster(&"hub".into())), None);

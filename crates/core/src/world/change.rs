@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::{Object, UPSTREAM_STATUS};
@@ -33,6 +33,11 @@ pub(crate) enum Change {
         at: ObjectRef,
     },
     Edge(EdgeChange),
+    /// An object cannot be read, or the status of an upstream Connector cannot be spelled as an
+    /// annotation.
+    Unreadable {
+        at: ObjectRef,
+    },
     /// An object that could not be read can be, or is gone.
     Readable {
         at: ObjectRef,
@@ -118,25 +123,9 @@ pub(crate) enum EdgeChange {
 #[derive(Clone, Debug)]
 pub(crate) enum Report {
     /// An upstream Connector says something else, or went while it was online.
-    UpstreamSays {
-        cluster: ClusterName,
-        connector: NamespacedName,
-        is_online: bool,
-    },
-    /// The status of an upstream Connector cannot be spelled as an annotation.
-    StatusUnreadable {
-        cluster: ClusterName,
-        connector: NamespacedName,
-    },
-    ObjectUnreadable {
-        cluster: ClusterName,
-        kind: Kind,
-        object: ObjectKey,
-    },
+    UpstreamSays { cluster: ClusterName, connector: NamespacedName, is_online: bool },
     /// The upstream was restored from an older state, for the first time in this run.
-    Restored {
-        cluster: ClusterName,
-    },
+    Restored { cluster: ClusterName },
 }
 
 impl HubConnectorSeen {

@@ -28,7 +28,7 @@ use crate::data::name::NamespacedName;
 use crate::data::objects::Object;
 use crate::data::time::UnixMillis;
 use crate::world::World;
-use crate::world::change::{Change, Report};
+use crate::world::change::Change;
 use crate::world::cluster::{Cluster, WatchState};
 use crate::world::table::Shown;
 
@@ -223,13 +223,8 @@ impl Observation<'_> {
         self.on_event_about(kind, &name);
         let cluster = self.cluster_mut();
         cluster.watches[kind].unreadable.insert(name.clone());
-
-        let report = Report::ObjectUnreadable {
-            cluster: cluster.name.clone(),
-            kind,
-            object: object.clone(),
-        };
-        self.changes.push(Change::Report(report));
+        let at = cluster.object(kind, &name);
+        self.changes.push(Change::Unreadable { at });
         upstream::on_unreadable(self, kind, &name);
     }
 

@@ -46,13 +46,16 @@ fn report_status(o: &mut Observation<'_>, at: &UpstreamRef, change: StatusChange
     }
 
     let is_live = cluster.is_live(Kind::Connector);
-    let UpstreamRef { cluster, name: connector } = at.clone();
-    let report = match change {
-        StatusChange::Changed if is_live => Report::UpstreamSays { cluster, connector, is_online },
-        StatusChange::Unreadable => Report::StatusUnreadable { cluster, connector },
+    o.changes.push(match change {
+        StatusChange::Changed if is_live => {
+            let UpstreamRef { cluster, name: connector } = at.clone();
+            Change::Report(Report::UpstreamSays { cluster, connector, is_online })
+        }
+        StatusChange::Unreadable => {
+            Change::Unreadable { at: cluster.object(Kind::Connector, &at.name) }
+        }
         StatusChange::Changed | StatusChange::None => return,
-    };
-    o.changes.push(Change::Report(report));
+    });
 }
 
 pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted: bool) {
