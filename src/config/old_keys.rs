@@ -56,7 +56,7 @@ const OLD_KEYS: [(&str, &str); 65] = [
     ("retry.refusedMs", "no key any more: a refused write pauses for 30 s, as any other at most"),
     ("shutdown.graceMs", "no key any more: it is always 10000"),
     ("stall.arrivedMs", "no key any more: it is always 10000"),
-    ("stall.deferredMs", "no key any more: it is always 60000"),
+    ("stall.deferredMs", "no key any more: what is deferred is never late"),
     ("stall.mirroredMs", "no key any more: it is always 5000"),
     ("stall.touchedMs", "no key any more: it is always 5000"),
     ("touch.burst", "no key any more: it is always 4"),

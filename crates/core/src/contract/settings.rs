@@ -201,8 +201,6 @@ impl<'de> Deserialize<'de> for Fraction {
 pub struct StallSettings {
     /// Upstream → mirrored.
     pub mirrored_ms: u64,
-    /// Upstream → mirrored, where the difference routes nothing.
-    pub deferred_ms: u64,
     /// Mirrored → carried.
     pub arrived_ms: u64,
     /// Carried → announced.
@@ -280,7 +278,7 @@ impl Default for OrphanSettings {
 
 impl Default for StallSettings {
     fn default() -> Self {
-        Self { mirrored_ms: 5_000, deferred_ms: 60_000, arrived_ms: 10_000, touched_ms: 5_000 }
+        Self { mirrored_ms: 5_000, arrived_ms: 10_000, touched_ms: 5_000 }
     }
 }
 
