@@ -196,7 +196,7 @@ impl Player {
     }
 }
 
-/// Status annotations that differ between hub and edge. A replay finds them by the stall that follows.
+/// Status annotations that differ between hub and edge. A replay finds them by the problem that follows.
 fn edge_differences(sim: &SimClusters) -> Vec<String> {
     let annotation =
         |object: &Object| object.meta.annotations.get(UPSTREAM_STATUS).map(str::to_owned);
