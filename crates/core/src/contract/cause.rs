@@ -129,9 +129,8 @@ table! {
           throughline.datumapis.com/allow-removals=true`, and afterwards the same with \
           `allow-removals-`"];
     StatusTooLarge: Warning, Some(Mirrored), None, true, [Ticket],
-        ["The status of {object} exceeds 256 KiB of annotations; only Ready and \
-          connectionDetails are kept."],
-        ["Shorten the upstream status; routing is not affected."];
+        ["The status of {object} exceeds 256 KiB of annotations; {what}."],
+        ["Shorten the upstream status; what is kept routes as it should."];
     Deferred: Info, Some(Mirrored), None, false, [],
         ["{object} changed in what does not route; the rest follows within {limit}."],
         ["None needed."];
@@ -144,7 +143,8 @@ table! {
         ["As an administrator: `@{cluster} create clusterrole {role} --verb={verb} \
           --resource={key}`, then `@{cluster} create clusterrolebinding {role} \
           --clusterrole={role} --user={account}`",
-         "Fix the admission webhook that the answer names."];
+         "Fix the admission webhook or policy that refuses or changes it: \
+          `@{cluster} get mutatingwebhookconfigurations,validatingwebhookconfigurations`"];
     WriteFailing: Error, None, Some(Stuck), true, [Ticket],
         ["Writes of {kind} to {cluster} fail: {error}."],
         ["`@{cluster} get --raw '/readyz?verbose'`, then its admission webhooks"];
@@ -235,10 +235,12 @@ pub enum Severity {
 }
 
 /// A step of a change on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Hop {
+    /// The status changed upstream, where the way begins.
+    Upstream,
     /// The hub has what the upstream has.
     Mirrored,
     /// An edge has what the hub has.
@@ -248,7 +250,7 @@ pub enum Hop {
 }
 
 /// What a connector is in; it has the worst of its hops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum State {
@@ -274,6 +276,11 @@ pub enum AlertRule {
 }
 
 closed_list!(Cause, Severity, Hop, State, AlertRule);
+
+impl Hop {
+    /// The hops that take time, and of which one can be late.
+    pub const TIMED: [Self; 3] = [Self::Mirrored, Self::Carried, Self::Announced];
+}
 
 /// A row of the table.
 #[derive(Debug)]
@@ -669,7 +676,7 @@ mod tests {
             "Another writer keeps overwriting k on Gateway ns-1/lab and 2 more."
         );
         let remedy = Cause::WriteRefused.remedy(&about, &facts, &|_| None);
-        assert_eq!(remedy, "Fix the admission webhook that the answer names.");
+        assert!(remedy.starts_with("Fix the admission webhook or policy that refuses"), "{remedy}");
     }
 
     #[test]

@@ -5,8 +5,6 @@ pub mod action;
 pub mod cause;
 pub mod error_cause;
 pub mod event;
-pub mod hold_reason;
-pub mod keep_reason;
 pub mod membership;
 pub mod note;
 pub mod route_origin;

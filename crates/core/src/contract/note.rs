@@ -2,26 +2,9 @@
 
 use serde::Serialize;
 
-use crate::contract::cause::Problem;
-use crate::data::closed_list::closed_list;
+use crate::contract::cause::{Hop, Problem};
 use crate::data::ids::{ClusterName, ObjectKey};
 use crate::data::time::UnixMillis;
-
-/// The hops of a status change, in order. In prose they are upstream → mirrored → carried →
-/// announced; version 1 of the event log fixes the names of the last two as `arrived` and `touched`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
-#[strum(serialize_all = "lowercase", const_into_str)]
-pub enum Hop {
-    /// The status changed upstream.
-    Upstream,
-    /// The hub's annotation equals the upstream status.
-    Mirrored,
-    /// The edge's annotation equals the hub's.
-    Arrived,
-    /// Every gateway of that edge that routes to the connector announces it.
-    Touched,
-}
 
 /// A report that asks for no write. Notes leave the machine in the order in which they arose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,12 +32,10 @@ pub enum NoteKind {
         /// The liveness that was passed on.
         online: bool,
         /// How long the hop took, as this machine saw it: `Mirrored` counts from the upstream
-        /// change, `Arrived` from the mirrored annotation, `Touched` from the arrival. `None` when
+        /// change, `Carried` from the mirrored annotation, `Announced` from the carried one. `None` when
         /// the machine did not see the hop begin: the value came with a list, or another writer
         /// made the change.
         #[serde(skip_serializing_if = "Option::is_none")]
         after_ms: Option<u64>,
     },
 }
-
-closed_list!(Hop);

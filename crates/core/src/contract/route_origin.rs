@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::contract::keep_reason::KeepReason;
+use crate::contract::cause::Cause;
 use crate::data::ids::Kind;
 use crate::data::objects::{
     Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
@@ -22,30 +22,25 @@ pub struct RouteOrigin {
 /// Reads where a route comes from.
 ///
 /// # Errors
-/// The route must be kept, whatever exists upstream.
-pub fn origin_of(object: &Object) -> Result<RouteOrigin, KeepReason> {
-    let Body::HttpRoute { parents } = &object.body else { return Err(KeepReason::NoReplica) };
+/// Why the route must be kept, whatever exists upstream. `None`: it is no copy of an upstream HTTPRoute.
+pub fn origin_of(object: &Object) -> Result<RouteOrigin, Option<Cause>> {
+    let Body::HttpRoute { parents } = &object.body else { return Err(None) };
     let labels = &object.meta.labels;
-    let (cluster, namespace, _) = object.meta.upstream().ok_or(KeepReason::NoReplica)?;
+    let (cluster, namespace, _) = object.meta.upstream().ok_or(None)?;
     if labels.get(UPSTREAM_KIND) != Some(Kind::HttpRoute.as_str())
         || labels.get(UPSTREAM_GROUP) != Some(GATEWAY_GROUP)
     {
-        return Err(KeepReason::NoReplica);
+        return Err(None);
     }
-    if object.meta.deletion_timestamp.is_some() {
-        return Err(KeepReason::BeingDeleted);
-    }
-    if labels.get(DELETION_PROTECTED) == Some("Always") {
-        return Err(KeepReason::Protected);
+    if object.meta.deletion_timestamp.is_some() || labels.get(DELETION_PROTECTED) == Some("Always")
+    {
+        return Err(Some(Cause::RouteProtected));
     }
     if object.meta.is_paused() {
-        return Err(KeepReason::Paused);
+        return Err(Some(Cause::Paused));
     }
     if !object.meta.finalizers.is_empty() {
-        return Err(KeepReason::Finalizers);
-    }
-    if parents.is_empty() {
-        return Err(KeepReason::NoParents);
+        return Err(Some(Cause::RouteProtected));
     }
     let is_local_gateway = |parent: &ParentRef| {
         let group = parent.group.as_deref().unwrap_or(GATEWAY_GROUP);
@@ -56,8 +51,8 @@ pub fn origin_of(object: &Object) -> Result<RouteOrigin, KeepReason> {
             && (ns == namespace || *ns == *object.meta.namespace)
             && !parent.name.is_empty()
     };
-    if !parents.iter().all(is_local_gateway) {
-        return Err(KeepReason::ForeignParent);
+    if parents.is_empty() || !parents.iter().all(is_local_gateway) {
+        return Err(Some(Cause::RouteNotOrphaned));
     }
     let gateways = parents.iter().map(|parent| parent.name.clone()).collect();
     Ok(RouteOrigin { cluster, namespace: namespace.to_owned(), gateways })

@@ -7,7 +7,6 @@ use super::leadership::Leadership;
 use super::notes::Notes;
 use super::state::{Controller, Dirty};
 use crate::circuit_breaker::BreakerState;
-use crate::contract::hold_reason::HoldReason;
 use crate::contract::settings::Settings;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
@@ -103,7 +102,7 @@ impl Facts<'_> {
     /// come to wait for it before the first is admitted.
     fn awaits_turn(&self, subject: &Subject, verdict: Verdict, awaiting_turn: &Dirty) -> bool {
         let is_queued = self.queue == Some(QueueKey::Removals);
-        matches!(verdict, Verdict::RemovalHeld(HoldReason::Budget, _))
+        matches!(verdict, Verdict::RemovalQueued(_))
             && (!is_queued || awaiting_turn.contains(subject))
     }
 
@@ -150,8 +149,8 @@ impl Facts<'_> {
             verdict: plan.verdict,
             world: self.world,
             is_repeat: matches!(self.queue, Some(QueueKey::Repeats(_))),
-            is_oversized: plan.oversize.is_some(),
-            lease_wait_until: self.leadership.wait.until,
+            oversize: plan.oversize,
+            lease_wait_until: self.leadership.wait_until,
         };
         hop::find(&view, hop)
     }

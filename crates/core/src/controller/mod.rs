@@ -30,10 +30,10 @@ mod whole;
 pub(crate) use breakers::Breakers;
 pub(crate) use hub_memory::HubMemory;
 pub(crate) use memory::Memory;
+pub(crate) use notes::Finder;
 pub(crate) use state::Controller;
 
 use self::in_flight::Submitted;
-use self::notes::Finder;
 use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::event::{EventKind, Outcome};
 use crate::contract::settings::OrphanMode;

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::circuit_breaker::BreakerKey;
-use crate::contract::cause::{Cause, Problem};
+use crate::contract::cause::{Cause, Hop, Problem};
 use crate::contract::membership::SourceName;
-use crate::contract::note::{Hop, Note, NoteKind};
+use crate::contract::note::{Note, NoteKind};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -105,9 +105,20 @@ impl Notes {
         self.notes.extend(gone.flat_map(|(_, problems)| problems).map(NoteKind::Ended));
     }
 
+    /// What a finder has found and is not over.
+    pub(crate) fn of(&self, finder: &Finder) -> &[Problem] {
+        self.open.get(finder).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is wrong with upstreams and edges as wholes.
+    pub(crate) fn of_wholes(&self) -> impl Iterator<Item = &Problem> {
+        let wholes = self.open.iter().rev().take_while(|(f, _)| matches!(f, Finder::Whole(..)));
+        wholes.flat_map(|(_, problems)| problems)
+    }
+
     /// The problems of a subject.
     pub(crate) fn of_subject(&self, subject: &Subject) -> &[Problem] {
-        self.open.get(&Finder::Subject(subject.clone())).map_or(&[], Vec::as_slice)
+        self.of(&Finder::Subject(subject.clone()))
     }
 
     /// The subjects of which something in this cluster is wrong.

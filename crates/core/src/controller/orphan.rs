@@ -3,38 +3,38 @@
 
 use super::state::Controller;
 use crate::circuit_breaker::BreakerKey;
+use crate::contract::cause::Cause;
 use crate::contract::event::Outcome;
-use crate::contract::keep_reason::KeepReason;
 use crate::data::ids::ActionId;
 use crate::data::object_ref::ObjectRef;
 use crate::plan::Agenda;
-use crate::rules::orphan::{self, OrphanMemory, Verdict, View};
+use crate::rules::orphan::{self, OrphanMemory, Plan, Verdict, View};
 use crate::subject::Subject;
 use crate::world::Change;
 use crate::write_queue::QueueKey;
 use crate::write_state::Completion;
 
 impl Controller {
-    /// A route as its rule sees it, and the verdict on it by now.
+    /// A route as its rule sees it, and the plan for it by now.
     pub(crate) fn judge_route<'w>(
         &'w self,
         at: &'w ObjectRef,
         memory: &'w OrphanMemory,
-    ) -> Option<(View<'w>, Verdict)> {
+    ) -> Option<(View<'w>, Plan)> {
         let view = view(self, at, memory)?;
-        let verdict = orphan::plan(&view).verdict;
-        Some((view, shown(self, at, verdict)))
+        let plan = orphan::plan(&view);
+        Some((view, plan))
     }
-}
 
-/// An orphan that waits in the queue is kept by the limit of deletes.
-fn shown(c: &Controller, at: &ObjectRef, verdict: Verdict) -> Verdict {
-    let queue = || c.scheduler.queue_of(&Subject::Route(at.clone()));
-    match verdict {
-        Verdict::Orphan if queue() == Some(QueueKey::Deletes) => {
-            Verdict::Absent(KeepReason::Budget)
+    /// An orphan that waits in the queue is kept by the limit of deletes.
+    pub(crate) fn shown_verdict(&self, at: &ObjectRef, verdict: Verdict) -> Verdict {
+        let queue = || self.scheduler.queue_of(&Subject::Route(at.clone()));
+        match verdict {
+            Verdict::Orphan if queue() == Some(QueueKey::Deletes) => {
+                Verdict::Absent(Cause::RouteSettling)
+            }
+            verdict => verdict,
         }
-        verdict => verdict,
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) fn plan(
 /// Called when a moment ends: only then is it known which orphans wait in the queue.
 pub(super) fn report_verdicts(c: &mut Controller) {
     for (at, verdict) in std::mem::take(&mut c.route_verdicts) {
-        let verdict = shown(c, &at, verdict);
+        let verdict = c.shown_verdict(&at, verdict);
         if verdict.is_absent() || c.memory.routes.contains_key(&at) {
             let memory = c.memory.routes.entry(at.clone()).or_default();
             memory.on_verdict(verdict, c.now);

@@ -6,9 +6,9 @@
 
 use super::notes::Finder;
 use super::state::Controller;
+use crate::contract::cause::Hop;
 use crate::contract::cause::{About, Cause, Problem};
 use crate::contract::event::Outcome;
-use crate::contract::note::Hop;
 use crate::data::ids::{ActionId, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -77,7 +77,7 @@ fn on_edge_change(c: &mut Controller, change: &EdgeChange) {
         }
         EdgeChange::Arrived { connector, is_online } => {
             let cluster = c.world.name_of(connector.cluster);
-            c.notes.hop_passed(&cluster, &connector.name, Hop::Arrived, *is_online, None);
+            c.notes.hop_passed(&cluster, &connector.name, Hop::Carried, *is_online, None);
         }
         EdgeChange::References { gateway } => {
             if has_connectors(c, gateway) {
@@ -249,7 +249,7 @@ fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName
         let is_timed = row.seen.changed_at > listed_since && !has_paused;
         let changed_at = row.seen.changed_at.filter(|_| is_timed);
         let after_ms = changed_at.map(|at| now.since(at));
-        notes.hop_passed(&cluster.name, &name, Hop::Touched, row.seen.is_online, after_ms);
+        notes.hop_passed(&cluster.name, &name, Hop::Announced, row.seen.is_online, after_ms);
     }
 }
 

@@ -70,16 +70,13 @@ where
 #[cfg(test)]
 mod tests {
     use crate::contract::action::Verb;
-    use crate::contract::cause::Cause;
+    use crate::contract::cause::{Cause, Hop, State};
     use crate::contract::event::{EventName, OutcomeName};
-    use crate::contract::hold_reason::HoldReason;
-    use crate::contract::keep_reason::KeepReason;
     use crate::contract::membership::{
         JoinRule, LeaveReason, MemberState, OfferStateName, SourceName,
     };
-    use crate::contract::note::Hop;
     use crate::data::ids::{Kind, Role};
-    use crate::view::Phase;
+    use crate::view::fleet::Source;
 
     /// The names stand in logs, reports, metrics and alerts of other people: they never change.
     #[test]
@@ -99,22 +96,9 @@ mod tests {
         assert_names!(Kind, "Connector HTTPProxy Gateway HTTPRoute Namespace");
         assert_names!(Role, "upstream downstream edge");
         assert_names!(Verb, "mirror nudge touch delete");
-        assert_names!(Hop, "upstream mirrored arrived touched");
-        assert_names!(
-            Phase,
-            "settled offline unreplicated mirroring waiting carrying touching deferred unproven stalled unconfigured \
-             paused unknown"
-        );
-        assert_names!(
-            KeepReason,
-            "no_replica being_deleted protected paused finalizers no_parents foreign_parent anonymous \
-             cluster_unknown cluster_gone went_back lists_incomplete stale namespace_unproved parent_exists \
-             young settling share_exceeded budget"
-        );
-        assert_names!(
-            HoldReason,
-            "namespace_missing namespace_differs unreadable restored too_many budget"
-        );
+        assert_names!(Hop, "upstream mirrored carried announced");
+        assert_names!(State, "ok pending held unknown stuck");
+        assert_names!(Source, "clusters instance log recording");
         assert_names!(
             Cause,
             "credentials_rejected permission_missing kind_not_served cluster_unavailable \

@@ -5,15 +5,13 @@
 //! started. That is a problem, as is what holds it before. What is held, paused or deferred is never
 //! late, and nothing is while this instance waits for its first Lease.
 
-use crate::contract::cause::{About, Cause, Facts, Problem};
-use crate::contract::hold_reason::HoldReason;
-use crate::contract::note::Hop;
+use crate::contract::cause::{About, Cause, Facts, Hop, Problem};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::{UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS};
 use crate::data::time::UnixMillis;
 use crate::rules::findings::{Findings, Writes};
-use crate::rules::mirror::{self, Before, LastChange, Place, SyncState, Verdict};
+use crate::rules::mirror::{self, Before, LastChange, Oversize, Place, SyncState, Verdict};
 use crate::status::digest::Digest;
 use crate::world::World;
 use crate::world::cluster::Cluster;
@@ -27,7 +25,7 @@ pub(crate) struct View<'v> {
     /// It waits in turn, because the Connector changes again and again.
     pub(crate) is_repeat: bool,
     /// The status does not fit.
-    pub(crate) is_oversized: bool,
+    pub(crate) oversize: Option<Oversize>,
     /// Until then this instance waited for its first Lease.
     pub(crate) lease_wait_until: UnixMillis,
 }
@@ -62,9 +60,10 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
         Verdict::UpstreamNotLive if !is_upstream_live(&view.mirror) => return None,
         // The upstream as a whole says why.
         Verdict::UpstreamNotLive | Verdict::Disabled | Verdict::RemovalHeld(..) => {}
+        Verdict::RemovalQueued(_) => {}
         Verdict::Paused => found.push(view.problem(Cause::Paused, view.mirror.now)),
         Verdict::UpstreamNotConfigured => found.problems.extend(view.labels_missing()),
-        Verdict::Held(reason) => found.problems.extend(view.held(reason)),
+        Verdict::Held(cause) => found.problems.extend(view.held(cause)),
         Verdict::OutOfSync { since } | Verdict::RemovalDue { since, .. } => {
             view.find_not_mirrored(since, &mut found);
         }
@@ -77,8 +76,14 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
             view.find_not_carried(memory, &mut found);
         }
     }
-    if view.is_oversized {
-        found.push(view.problem(Cause::StatusTooLarge, view.mirror.now));
+    if let Some(oversize) = view.oversize {
+        let mut problem = view.problem(Cause::StatusTooLarge, view.mirror.now);
+        let kept = match oversize.is_reduced {
+            true => "only Ready and connectionDetails are kept",
+            false => "nothing of it fits",
+        };
+        problem.facts.what = Some(kept.into());
+        found.push(problem);
     }
     Some(found)
 }
@@ -112,15 +117,10 @@ impl View<'_> {
     }
 
     /// A restored upstream, an object that cannot be read and a breaker are reported as a whole.
-    fn held(&self, reason: HoldReason) -> Option<Problem> {
-        let cause = match reason {
-            HoldReason::NamespaceMissing => Cause::NamespaceMissing,
-            HoldReason::NamespaceDiffers => Cause::NamespaceMismatch,
-            HoldReason::Unreadable
-            | HoldReason::Restored
-            | HoldReason::TooMany
-            | HoldReason::Budget => return None,
-        };
+    fn held(&self, cause: Cause) -> Option<Problem> {
+        if !matches!(cause, Cause::NamespaceMissing | Cause::NamespaceMismatch) {
+            return None;
+        }
         let mut problem = self.problem(cause, self.mirror.now);
         let named = self.mirror.place.row.seen.upstream.as_ref();
         problem.facts.what = named.map(|named| named.name.namespace().into());
@@ -181,6 +181,9 @@ impl View<'_> {
             let mut problem = Problem::new(Cause::NotCarried, about, since);
             problem.facts.hub = Some(hub.name.clone());
             problem.facts.edge = Some(edge.name.clone());
+            let binding = || format!("{}-connector", at.name.name());
+            let is_karmadas = self.mirror.place.row.seen.is_karmadas;
+            problem.facts.what = is_karmadas.then(binding).map(Into::into);
             let late_at = since.plus(self.mirror.settings.stall.arrived_ms);
             found.push_late(problem, late_at, self.mirror.now);
         }
@@ -262,7 +265,7 @@ impl HopMemory {
 
         let is_at_edge = hub.edge.connectors.get(&view.place.at.name).is_some();
         let mirrored = (Hop::Mirrored, now.since(change.at));
-        let arrived = is_at_edge.then_some((Hop::Arrived, 0));
+        let arrived = is_at_edge.then_some((Hop::Carried, 0));
         [Some(mirrored), arrived].into_iter().flatten().map(move |(hop, after_ms)| Passed {
             hop,
             cluster: hub.name.clone(),
@@ -289,7 +292,7 @@ impl HopMemory {
                 let is_carried = |at: &UnixMillis| *at >= since && edge.is_live(Kind::Connector);
                 let after_ms = mirrored_at.filter(is_carried).map(|at| view.now.since(at));
                 let cluster = edge.name.clone();
-                arrivals.push(Passed { hop: Hop::Arrived, cluster, after_ms });
+                arrivals.push(Passed { hop: Hop::Carried, cluster, after_ms });
             }
         }
         self.behind = behind;
@@ -400,7 +403,7 @@ mod tests {
                 verdict,
                 world: &self.stage.world,
                 is_repeat: false,
-                is_oversized: false,
+                oversize: None,
                 lease_wait_until: UnixMillis(0),
             }
         }
@@ -438,6 +441,24 @@ mod tests {
             stage.shows("edge", "{}", 2);
             assert_eq!(stage.arrivals(behind_since.plus(70)), [after_ms]);
         }
+    }
+
+    #[test]
+    fn what_karmada_carries_is_looked_for_in_its_binding() {
+        let mut stage = Stage::behind();
+        let late_at = stage.stage.now.plus(60_000);
+        let remedy = |stage: &Stage| {
+            let found = find(&stage.view(Verdict::InSync, late_at), &stage.memory).unwrap();
+            let problem = &found.problems[0];
+            problem.cause.remedy(&problem.about, &problem.facts, &|_| None)
+        };
+        assert!(remedy(&stage).starts_with("See whether what carries Connectors"));
+        let policy = "propagationpolicy.karmada.io/name";
+        stage.stage.shows("hub", connector("ns", "lab", 2).annotation(policy, "p"));
+        assert_eq!(
+            remedy(&stage),
+            "`at hub: kubectl -n ns describe resourcebinding lab-connector`"
+        );
     }
 
     #[test]

@@ -29,8 +29,8 @@
 
 use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AnnotationBefore, Precondition, Urgency};
+use crate::contract::cause::Cause;
 use crate::contract::event::Outcome;
-use crate::contract::hold_reason::HoldReason;
 use crate::contract::settings::{DEFER_MS_MIN, MirrorSettings, Settings};
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
@@ -104,7 +104,7 @@ pub(crate) struct MirrorMemory {
     repeats_until: UnixMillis,
     pub(crate) sync: SyncState,
     pub(crate) deferred_since: Option<UnixMillis>,
-    pub(crate) held: Option<HoldReason>,
+    is_held: bool,
     /// When a hold or a person's pause ended. Nothing was late before.
     unblocked_at: UnixMillis,
 }
@@ -142,11 +142,13 @@ pub(crate) enum Verdict {
     UpstreamNotLive,
     UpstreamNotConfigured,
     /// Upstream seems to say something else, and that is not acted on.
-    Held(HoldReason),
+    Held(Cause),
     /// Upstream has no status, but not for long enough.
     AbsenceGrace(Ground),
-    /// Upstream has no status, and too many removals are due, or this one waits for its turn.
-    RemovalHeld(HoldReason, Ground),
+    /// Upstream has no status, and too many removals are due.
+    RemovalHeld(Cause, Ground),
+    /// Upstream has no status, and the removal waits for its turn.
+    RemovalQueued(Ground),
     /// Upstream has no status, and the annotation still has one.
     RemovalDue {
         since: UnixMillis,
@@ -391,7 +393,7 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let ground = view.place.ground();
     let is_allowed = ground == Ground::Allowed;
     if view.breaker.is_tripped && !is_allowed {
-        return Verdict::RemovalHeld(HoldReason::TooMany, ground).into();
+        return Verdict::RemovalHeld(Cause::RemovalsHeld, ground).into();
     }
 
     // The platform usually deletes the hub Connector itself within the grace period, which starts
@@ -408,7 +410,7 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let verdict = match next {
         // Removals a minute are few, so who waits for them is held rather than late.
         Next::Write(Turn::Waits { queue: QueueKey::Removals, .. }) => {
-            Verdict::RemovalHeld(HoldReason::Budget, ground)
+            Verdict::RemovalQueued(ground)
         }
         _ => Verdict::RemovalDue { since: view.late_from(due_at), ground },
     };
@@ -531,7 +533,7 @@ impl<'w> View<'w> {
     /// Nothing was late while it could not be known, was held or was paused.
     pub(crate) fn unblocked_from(&self, since: UnixMillis) -> UnixMillis {
         let hub_live_since = self.place.hub.live_since(Kind::Connector);
-        let held_until = self.memory.held.map(|_| self.now);
+        let held_until = self.memory.is_held.then_some(self.now);
 
         let bounds = [Some(self.memory.unblocked_at), held_until, hub_live_since];
         bounds.into_iter().flatten().fold(since, UnixMillis::max)
@@ -558,16 +560,14 @@ impl Verdict {
         match self {
             Self::AbsenceGrace(ground)
             | Self::RemovalHeld(_, ground)
+            | Self::RemovalQueued(ground)
             | Self::RemovalDue { ground, .. } => Some(ground),
             _ => None,
         }
     }
 
-    pub(crate) fn hold_reason(self) -> Option<HoldReason> {
-        match self {
-            Self::Held(reason) | Self::RemovalHeld(reason, _) => Some(reason),
-            _ => None,
-        }
+    fn is_held(self) -> bool {
+        matches!(self, Self::Held(_) | Self::RemovalHeld(..) | Self::RemovalQueued(_))
     }
 
     /// The annotation routes as upstream says.
@@ -628,7 +628,7 @@ fn desired_by<'w>(
     view: &View<'w>,
 ) -> Result<Desired<'w>, Plan> {
     if connector.is_unreadable {
-        return Err(Verdict::Held(HoldReason::Unreadable).into());
+        return Err(Verdict::Held(Cause::ObjectUnreadable).into());
     }
     let status = connector.said.as_ref();
 
@@ -640,7 +640,7 @@ fn desired_by<'w>(
     {
         let settled_at = restored_at.plus(view.settings.mirror.restored_settle_ms);
         if view.now < settled_at {
-            return Err(Plan::requeue(Verdict::Held(HoldReason::Restored), settled_at));
+            return Err(Plan::requeue(Verdict::Held(Cause::UpstreamRestored), settled_at));
         }
     }
 
@@ -687,10 +687,10 @@ fn desired_by_absence<'w>(
 
 fn verdict_without(no_proof: NoProof) -> Verdict {
     match no_proof {
-        NoProof::NamespaceMissing => Verdict::Held(HoldReason::NamespaceMissing),
-        NoProof::NamespaceDiffers => Verdict::Held(HoldReason::NamespaceDiffers),
-        NoProof::Unreadable => Verdict::Held(HoldReason::Unreadable),
-        NoProof::Restored => Verdict::Held(HoldReason::Restored),
+        NoProof::NamespaceMissing => Verdict::Held(Cause::NamespaceMissing),
+        NoProof::NamespaceDiffers => Verdict::Held(Cause::NamespaceMismatch),
+        NoProof::Unreadable => Verdict::Held(Cause::ObjectUnreadable),
+        NoProof::Restored => Verdict::Held(Cause::UpstreamRestored),
         NoProof::NotListed | NoProof::NotUpstream | NoProof::Exists | NoProof::Stale => {
             Verdict::UpstreamNotLive
         }
@@ -733,13 +733,17 @@ impl Desired<'_> {
 /// Whether another writer changed an annotation that was right.
 pub(crate) fn is_overwritten(view: &View<'_>, before: Option<StatusDigest>) -> bool {
     let Some(upstream) = view.place.upstream else { return false };
+    // Upstream has changed back while this was on its way.
+    if view.memory.is_writing(view.place.digest()) {
+        return false;
+    }
     let said = upstream.connector.and_then(|connector| connector.said.as_ref());
     let desired = said.map(|status| status.digest.all);
     let before = before.map(|before| before.all);
     let after = view.place.digest();
 
     // While the rest is deferred, the annotation still routes as it should.
-    let is_deferred = view.memory.deferred_since.is_some() && !view.memory.is_writing(after);
+    let is_deferred = view.memory.deferred_since.is_some();
     let was_as_desired = before == desired || (is_deferred && after != desired);
     before != after && was_as_desired && was_right(view, upstream)
 }
@@ -752,7 +756,7 @@ fn was_right(view: &View<'_>, upstream: Upstream<'_>) -> bool {
         SyncState::NotSeen => {
             let clusters = [view.place.hub, upstream.cluster];
             let is_listed = |cluster: &Cluster| cluster.listed_since(Kind::Connector).is_some();
-            view.memory.held.is_none()
+            !view.memory.is_held
                 && clusters.into_iter().all(is_listed)
                 && view.place.is_copied_from(upstream)
         }
@@ -812,11 +816,10 @@ impl MirrorMemory {
             return;
         }
 
-        let held = verdict.hold_reason();
-        if self.held.is_some() && held.is_none() {
+        if self.is_held && !verdict.is_held() {
             self.unblocked_at = now;
         }
-        self.held = held;
+        self.is_held = verdict.is_held();
         self.sync = self.sync_after(verdict, now);
         self.deferred_since = match verdict {
             Verdict::Deferred { since } => Some(since),
@@ -937,7 +940,7 @@ impl MirrorMemory {
             && self.repeats_until <= now
             && self.sync != SyncState::Behind
             && self.deferred_since.is_none()
-            && self.held.is_none()
+            && !self.is_held
     }
 }
 
@@ -1133,7 +1136,7 @@ mod tests {
             }),
             (Verdict::UpstreamNotLive, |s| s.lose("up", Kind::Connector)),
             (Verdict::UpstreamNotLive, |s| s.lose("up", Kind::Namespace)),
-            (Verdict::Held(HoldReason::Unreadable), |s| {
+            (Verdict::Held(Cause::ObjectUnreadable), |s| {
                 s.stage.tell(EventKind::Unreadable {
                     cluster: "up".into(),
                     kind: Kind::Connector,
@@ -1141,11 +1144,11 @@ mod tests {
                     error: "broken".into(),
                 });
             }),
-            (Verdict::Held(HoldReason::Unreadable), |s| {
+            (Verdict::Held(Cause::ObjectUnreadable), |s| {
                 s.upstream_says(&format!("{}{}", "[".repeat(200), "]".repeat(200)));
             }),
-            (Verdict::Held(HoldReason::Restored), Stage::restore),
-            (Verdict::Held(HoldReason::NamespaceMissing), |s| {
+            (Verdict::Held(Cause::UpstreamRestored), Stage::restore),
+            (Verdict::Held(Cause::NamespaceMissing), |s| {
                 s.stage.list("up", Kind::Namespace, []);
             }),
             (Verdict::BothAbsent, |s| {
@@ -1168,7 +1171,7 @@ mod tests {
         stage.restore();
 
         let settled_at = stage.now().plus(300_000);
-        let held = Verdict::Held(HoldReason::Restored);
+        let held = Verdict::Held(Cause::UpstreamRestored);
         assert_eq!(stage.plan(0).verdict, held);
         assert_eq!(stage.plan(0).next, Next::RequeueAt(settled_at));
         assert_eq!(stage.queue(300_000), Some(QueueKey::Immediate));
@@ -1195,9 +1198,9 @@ mod tests {
 
     #[test]
     fn a_removal_waits_for_its_breaker_and_its_queue_unless_a_person_allowed_it() {
-        let held = |reason| Verdict::RemovalHeld(reason, Ground::Listed);
         let mut stage = Stage::missing();
-        assert_eq!(stage.plan(5_000).verdict, held(HoldReason::Budget), "it is not late");
+        let queued = Verdict::RemovalQueued(Ground::Listed);
+        assert_eq!(stage.plan(5_000).verdict, queued, "it is not late");
         let admitted = View { admitted_by: Some(QueueKey::Removals), ..stage.view(5_000) };
         let plan = plan(&admitted);
         assert!(matches!(plan.verdict, Verdict::RemovalDue { .. }), "{plan:?}");
@@ -1207,7 +1210,8 @@ mod tests {
         assert_eq!(stage.plan(60_000).next, Next::RequeueAt(reset_at.plus(5_000)), "once more");
 
         stage.breaker.is_tripped = true;
-        assert_eq!(stage.plan(5_000).verdict, held(HoldReason::TooMany));
+        let held = Verdict::RemovalHeld(Cause::RemovalsHeld, Ground::Listed);
+        assert_eq!(stage.plan(5_000).verdict, held);
         let allowing = namespace(HUB_NAMESPACE, "u-ns", 100).annotation(ALLOW_REMOVALS, "true");
         stage.stage.shows("hub", allowing);
         assert_eq!(stage.queue(5_000), Some(QueueKey::AllowedRemovals));

@@ -5,8 +5,7 @@
 
 use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AbsentProject, Urgency};
-use crate::contract::cause::{About, Cause, Problem};
-use crate::contract::keep_reason::KeepReason;
+use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::membership::SourceName;
 use crate::contract::settings::{OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterName, Kind};
@@ -60,9 +59,11 @@ pub(crate) struct OrphanMemory {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    Kept(KeepReason),
+    /// A parent exists, or it is no copy of an upstream HTTPRoute.
+    NotOrphan,
+    Kept(Cause),
     /// None of its parents exists, but it is kept for now. The breaker counts it.
-    Absent(KeepReason),
+    Absent(Cause),
     Orphan,
 }
 
@@ -104,22 +105,19 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     let View { settings, now, .. } = *view;
     let proof = match prove_orphan(view) {
         Ok(proof) => proof,
-        Err(reason) => return Plan::keep(Verdict::Kept(reason)),
+        Err(cause) => return Plan::keep(cause.map_or(Verdict::NotOrphan, Verdict::Kept)),
     };
     let Some(created_at) = identified_creation(view.row) else {
-        return Plan::keep(Verdict::Kept(KeepReason::Anonymous));
+        return Plan::keep(Verdict::Kept(Cause::RouteNotOrphaned));
     };
 
     let old_at = created_at.plus(settings.min_age_ms);
-    if now < old_at {
-        return Plan::wait(KeepReason::Young, old_at);
-    }
-    let due_at = view.orphan_since(proof.since).plus(settings.settle_ms);
-    if now < due_at {
-        return Plan::wait(KeepReason::Settling, due_at);
+    let settled_at = view.orphan_since(proof.since).plus(settings.settle_ms);
+    if let Some(until) = [old_at, settled_at].into_iter().find(|until| now < *until) {
+        return Plan::settle(until);
     }
     if view.breaker.is_tripped {
-        return Plan::keep(Verdict::Absent(KeepReason::ShareExceeded));
+        return Plan::keep(Verdict::Absent(Cause::DeletesHeld));
     }
     if settings.mode != OrphanMode::Delete || !view.is_leader {
         return Plan::keep(Verdict::Orphan);
@@ -136,30 +134,23 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
 /// What is wrong with a route. Too many orphans are reported as a whole.
 pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
     let mut found = Findings::default();
-    let about = About::object(&view.hub.name, Kind::HttpRoute, view.at.name.key());
     // A delete that meets a conflict again and again is contradicted by the live look before it.
     let failure = view.memory.write.failure().filter(|failure| failure.is_repeated());
     if let Some(failure) = failure.filter(|_| verdict == Verdict::Orphan) {
-        found.push_failure(failure, "delete", &about, view.now);
+        found.push_failure(failure, "delete", &view.about(), view.now);
         return found;
     }
 
-    let limits = view.settings;
     let (cause, limit_ms) = match verdict {
-        Verdict::Absent(KeepReason::Young) => (Cause::RouteSettling, Some(limits.min_age_ms)),
-        Verdict::Absent(KeepReason::Settling) => (Cause::RouteSettling, Some(limits.settle_ms)),
-        Verdict::Absent(KeepReason::Budget) => (Cause::RouteSettling, Some(60_000)),
-        Verdict::Kept(KeepReason::Paused) => (Cause::Paused, None),
+        Verdict::Absent(Cause::RouteSettling) => (Cause::RouteSettling, Some(view.settling_ms())),
+        Verdict::Kept(Cause::Paused) => (Cause::Paused, None),
         // The leader deletes it now.
-        Verdict::Orphan if limits.mode != OrphanMode::Delete || !view.is_leader => {
+        Verdict::Orphan if view.settings.mode != OrphanMode::Delete || !view.is_leader => {
             (Cause::Orphaned, None)
         }
-        Verdict::Orphan | Verdict::Absent(_) | Verdict::Kept(_) => return found,
+        _ => return found,
     };
-    let mut problem = Problem::new(cause, about, view.now);
-    problem.facts.upstream = view.named().cloned();
-    problem.facts.limit_ms = limit_ms;
-    found.push(problem);
+    found.push(view.problem(cause, limit_ms));
     found
 }
 
@@ -168,8 +159,9 @@ impl Plan {
         Self { verdict, next: Next::AwaitChange }
     }
 
-    fn wait(reason: KeepReason, until: UnixMillis) -> Self {
-        Self { verdict: Verdict::Absent(reason), next: Next::RequeueAt(until) }
+    fn settle(until: UnixMillis) -> Self {
+        let verdict = Verdict::Absent(Cause::RouteSettling);
+        Self { verdict, next: Next::RequeueAt(until) }
     }
 }
 
@@ -180,23 +172,41 @@ impl View<'_> {
     }
 
     /// Time without evidence does not count, and it starts again when orphans were too many.
-    pub(crate) fn orphan_since(&self, proven_since: UnixMillis) -> UnixMillis {
+    fn orphan_since(&self, proven_since: UnixMillis) -> UnixMillis {
         let since = self.memory.absent_since.unwrap_or(self.now);
         since.max(proven_since).max(self.breaker.reset_at.unwrap_or_default())
+    }
+
+    /// How long an orphan waits in all, unless evidence is lost meanwhile. It is the same at each look, so
+    /// that an open problem does not begin again.
+    fn settling_ms(&self) -> u64 {
+        let since = self.memory.absent_since.unwrap_or(self.now);
+        let old_at = self.row.seen.created_at.unwrap_or_default().plus(self.settings.min_age_ms);
+        old_at.since(since).max(self.settings.settle_ms)
+    }
+
+    fn about(&self) -> About {
+        About::object(&self.hub.name, Kind::HttpRoute, self.at.name.key())
+    }
+
+    /// Why the route is kept, or what is wrong with it.
+    pub(crate) fn problem(&self, cause: Cause, limit_ms: Option<u64>) -> Problem {
+        let is_of_namespace = matches!(cause, Cause::NamespaceMissing | Cause::NamespaceMismatch);
+        let parents = self.row.seen.parents.as_ref().ok().filter(|_| is_of_namespace);
+        let facts = Facts {
+            upstream: self.named().cloned(),
+            what: parents.map(|parents| parents.namespace.clone()),
+            limit_ms,
+            ..Facts::default()
+        };
+        Problem { facts, ..Problem::new(cause, self.about(), self.now) }
     }
 }
 
 impl Verdict {
     /// Whether none of the route's parents exists by the lists.
     pub(crate) fn is_absent(self) -> bool {
-        !matches!(self, Self::Kept(_))
-    }
-
-    pub(crate) fn keep_reason(self) -> Option<KeepReason> {
-        match self {
-            Self::Kept(reason) | Self::Absent(reason) => Some(reason),
-            Self::Orphan => None,
-        }
+        matches!(self, Self::Absent(_) | Self::Orphan)
     }
 }
 
@@ -211,13 +221,14 @@ impl OrphanMemory {
     }
 }
 
-fn prove_orphan(view: &View<'_>) -> Result<AbsenceProof, KeepReason> {
-    let parents = view.row.seen.parents.as_ref().map_err(|reason| *reason)?;
+/// `Err`: why it is kept, or `None`: it is no orphan.
+fn prove_orphan(view: &View<'_>) -> Result<AbsenceProof, Option<Cause>> {
+    let parents = view.row.seen.parents.as_ref().map_err(|cause| *cause)?;
 
     match (view.upstream, view.deleted_project) {
         (Some(upstream), _) => prove_parents_absent(view, upstream, parents),
         (None, Some(project)) => prove_project_absent(view, project, parents),
-        (None, None) => Err(KeepReason::ClusterUnknown),
+        (None, None) => Err(Some(Cause::UpstreamUnknown)),
     }
 }
 
@@ -225,19 +236,19 @@ fn prove_parents_absent(
     view: &View<'_>,
     upstream: &Cluster,
     parents: &Parents,
-) -> Result<AbsenceProof, KeepReason> {
+) -> Result<AbsenceProof, Option<Cause>> {
     if upstream.restored_at.is_some() {
-        return Err(KeepReason::ResourceVersionRegressed);
+        return Err(Some(Cause::UpstreamRestored));
     }
     let is_listed = view.hub.is_live(Kind::HttpRoute)
         && upstream.shows_absence(Kind::Gateway)
         && upstream.shows_absence(Kind::Namespace);
     if !is_listed {
-        return Err(KeepReason::ListsIncomplete);
+        return Err(Some(Cause::RouteUnproven));
     }
     let hub_namespace = view.at.name.namespace();
     if !view.hub.is_hub_namespace(hub_namespace) {
-        return Err(KeepReason::NamespaceUnproved);
+        return Err(Some(Cause::NamespaceMismatch));
     }
 
     let claim = Claim {
@@ -252,7 +263,7 @@ fn prove_parents_absent(
         is_deletion_seen: false,
         max_age_ms: Some(view.settings.fresh_ms),
     };
-    prove_absence(upstream, claim, view.now).map_err(keep_reason)
+    prove_absence(upstream, claim, view.now).map_err(cause_without)
 }
 
 /// The control plane of a deleted project proves nothing any more: the root must say so.
@@ -260,15 +271,15 @@ fn prove_project_absent(
     view: &View<'_>,
     project: DeletedProject,
     parents: &Parents,
-) -> Result<AbsenceProof, KeepReason> {
+) -> Result<AbsenceProof, Option<Cause>> {
     if !view.settings.deleted_projects || !project.is_deletion_seen {
-        return Err(KeepReason::ClusterGone);
+        return Err(Some(Cause::ProjectMissing));
     }
     if !view.hub.is_live(Kind::HttpRoute) || !project.is_source_live {
-        return Err(KeepReason::ListsIncomplete);
+        return Err(Some(Cause::RouteUnproven));
     }
     if !view.hub.is_hub_namespace(view.at.name.namespace()) {
-        return Err(KeepReason::NamespaceUnproved);
+        return Err(Some(Cause::NamespaceMismatch));
     }
 
     let cluster = parents.cluster.clone();
@@ -276,15 +287,13 @@ fn prove_project_absent(
     Ok(AbsenceProof { absent, since: project.at })
 }
 
-fn keep_reason(no_proof: NoProof) -> KeepReason {
+fn cause_without(no_proof: NoProof) -> Option<Cause> {
     match no_proof {
-        NoProof::Restored => KeepReason::ResourceVersionRegressed,
-        NoProof::NotListed | NoProof::Unreadable => KeepReason::ListsIncomplete,
-        NoProof::Stale => KeepReason::Stale,
-        NoProof::Exists => KeepReason::ParentExists,
-        NoProof::NamespaceMissing | NoProof::NamespaceDiffers | NoProof::NotUpstream => {
-            KeepReason::NamespaceUnproved
-        }
+        NoProof::Restored => Some(Cause::UpstreamRestored),
+        NoProof::NotListed | NoProof::Unreadable | NoProof::Stale => Some(Cause::RouteUnproven),
+        NoProof::NamespaceMissing => Some(Cause::NamespaceMissing),
+        NoProof::NamespaceDiffers | NoProof::NotUpstream => Some(Cause::NamespaceMismatch),
+        NoProof::Exists => None,
     }
 }
 
@@ -403,7 +412,7 @@ mod tests {
             self.world.clusters.get_mut(&HUB).unwrap()
         }
 
-        fn shows(&mut self, parents: Result<Parents, KeepReason>) {
+        fn shows(&mut self, parents: Result<Parents, Option<Cause>>) {
             let route = Route { created_at: Some(UnixMillis(1)), parents };
             let at = self.at.name.clone();
             self.hub().routes.put(&at, with_uid("2", watched(1)), route);
@@ -444,24 +453,26 @@ mod tests {
     #[test]
     fn a_route_is_kept_at_the_first_step_that_is_not_proved() {
         type Break = fn(&mut Stage);
-        let steps: [(KeepReason, Break); 9] = [
-            (KeepReason::NoReplica, |s| s.shows(Err(KeepReason::NoReplica))),
-            (KeepReason::ClusterUnknown, |s| _ = s.world.ids.remove("up")),
-            (KeepReason::ResourceVersionRegressed, |s| s.up().restored_at = Some(NOW)),
-            (KeepReason::ListsIncomplete, |s| s.up().watches[Kind::Gateway].on_lost(NOW)),
-            (KeepReason::ListsIncomplete, |s| s.up().watches[Kind::Namespace].on_lost(NOW)),
-            (KeepReason::ListsIncomplete, |s| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
-            (KeepReason::NamespaceUnproved, |s| s.up().namespaces = Table::default()),
-            (KeepReason::Stale, |s| s.up().watches[Kind::Gateway].last_event_at = None),
-            (KeepReason::ParentExists, |s| {
+        let steps: [(Option<Cause>, Break); 10] = [
+            (None, |s| s.shows(Err(None))),
+            (Some(Cause::RouteProtected), |s| s.shows(Err(Some(Cause::RouteProtected)))),
+            (Some(Cause::UpstreamUnknown), |s| _ = s.world.ids.remove("up")),
+            (Some(Cause::UpstreamRestored), |s| s.up().restored_at = Some(NOW)),
+            (Some(Cause::RouteUnproven), |s| s.up().watches[Kind::Gateway].on_lost(NOW)),
+            (Some(Cause::RouteUnproven), |s| s.up().watches[Kind::Namespace].on_lost(NOW)),
+            (Some(Cause::RouteUnproven), |s| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
+            (Some(Cause::NamespaceMissing), |s| s.up().namespaces = Table::default()),
+            (Some(Cause::RouteUnproven), |s| s.up().watches[Kind::Gateway].last_event_at = None),
+            (None, |s| {
                 let gateway = NamespacedName::new("default", "app");
                 s.up().upstream_gateways.insert(gateway);
             }),
         ];
-        for (reason, break_it) in steps {
+        for (cause, break_it) in steps {
             let mut stage = Stage::new();
             break_it(&mut stage);
-            assert_eq!(stage.plan(NOW), Plan::keep(Verdict::Kept(reason)));
+            let verdict = cause.map_or(Verdict::NotOrphan, Verdict::Kept);
+            assert_eq!(stage.plan(NOW), Plan::keep(verdict));
         }
     }
 
@@ -471,18 +482,18 @@ mod tests {
         assert_eq!(absent.unwrap().source, SourceName::Milo);
 
         type Break = fn(&mut Stage, &mut DeletedProject);
-        let steps: [(KeepReason, Break); 4] = [
-            (KeepReason::ClusterGone, |s, _| s.settings.deleted_projects = false),
-            (KeepReason::ClusterGone, |_, project| project.is_deletion_seen = false),
-            (KeepReason::ListsIncomplete, |_, project| project.is_source_live = false),
-            (KeepReason::ListsIncomplete, |s, _| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
+        let steps: [(Cause, Break); 4] = [
+            (Cause::ProjectMissing, |s, _| s.settings.deleted_projects = false),
+            (Cause::ProjectMissing, |_, project| project.is_deletion_seen = false),
+            (Cause::RouteUnproven, |_, project| project.is_source_live = false),
+            (Cause::RouteUnproven, |s, _| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
         ];
-        for (reason, break_it) in steps {
+        for (cause, break_it) in steps {
             let mut stage = Stage::of_deleted_project();
             let mut project = stage.deleted_project.unwrap();
             break_it(&mut stage, &mut project);
             stage.deleted_project = Some(project);
-            assert_eq!(stage.plan(NOW), Plan::keep(Verdict::Kept(reason)));
+            assert_eq!(stage.plan(NOW), Plan::keep(Verdict::Kept(cause)));
         }
     }
 
@@ -490,12 +501,12 @@ mod tests {
     fn an_orphan_waits_while_it_is_young_or_while_too_many_would_go() {
         let mut stage = Stage::new();
         let young = stage.plan(UnixMillis(200_000));
-        assert_eq!(young, Plan::wait(KeepReason::Young, UnixMillis(300_001)));
+        assert_eq!(young, Plan::settle(UnixMillis(300_001)));
 
         stage.breaker.is_tripped = true;
-        assert_eq!(stage.plan(NOW).verdict, Verdict::Absent(KeepReason::ShareExceeded));
+        assert_eq!(stage.plan(NOW).verdict, Verdict::Absent(Cause::DeletesHeld));
 
         stage.breaker = BreakerState { is_tripped: false, reset_at: Some(NOW) };
-        assert_eq!(stage.plan(NOW), Plan::wait(KeepReason::Settling, NOW.plus(30_000)));
+        assert_eq!(stage.plan(NOW), Plan::settle(NOW.plus(30_000)));
     }
 }

@@ -3,21 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::edges::EdgeAt;
-use super::hubs::HubAt;
-use super::phase::{AnnotationState, AnnouncementState, Phase};
-use super::{ConnectorView, EdgeView, LivenessView, StallView, upstream};
-use crate::contract::cause::{Cause, Problem, State};
-use crate::contract::note::Hop;
+use super::fleet::{Connector, LivenessView, UpstreamName};
+use super::hubs::{self, HubAt};
+use super::judged::{HopAt, Judged, Names, unknown_since};
+use super::upstream;
+use crate::contract::cause::{Cause, Hop, Kubectl, Problem, State};
 use crate::controller::Controller;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
-use crate::data::time::UnixMillis;
 use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
 use crate::world::upstream::UpstreamConnector;
 
 /// A connector as the tables have it.
-pub(super) struct Connector<'c> {
+pub(super) struct ConnectorAt<'c> {
     c: &'c Controller,
     /// Its upstream cluster and name, where no hub Connector tells.
     unlinked: Option<Unlinked<'c>>,
@@ -35,16 +34,16 @@ struct Unlinked<'c> {
     row: &'c UpstreamConnector,
 }
 
-impl<'c> Connector<'c> {
+impl<'c> ConnectorAt<'c> {
     /// Every connector once: by its name at hubs and edges, or else by its upstream name.
     pub(super) fn all(c: &'c Controller) -> Vec<Self> {
         let connectors = names(c).into_iter().map(|name| (name, Self::at(c, name)));
         let mut connectors: BTreeMap<_, _> = connectors.collect();
         let mut upstream_alone = Vec::new();
         for unlinked in unlinked(c) {
-            let place = unlinked.place_by_namespace(c);
+            let place = unlinked.place_by_namespace();
             let connector = place.and_then(|place| connectors.get_mut(&place));
-            match connector.filter(|connector| connector.hubs.is_empty()) {
+            match connector.filter(|connector| connector.hubs.iter().all(HubAt::is_unlabelled)) {
                 Some(connector) => connector.unlinked = Some(unlinked),
                 None => upstream_alone.push(unlinked),
             }
@@ -70,154 +69,180 @@ impl<'c> Connector<'c> {
         }
     }
 
-    /// The first hop that is not done.
-    pub(super) fn phase(&self) -> Phase {
-        let has_annotation = |state| self.hubs.iter().any(|hub| hub.annotation == state);
-        let gateways = || self.edges.iter().flat_map(|edge| &edge.gateways);
-        let has_gateway = |state| gateways().any(|gateway| gateway.announcement == state);
-
-        let is_waiting = self.c.leadership.waits_for_lease(self.c.now);
-        let mirroring = if is_waiting { Phase::Waiting } else { Phase::Mirroring };
-        if let Some(unlinked) = &self.unlinked {
-            return unlinked.phase(self.c);
-        }
-
-        let phases = [
-            (Phase::Stalled, self.stalls().iter().any(|(hop, _)| self.shows(*hop))),
-            (mirroring, has_annotation(AnnotationState::Wrong)),
-            (Phase::Unknown, has_annotation(AnnotationState::Unknown)),
-            (Phase::Unconfigured, has_annotation(AnnotationState::Unconfigured)),
-            (Phase::Paused, has_annotation(AnnotationState::Paused)),
-            (Phase::Unproven, has_annotation(AnnotationState::Held)),
-            (Phase::Carrying, self.is_seen_behind()),
-            (Phase::Unknown, self.c.world.edges().any(|edge| self.is_hidden_at(edge))),
-            (Phase::Touching, has_gateway(AnnouncementState::Pending)),
-            (Phase::Unknown, has_gateway(AnnouncementState::Unknown)),
-            (Phase::Paused, gateways().any(|gateway| gateway.is_target_paused)),
-            (Phase::Deferred, has_annotation(AnnotationState::Deferred)),
-            (Phase::Settled, self.is_online()),
-        ];
-        let first = phases.into_iter().find(|(_, is_it)| *is_it);
-        first.map_or(Phase::Offline, |(phase, _)| phase)
-    }
-
-    pub(super) fn view(&self) -> ConnectorView {
+    /// The worst of its hops.
+    pub(super) fn state(&self) -> State {
         let c = self.c;
-        let linked = self.hubs.iter().find_map(|hub| hub.upstream_view(c));
-        let unlinked = self.unlinked.map(|Unlinked { cluster, name, row }| {
-            upstream::view(c, &cluster.name, name, Some(row))
-        });
-        let at_edges = || self.edges.iter().map(|edge| edge.row);
+        let at_hubs = self.hubs.iter().map(|hub| hub.judged().state);
+        let at_edges = self
+            .edges
+            .iter()
+            .flat_map(|edge| [edge.judged(c, self.hubs.first()).state, edge.announced_state(c)]);
+        let elsewhere = self.missing_edges().into_iter().map(|(_, judged)| judged.state);
+        let upstream = self.hubs.iter().find_map(HubAt::upstream_judged);
+        let unlinked = self.unlinked.map(|unlinked| upstream::judged(c, unlinked.cluster).state);
+        let unreplicated = self.unreplicated().map(|unlinked| unlinked.judged(c).state);
+        let unlinked = unlinked.into_iter().chain(unreplicated);
+        let all = at_hubs.chain(at_edges).chain(elsewhere).chain(unlinked);
+        all.chain(upstream.map(|judged| judged.state)).max().unwrap_or(State::Ok)
+    }
 
-        ConnectorView {
+    pub(super) fn view(&self, kubectl: Kubectl<'_>) -> Connector {
+        let c = self.c;
+        let linked = self.hubs.iter().find_map(HubAt::upstream_name);
+        let unlinked = self.unlinked.map(|Unlinked { cluster, name, .. }| UpstreamName {
+            cluster: cluster.name.clone(),
+            object: name.key(),
+        });
+        let at_edges: Vec<_> = self.edges.iter().map(|edge| edge.row).collect();
+        let at_hub = self.hubs.first().and_then(|hub| hub.says(&at_edges));
+
+        let mut hops = Vec::new();
+        hops.extend(self.hubs.iter().find_map(HubAt::upstream_hop));
+        hops.extend(self.unlinked.map(|unlinked| unlinked.upstream_hop(c)));
+        hops.extend(self.unreplicated().and_then(|unlinked| unlinked.mirrored_hop(c)));
+        hops.extend(self.hubs.iter().map(|hub| hub.hop(&at_edges)));
+        hops.extend(self.carried_hops(at_hub.as_ref()));
+        hops.extend(self.edges.iter().flat_map(|edge| edge.announced_hops(c)));
+        let names = Names {
             upstream: linked.or(unlinked),
-            place: self.place.map(NamespacedName::key),
-            phase: self.phase(),
-            stalls: self.stalls().into_iter().map(|stall| self.stall_view(stall)).collect(),
-            hubs: self.hubs.iter().map(|hub| hub.view(c, at_edges())).collect(),
-            edges: self.edges.iter().map(|edge| self.edge_view(edge)).collect(),
-        }
-    }
-
-    fn edge_view(&self, edge: &EdgeAt<'_>) -> EdgeView {
-        let LivenessView { online, node } = LivenessView::new(edge.row.is_online, edge.row.stamp);
-        EdgeView {
-            cluster: edge.cluster.name.clone(),
-            online,
-            node,
-            changed_at_ms: edge.row.changed_at,
-            behind_since_ms: self.behind_since(edge),
-            as_hub: self.hubs.first().map(|hub| hub.digest() == edge.row.annotation),
-            gateways: edge.gateway_views(self.c),
-        }
-    }
-
-    fn stall_view(&self, (hop, problem): (Hop, &Problem)) -> StallView {
-        let limits = &self.c.settings.stall;
-        let limit_ms = match problem.cause {
-            Cause::NotMirrored => limits.mirrored_ms,
-            Cause::NotCarried => limits.arrived_ms,
-            Cause::NotAnnounced => limits.touched_ms,
-            _ => 0,
+            connector: self.place.map(NamespacedName::key),
+            hub: self.hub_cluster().map(|hub| hub.name.clone()),
         };
-        let unseen = self.hubs.last().filter(|_| !self.shows(hop));
+        let liveness = self.liveness(&hops);
+        let key = |hop: &HopAt<'c>| (hop.hop, hop.cluster.name.clone(), hop.object.clone());
+        hops.sort_by_cached_key(key);
+        let hops: Vec<_> = hops.into_iter().map(|hop| hop.view(&names, kubectl)).collect();
 
-        StallView {
-            hop,
-            cluster: problem.about.cluster.clone(),
-            since_ms: problem.since,
-            late_since_ms: Some(problem.since.plus(limit_ms)),
-            reason: unseen.map_or_else(|| problem.sentence(), |hub| not_seen(hub.cluster)),
+        Connector {
+            upstream: names.upstream,
+            name: names.connector,
+            online: liveness.as_ref().map(|says| says.online),
+            node: liveness.and_then(|says| says.node),
+            state: self.state(),
+            hops,
         }
     }
 
-    /// The problems that make it stuck.
-    fn stalls(&self) -> Vec<(Hop, &'c Problem)> {
-        let at_hubs = self.hubs.iter().flat_map(|hub| {
-            let is_right = hub.annotation == AnnotationState::Right;
-            hub.problems().iter().map(move |problem| match problem.cause {
-                Cause::NotCarried => (Hop::Arrived, problem),
-                _ if is_right => (Hop::Arrived, problem),
-                _ => (Hop::Mirrored, problem),
-            })
+    /// At its upstream, where a hub should have it and has not.
+    fn unreplicated(&self) -> Option<Unlinked<'c>> {
+        let has_hub = self.c.world.hubs().next().is_some();
+        self.unlinked.filter(|_| has_hub && self.hubs.is_empty())
+    }
+
+    /// The hub that has it, or else should.
+    fn hub_cluster(&self) -> Option<&'c Cluster> {
+        let with_it = self.hubs.first().map(|hub| hub.cluster);
+        with_it.or_else(|| self.c.world.hubs().next())
+    }
+
+    /// As upstream says, which of a Connector that is gone expects that the hub says nothing; else as the
+    /// first edge says.
+    fn liveness(&self, hops: &[HopAt<'_>]) -> Option<LivenessView> {
+        let upstream = hops.iter().filter(|hop| hop.hop == Hop::Upstream);
+        let at_upstream = upstream.filter_map(|hop| hop.says.as_ref());
+        let mirrored = hops.iter().filter(|hop| hop.hop == Hop::Mirrored);
+        let expected = mirrored.filter_map(|hop| hop.expected.as_ref());
+        let known = at_upstream.chain(expected).next().cloned();
+        known.or_else(|| self.edges.first().map(EdgeAt::says))
+    }
+
+    fn carried_hops(&self, at_hub: Option<&LivenessView>) -> Vec<HopAt<'c>> {
+        let hub = self.hubs.first();
+        let expected = || at_hub.cloned();
+        let at_edges = self.edges.iter().map(|edge| edge.hop(self.c, hub, expected()));
+        let elsewhere = self.missing_edges().into_iter().map(|(cluster, judged)| HopAt {
+            hop: Hop::Carried,
+            cluster,
+            kind: Kind::Connector,
+            object: self.place.map(NamespacedName::key),
+            judged,
+            says: None,
+            expected: expected(),
+            since: unknown_since([cluster], &[Kind::Connector]),
+            next_attempt: None,
+            evidence: Vec::new(),
         });
-        let gateways = self.edges.iter().flat_map(|edge| &edge.gateways);
-        let at_edges = gateways.flat_map(|gateway| gateway.problems(self.c));
-        let all = at_hubs.chain(at_edges.map(|problem| (Hop::Touched, problem)));
-        let is_stuck = |problem: &Problem| problem.cause.info().state == Some(State::Stuck);
-        let mut stalls: Vec<_> = all.filter(|(_, problem)| is_stuck(problem)).collect();
-        // A class has several Gateways, and one problem.
-        stalls.dedup();
-        stalls
+        at_edges.chain(elsewhere).collect()
     }
 
-    /// Whether the watches still show what makes it stuck before a hop.
-    fn shows(&self, hop: Hop) -> bool {
-        hop != Hop::Mirrored
-            || self.hubs.iter().any(|hub| hub.annotation != AnnotationState::Unknown)
-    }
+    /// Edges without the Connector that matter: one that cannot be seen and may have it, or any, where no
+    /// edge has it. Which edges should have it is up to the carrier.
+    fn missing_edges(&self) -> Vec<(&'c Cluster, Judged<'c>)> {
+        let (Some(place), Some(hub)) = (self.place, self.hubs.first()) else { return Vec::new() };
+        let has_it = |edge: &Cluster| edge.edge.connectors.get(place).is_some();
+        let without = self.c.world.edges().filter(|edge| !has_it(edge));
+        let without: Vec<_> = without.collect();
 
-    /// Since when an edge does not say what the hub says.
-    fn behind_since(&self, edge: &EdgeAt<'_>) -> Option<UnixMillis> {
-        self.hubs.iter().find_map(|hub| hub.memory?.hop.behind_since(edge.cluster.id))
-    }
-
-    /// Whether an edge whose watch is live does not say what the hub says.
-    fn is_seen_behind(&self) -> bool {
-        let mut edges = self.edges.iter().filter(|edge| edge.cluster.is_live(Kind::Connector));
-        edges.any(|edge| self.behind_since(edge).is_some())
-    }
-
-    /// Whether an edge that cannot be seen has the Connector, or may have it.
-    fn is_hidden_at(&self, edge: &Cluster) -> bool {
-        let was_live = edge.watch(Kind::Connector).unknown_since.is_some();
-        let has_it = || self.place.is_some_and(|name| edge.edge.connectors.get(name).is_some());
-        !edge.is_live(Kind::Connector) && (!was_live || has_it())
-    }
-
-    fn is_online(&self) -> bool {
-        let upstream = self.hubs.iter().find_map(HubAt::is_online);
-        upstream.unwrap_or_else(|| {
-            !self.edges.is_empty() && self.edges.iter().all(|edge| edge.row.is_online)
-        })
+        let hidden = without.iter().filter_map(|edge| {
+            // One that was listed once had no such Connector then.
+            let was_seen = edge.watch(Kind::Connector).unknown_since.is_some();
+            let unknown = Judged::not_live(self.c, edge, &[Kind::Connector])?;
+            (self.edges.is_empty() || !was_seen).then_some((*edge, unknown))
+        });
+        let hidden: Vec<_> = hidden.collect();
+        let is_placed = !self.edges.is_empty() || !hidden.is_empty() || without.is_empty();
+        if is_placed || hub.digest().is_none() {
+            return hidden;
+        }
+        let unknown = Judged::not_live(self.c, hub.cluster, &[Kind::Connector]);
+        vec![(hub.cluster, unknown.unwrap_or(Judged::cause(State::Held, Cause::NotPlaced)))]
     }
 }
 
-impl Unlinked<'_> {
-    fn phase(self, c: &Controller) -> Phase {
-        let mut clusters = c.world.hubs().chain([self.cluster]);
-        match clusters.all(|cluster| cluster.is_live(Kind::Connector)) {
-            true => Phase::Unreplicated,
-            false => Phase::Unknown,
+impl<'c> Unlinked<'c> {
+    fn judged(self, c: &'c Controller) -> Judged<'c> {
+        let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
+        if let Some(unknown) = self.compared(c).find_map(not_live) {
+            return unknown;
         }
+        let causes = [Cause::NotReplicated];
+        let whole = hubs::whole(c, &self.cluster.name, &causes);
+        let problem = whole.or_else(|| self.renamed(c)).map(Judged::problem);
+        problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
     }
 
-    /// Where an edge has it although the hub cannot be listed, and so has no labels to tell: the
-    /// namespace there is named after the uid of the upstream namespace.
-    fn place_by_namespace(self, c: &Controller) -> Option<NamespacedName> {
-        if c.world.hubs().all(|hub| hub.is_live(Kind::Connector)) {
-            return None;
-        }
+    /// Hub objects call its upstream by another name.
+    fn renamed(self, c: &'c Controller) -> Option<&'c Problem> {
+        let is_it = |problem: &&Problem| {
+            problem.cause == Cause::UpstreamUnknown
+                && problem.facts.what.as_deref() == Some(self.cluster.name.as_str())
+        };
+        c.notes.of_wholes().find(is_it)
+    }
+
+    fn compared(self, c: &'c Controller) -> impl Iterator<Item = &'c Cluster> {
+        c.world.hubs().chain([self.cluster])
+    }
+
+    fn upstream_hop(self, c: &'c Controller) -> HopAt<'c> {
+        upstream::hop(c, self.cluster, self.name, Some(self.row))
+    }
+
+    /// `None` without a hub.
+    fn mirrored_hop(self, c: &'c Controller) -> Option<HopAt<'c>> {
+        let hub = c.world.hubs().next()?;
+        let upstream = self.upstream_hop(c);
+        let judged = self.judged(c);
+        Some(HopAt {
+            hop: Hop::Mirrored,
+            cluster: hub,
+            kind: Kind::Connector,
+            object: None,
+            judged,
+            says: None,
+            expected: upstream.says,
+            since: match judged.state {
+                State::Unknown => unknown_since(self.compared(c), &[Kind::Connector]),
+                _ => Some(self.row.changed_at),
+            },
+            next_attempt: None,
+            evidence: Vec::new(),
+        })
+    }
+
+    /// Where it is at hub and edges, if no labels tell: the namespace there is named after the uid of the
+    /// upstream namespace.
+    fn place_by_namespace(self) -> Option<NamespacedName> {
         let uid = self.cluster.namespace_uid(self.name.namespace())?.text()?;
         Some(NamespacedName::new(&format!("ns-{uid}"), self.name.name()))
     }
@@ -244,14 +269,4 @@ fn unlinked(c: &Controller) -> impl Iterator<Item = Unlinked<'_>> {
         let named = UpstreamRef { cluster: cluster.name.clone(), name: (*name).clone() };
         cluster.is_upstream_namespace(name.namespace()) && world.links.linked(&named).is_empty()
     })
-}
-
-/// Why a stall is no longer seen: the watch that showed it is lost.
-fn not_seen(cluster: &Cluster) -> String {
-    let name = &cluster.name;
-    let unknown_since = |kind| cluster.watch(kind).unknown_since;
-    match Kind::ALL.into_iter().filter_map(unknown_since).min() {
-        Some(since) => format!("unknown since {since}: the watch of {name} is lost"),
-        None => format!("unknown: a watch that it needs is not live ({name})"),
-    }
 }

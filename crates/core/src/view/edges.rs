@@ -1,12 +1,12 @@
 //! A connector at an edge, and the Gateways that announce it there.
 
-use super::phase::AnnouncementState;
-use super::{GatewayView, WritesView};
-use crate::contract::cause::Problem;
-use crate::controller::Controller;
-use crate::data::ids::Kind;
+use super::fleet::LivenessView;
+use super::hubs::{HubAt, next_attempt, write_evidence};
+use super::judged::{HopAt, Judged, unknown_since};
+use crate::contract::cause::{Cause, Hop, Problem, State};
+use crate::controller::{Controller, Finder};
+use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
-use crate::data::time::UnixMillis;
 use crate::rules::touch::{self, TouchMemory};
 use crate::subject::{Subject, Target};
 use crate::world::cluster::Cluster;
@@ -15,20 +15,20 @@ use crate::write_queue::QueueKey;
 
 pub(super) struct EdgeAt<'c> {
     pub(super) cluster: &'c Cluster,
+    name: &'c NamespacedName,
     pub(super) row: &'c EdgeConnector,
-    pub(super) gateways: Vec<GatewayAt<'c>>,
+    gateways: Vec<GatewayAt<'c>>,
 }
 
 /// A Gateway, or the name of one that does not exist.
-pub(super) struct GatewayAt<'c> {
+struct GatewayAt<'c> {
+    c: &'c Controller,
     cluster: &'c Cluster,
     name: &'c NamespacedName,
     /// What announces its connectors.
     target: Option<Target>,
     memory: Option<&'c TouchMemory>,
-    pub(super) announcement: AnnouncementState,
-    /// A person has paused the Gateway that carries its trigger.
-    pub(super) is_target_paused: bool,
+    judged: Judged<'c>,
 }
 
 impl<'c> EdgeAt<'c> {
@@ -40,80 +40,205 @@ impl<'c> EdgeAt<'c> {
     }
 
     fn find(c: &'c Controller, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
-        let row = &cluster.edge.connectors.get(name)?.seen;
+        let name = cluster.edge.connectors.key(name)?;
+        let row = cluster.edge.connectors.seen(name)?;
         let gateways = cluster.edge.gateways_of(name).iter();
-        Some(Self {
-            cluster,
-            row,
-            gateways: gateways.map(|gateway| GatewayAt::new(c, cluster, gateway)).collect(),
-        })
+        let gateways = gateways.map(|gateway| GatewayAt::new(c, cluster, gateway)).collect();
+        Some(Self { cluster, name, row, gateways })
     }
 
-    /// Sorted by name.
-    pub(super) fn gateway_views(&self, c: &Controller) -> Vec<GatewayView> {
-        let gateways = self.gateways.iter().map(|gateway| gateway.view(c));
-        let mut gateways: Vec<_> = gateways.collect();
-        gateways.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        gateways
+    pub(super) fn says(&self) -> LivenessView {
+        LivenessView::new(self.row.is_online, self.row.stamp)
+    }
+
+    pub(super) fn judged(&self, c: &'c Controller, hub: Option<&HubAt<'c>>) -> Judged<'c> {
+        let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
+        if let Some(unknown) = self.compared(c, hub).find_map(not_live) {
+            return unknown;
+        }
+        match hub {
+            // Where the hub is the edge itself, both are one object.
+            Some(hub) if hub.cluster.id != self.cluster.id && self.is_behind(hub) => {
+                hub.not_carried(self.cluster).unwrap_or(Judged::state(State::Pending))
+            }
+            _ => Judged::ok(),
+        }
+    }
+
+    /// The clusters whose objects are compared. Where no hub has the Connector, one may have it that cannot
+    /// be seen.
+    fn compared(
+        &self,
+        c: &'c Controller,
+        hub: Option<&HubAt<'c>>,
+    ) -> impl Iterator<Item = &'c Cluster> {
+        let is_needed = hub.is_none() && c.settings.mirror.enabled;
+        let hubs = c.world.hubs().filter(move |_| is_needed);
+        std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs)
+    }
+
+    fn is_behind(&self, hub: &HubAt<'_>) -> bool {
+        hub.digest() != self.row.annotation
+    }
+
+    pub(super) fn hop(
+        &self,
+        c: &'c Controller,
+        hub: Option<&HubAt<'c>>,
+        expected: Option<LivenessView>,
+    ) -> HopAt<'c> {
+        let judged = self.judged(c, hub);
+        let behind_since = hub.and_then(|hub| hub.memory?.hop.behind_since(self.cluster.id));
+        let since = match judged.state {
+            State::Unknown => unknown_since(self.compared(c, hub), &[Kind::Connector]),
+            State::Ok => self.row.changed_at,
+            _ => behind_since,
+        };
+        let is_behind = matches!(judged.state, State::Pending | State::Stuck);
+        HopAt {
+            hop: Hop::Carried,
+            cluster: self.cluster,
+            kind: Kind::Connector,
+            object: Some(self.name.key()),
+            judged,
+            says: Some(self.says()),
+            expected,
+            since,
+            next_attempt: hub.filter(|_| is_behind).and_then(HubAt::next_attempt),
+            evidence: hub.filter(|_| is_behind).map(HubAt::carried_evidence).unwrap_or_default(),
+        }
+    }
+
+    /// Its Gateways, or that there are none.
+    pub(super) fn announced_hops(&self, c: &'c Controller) -> Vec<HopAt<'c>> {
+        match self.gateways.is_empty() {
+            true => vec![self.unreferenced_hop(c)],
+            false => self.gateways.iter().map(|gateway| gateway.hop(self.says())).collect(),
+        }
+    }
+
+    /// The worst of its Gateways.
+    pub(super) fn announced_state(&self, c: &'c Controller) -> State {
+        let states = self.gateways.iter().map(|gateway| gateway.judged.state);
+        states.max().unwrap_or_else(|| no_gateway(c, self.cluster).state)
+    }
+
+    /// Where no HTTPProxy references the connector.
+    fn unreferenced_hop(&self, c: &'c Controller) -> HopAt<'c> {
+        HopAt {
+            hop: Hop::Announced,
+            cluster: self.cluster,
+            kind: Kind::Gateway,
+            object: None,
+            judged: no_gateway(c, self.cluster),
+            says: None,
+            expected: Some(self.says()),
+            since: unknown_since([self.cluster], Role::Edge.liveness_kinds()),
+            next_attempt: None,
+            evidence: Vec::new(),
+        }
     }
 }
 
 impl<'c> GatewayAt<'c> {
     fn new(c: &'c Controller, cluster: &'c Cluster, name: &'c NamespacedName) -> Self {
         let target = cluster.edge.target_of(&cluster.object(Kind::Gateway, name));
-        let touch = target.as_ref().and_then(|target| view_of(c, target));
         let memory = target.as_ref().and_then(|of| c.memory.targets.get(of));
         let memory = memory.map(Box::as_ref);
+        let judged = Judged::ok();
+        let mut gateway = Self { c, cluster, name, target, memory, judged };
+        gateway.judged = gateway.judge();
+        gateway
+    }
 
-        let is_target_paused = touch.as_ref().is_some_and(|touch| touch.is_paused());
+    fn judge(&self) -> Judged<'c> {
+        let Self { c, cluster, memory, .. } = *self;
+        if !c.settings.touch.enabled {
+            return Judged::cause(State::Ok, Cause::RuleOff);
+        }
+        let is_known =
+            cluster.edge.ready_since.is_some() && cluster.is_hub_namespace(self.name.namespace());
+        let Some(target) = &self.target else { return no_gateway(c, cluster) };
+        if !is_known {
+            let unknown = Judged::not_live(c, cluster, Role::Edge.liveness_kinds());
+            return unknown.unwrap_or(Judged::state(State::Unknown));
+        }
+        if let Some(worst) = Judged::worst(self.problems()) {
+            return worst;
+        }
+
+        let touch = touch::view(&c.world, target, &c.settings, c.now);
         let is_announced = touch.as_ref().zip(memory).is_some_and(|(touch, memory)| {
             let announced = memory.announced_digest(touch.trigger());
             !memory.is_pending() && touch.desired.is_some() && announced == touch.desired
         });
-        let is_known =
-            cluster.edge.ready_since.is_some() && cluster.is_hub_namespace(name.namespace());
-        let announcement = match target {
-            _ if !c.settings.touch.enabled => AnnouncementState::Off,
-            None => AnnouncementState::NoGateway,
-            Some(_) if !is_known => AnnouncementState::Unknown,
-            Some(_) if is_announced => AnnouncementState::Announced,
-            Some(_) if is_target_paused => AnnouncementState::Paused,
-            Some(_) => AnnouncementState::Pending,
-        };
-        Self { cluster, name, target, memory, announcement, is_target_paused }
+        if is_announced {
+            return Judged::ok();
+        }
+        let finder = Finder::Whole(cluster.name.clone(), Cause::TouchesQueued);
+        let queued = c.notes.of(&finder).first().filter(|_| self.is_queued(target));
+        Judged { state: State::Pending, ..queued.map_or(Judged::ok(), Judged::problem) }
     }
 
-    fn view(&self, c: &Controller) -> GatewayView {
-        let touch = self.target.as_ref().and_then(|target| view_of(c, target));
-        let carrier = touch.as_ref().map(|touch| touch.gateway);
-        let row = self.cluster.edge.gateways.get(self.name);
+    /// Its touch is due, and the edge takes no more.
+    fn is_queued(&self, target: &Target) -> bool {
+        let queue = self.c.scheduler.queue(QueueKey::Touches(self.cluster.id));
+        let due = queue.and_then(|queue| queue.due_of(&Subject::Target(target.clone())));
+        due.is_some_and(|due| due.at <= self.c.now)
+    }
 
-        GatewayView {
-            name: self.name.name().to_owned(),
-            announcement: self.announcement,
-            trigger: touch.and_then(|touch| touch.trigger()).map(|trigger| trigger.to_string()),
-            announced_on: carrier.filter(|name| *name != self.name).map(NamespacedName::key),
-            paused: self.is_target_paused || row.is_some_and(|row| row.seen.is_paused),
-            announced_at_ms: self.memory.and_then(TouchMemory::unconfirmed_since),
-            due_at_ms: self.due_at(c),
-            writes: WritesView::of(self.memory.map(|memory| &memory.write), c.now),
+    fn hop(&self, expected: LivenessView) -> HopAt<'c> {
+        let Self { c, judged, memory, .. } = *self;
+        let is_ready = self.cluster.edge.ready_since.is_some();
+        let is_open = is_ready && !matches!(judged.state, State::Ok | State::Held);
+        let since = match judged.state {
+            State::Ok => memory.and_then(TouchMemory::unconfirmed_since),
+            State::Pending | State::Stuck => memory.and_then(|memory| memory.waiting_since),
+            State::Unknown => unknown_since([self.cluster], Role::Edge.liveness_kinds()),
+            State::Held => None,
+        };
+        let write = memory.map(|memory| &memory.write).filter(|_| is_open);
+        let mut evidence: Vec<_> =
+            write.and_then(|write| write_evidence(write, self.problems())).into_iter().collect();
+        evidence.extend(self.trigger());
+
+        HopAt {
+            hop: Hop::Announced,
+            cluster: self.cluster,
+            kind: Kind::Gateway,
+            object: Some(self.name.key()),
+            judged,
+            says: None,
+            expected: Some(expected),
+            since,
+            next_attempt: write.and_then(|write| next_attempt(write, c.now)),
+            evidence,
+        }
+    }
+
+    /// What its trigger is, and which Gateway carries it for the whole class.
+    fn trigger(&self) -> Option<String> {
+        let c = self.c;
+        let touch = touch::view(&c.world, self.target.as_ref()?, &c.settings, c.now)?;
+        let trigger = touch.trigger()?;
+        match touch.gateway == self.name {
+            true => Some(format!("trigger {trigger}")),
+            false => Some(format!("trigger {trigger} on {} for its class", touch.gateway.key())),
         }
     }
 
     /// What is wrong with what announces its connectors.
-    pub(super) fn problems(&self, c: &'c Controller) -> &'c [Problem] {
+    fn problems(&self) -> &'c [Problem] {
         let target = self.target.clone().map(Subject::Target);
-        target.map_or(&[], |target| c.notes.of_subject(&target))
-    }
-
-    /// When the next touch is due.
-    fn due_at(&self, c: &Controller) -> Option<UnixMillis> {
-        let target = self.target.clone()?;
-        let queue = c.scheduler.queue(QueueKey::Touches(self.cluster.id))?;
-        Some(queue.due_of(&Subject::Target(target))?.at)
+        target.map_or(&[], |target| self.c.notes.of_subject(&target))
     }
 }
 
-fn view_of<'c>(c: &'c Controller, target: &'c Target) -> Option<touch::View<'c>> {
-    touch::view(&c.world, target, &c.settings, c.now)
+/// That no Gateway announces a connector, as far as the lists of the edge are complete.
+fn no_gateway<'c>(c: &'c Controller, cluster: &Cluster) -> Judged<'c> {
+    if !c.settings.touch.enabled {
+        return Judged::cause(State::Ok, Cause::RuleOff);
+    }
+    let unknown = Judged::not_live(c, cluster, Role::Edge.liveness_kinds());
+    unknown.unwrap_or(Judged::cause(State::Ok, Cause::NoGateway))
 }

@@ -1,11 +1,12 @@
-//! A connector at a hub: what its annotation says, and what is written.
+//! A connector at a hub: what its annotation has, and what is written.
 
-use super::phase::AnnotationState;
-use super::{HoldView, HubView, LivenessView, UpstreamView, WritesView, upstream};
-use crate::contract::cause::Problem;
-use crate::contract::hold_reason::HoldReason;
-use crate::controller::{Controller, HubMemory};
-use crate::data::ids::Kind;
+use super::fleet::{LivenessView, UpstreamName};
+use super::judged::{HopAt, Judged, unknown_since};
+use super::upstream;
+use crate::circuit_breaker::BreakerKey;
+use crate::contract::cause::{Cause, Hop, Problem, State};
+use crate::controller::{Controller, Finder, HubMemory};
+use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::rules::mirror::{self, MirrorMemory, Place, Verdict};
@@ -15,10 +16,15 @@ use crate::world::cluster::Cluster;
 use crate::world::edge::EdgeConnector;
 use crate::world::hub::HubConnector;
 use crate::world::upstream::UpstreamConnector;
-use crate::write_state::Contention;
+use crate::write_state::{Contention, WriteState};
+
+/// A namespace's uid says which upstream namespace a hub Connector was made from.
+const COMPARED: [Kind; 2] = [Kind::Connector, Kind::Namespace];
 
 pub(super) struct HubAt<'c> {
+    c: &'c Controller,
     pub(super) cluster: &'c Cluster,
+    name: NamespacedName,
     row: &'c HubConnector,
     /// `None`: it is at rest.
     pub(super) memory: Option<&'c HubMemory>,
@@ -26,8 +32,7 @@ pub(super) struct HubAt<'c> {
     upstream: Option<&'c Cluster>,
     /// When upstream came to say what it says, or to be absent.
     changed_at: Option<UnixMillis>,
-    pub(super) annotation: AnnotationState,
-    held: Option<HoldReason>,
+    verdict: Verdict,
     problems: &'c [Problem],
 }
 
@@ -55,65 +60,227 @@ impl<'c> HubAt<'c> {
         let verdict = mirror::plan(&view).verdict;
 
         let changed_at = place.upstream.map(|upstream| upstream.changed_at());
-        let annotation = annotation(row, upstream, verdict);
-        let held = verdict.hold_reason().filter(|_| annotation == AnnotationState::Held);
         let problems = c.notes.of_subject(&Subject::HubConnector(at));
-        Some(Self { cluster, row, memory, upstream, changed_at, annotation, held, problems })
+        let name = name.clone();
+        Some(Self { c, cluster, name, row, memory, upstream, changed_at, verdict, problems })
     }
 
-    pub(super) fn problems(&self) -> &'c [Problem] {
-        self.problems
+    /// Its labels name no upstream.
+    pub(super) fn is_unlabelled(&self) -> bool {
+        self.row.upstream.is_none()
     }
 
     pub(super) fn digest(&self) -> Option<Digest> {
         self.row.annotation.map(|annotation| annotation.all)
     }
 
-    /// Whether upstream says that it is online; `None` while its cluster is not in the run.
-    pub(super) fn is_online(&self) -> Option<bool> {
-        self.upstream?;
-        Some(self.connector().is_some_and(UpstreamConnector::was_online))
-    }
-
-    fn connector(&self) -> Option<&'c UpstreamConnector> {
+    pub(super) fn connector(&self) -> Option<&'c UpstreamConnector> {
         let named = self.row.upstream.as_ref()?;
         Some(&self.upstream?.upstream_connectors.get(&named.name)?.seen)
     }
 
-    pub(super) fn upstream_view(&self, c: &Controller) -> Option<UpstreamView> {
+    pub(super) fn upstream_name(&self) -> Option<UpstreamName> {
         let named = self.row.upstream.as_ref()?;
-        Some(upstream::view(c, &named.cluster, &named.name, self.connector()))
+        Some(UpstreamName { cluster: named.cluster.clone(), object: named.name.key() })
     }
 
-    /// `at_edges`: the Connector as the edges have it.
-    pub(super) fn view<'e>(
-        &self,
-        c: &Controller,
-        at_edges: impl Iterator<Item = &'e EdgeConnector>,
-    ) -> HubView {
-        let while_it_is = |state: AnnotationState, at: Option<UnixMillis>| {
-            at.filter(|_| self.annotation == state)
-        };
-        let hold = |reason: HoldReason| HoldView { reason, message: reason.text().to_owned() };
-        let mirror = self.memory.map(|memory| &memory.mirror);
-        let settings = &c.settings.mirror;
+    /// `None` where the upstream is not in the run.
+    pub(super) fn upstream_hop(&self) -> Option<HopAt<'c>> {
+        let named = self.row.upstream.as_ref()?;
+        Some(upstream::hop(self.c, self.upstream?, &named.name, self.connector()))
+    }
 
-        HubView {
-            cluster: self.cluster.name.clone(),
-            annotation: self.annotation,
-            hold: self.held.map(hold),
-            annotated: self.digest().is_some(),
-            says: self.says(at_edges),
-            wrong_since_ms: while_it_is(AnnotationState::Wrong, self.wrong_since()),
-            right_since_ms: while_it_is(AnnotationState::Right, self.right_since()),
-            deferred_since_ms: while_it_is(
-                AnnotationState::Deferred,
-                mirror.and_then(|mirror| mirror.deferred_since),
-            ),
-            writes: WritesView::of(mirror.map(|mirror| &mirror.write), c.now),
-            overwrites: self.contention().map_or(0, Contention::overwrites),
-            nudges: self.memory.map_or(0, |memory| memory.nudge.nudges(settings, c.now)),
+    pub(super) fn upstream_judged(&self) -> Option<Judged<'c>> {
+        Some(upstream::judged(self.c, self.upstream?))
+    }
+
+    /// Whether the annotation has what upstream has, or routes alike.
+    pub(super) fn is_right(&self) -> bool {
+        self.verdict.is_right()
+    }
+
+    pub(super) fn judged(&self) -> Judged<'c> {
+        let is_configured = self.row.upstream.is_none() || self.upstream.is_some();
+        match self.verdict {
+            Verdict::Disabled => return Judged::cause(State::Ok, Cause::RuleOff),
+            Verdict::HubNotLive => return self.not_live(self.cluster),
+            _ if !is_configured => return self.not_configured(),
+            Verdict::Held(reason) | Verdict::RemovalHeld(reason, _) => {
+                return self.with_unreadable(self.held(reason));
+            }
+            Verdict::UpstreamNotLive => {
+                let unknown = Judged::state(State::Unknown);
+                return self.upstream.map_or(unknown, |upstream| self.not_live(upstream));
+            }
+            _ => {}
         }
+
+        let here = self
+            .problems
+            .iter()
+            .filter(|problem| problem.cause != Cause::NotCarried && !self.delays_carrying(problem));
+        let remark = || here.clone().find(|problem| problem.cause.info().state.is_none());
+        let deferred = || here.clone().find(|problem| problem.cause == Cause::Deferred);
+        Judged::worst(here.clone()).unwrap_or_else(|| match self.verdict {
+            Verdict::Deferred { .. } => {
+                deferred().map_or(Judged::cause(State::Ok, Cause::Deferred), Judged::problem)
+            }
+            _ if self.is_mirrored() => {
+                remark().map_or(Judged::ok(), |remark| self.remarked(remark))
+            }
+            Verdict::Paused => Judged::cause(State::Held, Cause::Paused),
+            Verdict::UpstreamNotConfigured => Judged::cause(State::Held, Cause::LabelsMissing),
+            _ => Judged::state(State::Pending),
+        })
+    }
+
+    /// Of a status of which nothing fits, nothing is mirrored until it is shorter.
+    fn remarked(&self, problem: &'c Problem) -> Judged<'c> {
+        let is_too_large = problem.cause == Cause::StatusTooLarge && self.digest().is_none();
+        let judged = Judged::problem(problem);
+        if is_too_large { Judged { state: State::Held, ..judged } } else { judged }
+    }
+
+    fn is_to_be_written(&self) -> bool {
+        use Verdict::{Deferred, OutOfSync, RemovalDue};
+        matches!(self.verdict, OutOfSync { .. } | RemovalDue { .. } | Deferred { .. })
+    }
+
+    /// The annotation has what upstream has. Its writes are nudges, which are for the next hop.
+    fn is_mirrored(&self) -> bool {
+        matches!(self.verdict, Verdict::InSync | Verdict::BothAbsent)
+    }
+
+    fn delays_carrying(&self, problem: &Problem) -> bool {
+        let is_failure = problem.facts.error.is_some() && problem.cause.info().hop.is_none();
+        is_failure && self.is_mirrored()
+    }
+
+    /// What a list lacks may be an object that cannot be read, whatever its name.
+    fn with_unreadable(&self, judged: Judged<'c>) -> Judged<'c> {
+        if judged.cause != Some(Cause::ObjectUnreadable) || judged.problem.is_some() {
+            return judged;
+        }
+        let first = self.upstream.and_then(|upstream| {
+            let name = upstream.watch(Kind::Connector).unreadable.first()?;
+            let at = upstream.object(Kind::Connector, name);
+            self.c.notes.of(&Finder::Object(at)).first()
+        });
+        Judged { problem: first, ..judged }
+    }
+
+    fn not_live(&self, cluster: &'c Cluster) -> Judged<'c> {
+        let not_live = Judged::not_live(self.c, cluster, &COMPARED);
+        not_live.unwrap_or(Judged::state(State::Unknown))
+    }
+
+    fn not_configured(&self) -> Judged<'c> {
+        let causes = [Cause::ProjectMissing, Cause::UpstreamUnknown];
+        let named = self.row.upstream.as_ref().map(|named| &named.cluster);
+        let whole = named.and_then(|named| self.whole(named, &causes));
+        whole.unwrap_or(Judged::cause(State::Held, Cause::UpstreamUnknown))
+    }
+
+    fn held(&self, cause: Cause) -> Judged<'c> {
+        let named = self.row.upstream.as_ref();
+        let upstream = || named.map(|named| &named.cluster);
+        let problem = match cause {
+            Cause::ObjectUnreadable => named.zip(self.upstream).and_then(|(named, upstream)| {
+                let at = upstream.object(Kind::Connector, &named.name);
+                self.c.notes.of(&Finder::Object(at)).first()
+            }),
+            Cause::UpstreamRestored => {
+                upstream().and_then(|name| self.whole(name, &[cause])?.problem)
+            }
+            Cause::RemovalsHeld => {
+                let keys = upstream().map(|name| BreakerKey::Removals(name.clone()));
+                let keys = keys.into_iter().chain([BreakerKey::FleetRemovals]);
+                let mut found = keys.map(|key| self.c.notes.of(&Finder::Breaker(key)).first());
+                found.find_map(|problem| problem)
+            }
+            cause => self.problems.iter().find(|problem| problem.cause == cause),
+        };
+        let state = cause.info().state.unwrap_or(State::Held);
+        Judged { state, cause: Some(cause), problem }
+    }
+
+    /// The first of these problems of an upstream as a whole.
+    fn whole(&self, upstream: &ClusterName, causes: &[Cause]) -> Option<Judged<'c>> {
+        whole(self.c, upstream, causes).map(Judged::problem)
+    }
+
+    pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'c> {
+        let judged = self.judged();
+        let said = self.connector().and_then(|connector| connector.said.as_ref());
+        let upstream = self
+            .upstream
+            .map(|_| LivenessView::of(said.map(|status| status.text.text()).as_deref()));
+        let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
+        let expected = upstream.filter(|_| is_known);
+        HopAt {
+            hop: Hop::Mirrored,
+            cluster: self.cluster,
+            kind: Kind::Connector,
+            object: Some(self.name.key()),
+            judged,
+            says: self.says(at_edges),
+            expected,
+            since: self.since(judged),
+            next_attempt: self.next_attempt().filter(|_| self.is_to_be_written()),
+            evidence: self.evidence(),
+        }
+    }
+
+    fn since(&self, judged: Judged<'_>) -> Option<UnixMillis> {
+        match (judged.state, self.verdict) {
+            (_, Verdict::Deferred { since }) => Some(since),
+            (State::Ok, _) => self.right_since(),
+            (State::Pending | State::Stuck, _) => self.wrong_since(),
+            (State::Unknown, Verdict::HubNotLive) => unknown_since([self.cluster], &COMPARED),
+            (State::Unknown, Verdict::UpstreamNotLive) => unknown_since(self.upstream, &COMPARED),
+            (State::Unknown | State::Held, _) => None,
+        }
+    }
+
+    fn write(&self) -> Option<&'c WriteState> {
+        Some(&self.memory?.mirror.write)
+    }
+
+    /// Only the leader writes.
+    pub(super) fn next_attempt(&self) -> Option<UnixMillis> {
+        let write = self.write().filter(|_| self.c.leadership.is_leader)?;
+        next_attempt(write, self.c.now)
+    }
+
+    fn evidence(&self) -> Vec<String> {
+        let mut evidence = Vec::new();
+        let overwrites = self.contention().map_or(0, Contention::overwrites);
+        if overwrites > 0 {
+            evidence.push(format!("overwritten {} lately", times(overwrites)));
+        }
+        let write = self.write().filter(|_| !self.is_mirrored());
+        evidence.extend(write.and_then(|write| write_evidence(write, self.problems)));
+        evidence
+    }
+
+    /// What is known of the way to the edges.
+    pub(super) fn carried_evidence(&self) -> Vec<String> {
+        let settings = &self.c.settings.mirror;
+        let nudges = self.memory.map_or(0, |memory| memory.nudge.nudges(settings, self.c.now));
+        let nudged = (nudges > 0).then(|| format!("nudged {} lately", times(nudges)));
+        let write = self.write().filter(|_| self.is_mirrored());
+        let write = write.and_then(|write| write_evidence(write, &[]));
+        nudged.into_iter().chain(write).collect()
+    }
+
+    /// What is wrong between the hub and an edge that does not have what the hub has.
+    pub(super) fn not_carried(&self, edge: &Cluster) -> Option<Judged<'c>> {
+        let of_edge = |problem: &&Problem| {
+            problem.cause == Cause::NotCarried && problem.about.cluster == edge.name
+        };
+        let not_carried = self.problems.iter().find(of_edge).map(Judged::problem);
+        let nudges = self.problems.iter().filter(|problem| self.delays_carrying(problem));
+        not_carried.or_else(|| Judged::worst(nudges))
     }
 
     fn contention(&self) -> Option<&'c Contention> {
@@ -135,36 +302,45 @@ impl<'c> HubAt<'c> {
         })
     }
 
-    /// What the annotation says. Only its digest is kept, so this is known where upstream or an edge
-    /// says the same.
-    fn says<'e>(
-        &self,
-        mut at_edges: impl Iterator<Item = &'e EdgeConnector>,
-    ) -> Option<LivenessView> {
+    /// What the annotation has. Only its digest is kept, so this is known where upstream or an edge
+    /// has the same.
+    pub(super) fn says(&self, at_edges: &[&EdgeConnector]) -> Option<LivenessView> {
         let digest = self.digest()?;
-        if matches!(self.annotation, AnnotationState::Right | AnnotationState::Deferred) {
+        if self.is_right() {
             let said = self.connector()?.said.as_ref();
             return Some(LivenessView::of(said.map(|status| status.text.text()).as_deref()));
         }
 
-        let same = at_edges.find(|row| row.annotation == Some(digest))?;
+        let same = at_edges.iter().find(|row| row.annotation == Some(digest))?;
         Some(LivenessView::new(same.is_online, same.stamp))
     }
 }
 
-fn annotation(row: &HubConnector, upstream: Option<&Cluster>, verdict: Verdict) -> AnnotationState {
-    let is_configured = row.upstream.is_none() || upstream.is_some();
-    match verdict {
-        Verdict::Disabled => AnnotationState::Off,
-        Verdict::HubNotLive => AnnotationState::Unknown,
-        _ if !is_configured => AnnotationState::Unconfigured,
-        Verdict::Paused => AnnotationState::Paused,
-        Verdict::UpstreamNotLive | Verdict::UpstreamNotConfigured => AnnotationState::Unknown,
-        Verdict::Held(_) | Verdict::RemovalHeld(..) => AnnotationState::Held,
-        Verdict::AbsenceGrace(_) | Verdict::RemovalDue { .. } | Verdict::OutOfSync { .. } => {
-            AnnotationState::Wrong
-        }
-        Verdict::Deferred { .. } => AnnotationState::Deferred,
-        Verdict::BothAbsent | Verdict::InSync => AnnotationState::Right,
+/// The first of these problems of an upstream as a whole.
+pub(super) fn whole<'c>(
+    c: &'c Controller,
+    upstream: &ClusterName,
+    causes: &[Cause],
+) -> Option<&'c Problem> {
+    causes.iter().find_map(|cause| c.notes.of(&Finder::Whole(upstream.clone(), *cause)).first())
+}
+
+/// When the next attempt is, of a write that failed.
+pub(super) fn next_attempt(write: &WriteState, now: UnixMillis) -> Option<UnixMillis> {
+    write.failure()?;
+    write.not_before().filter(|at| *at > now)
+}
+
+/// What is known of a write and no problem says.
+pub(super) fn write_evidence(write: &WriteState, problems: &[Problem]) -> Option<String> {
+    if write.is_in_flight() {
+        return Some("a write is under way".to_owned());
     }
+    let is_said = problems.iter().any(|problem| problem.facts.error.is_some());
+    let failure = write.failure().filter(|_| !is_said)?;
+    Some(format!("the last write failed: {}", failure.error))
+}
+
+fn times(n: u32) -> String {
+    if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }

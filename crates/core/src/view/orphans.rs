@@ -1,44 +1,98 @@
 //! Routes that are orphans, or may be.
 
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
 
-use super::{OrphanView, WritesView};
-use crate::contract::keep_reason::{
-    KeepReason, OrphanCandidate, OrphanCounts, OrphanEvidence, text_with_times,
-};
-use crate::controller::Controller;
-use crate::data::ids::Kind;
+use super::hubs::whole;
+use crate::circuit_breaker::BreakerKey;
+use crate::contract::cause::{Cause, Problem};
+use crate::controller::{Controller, Finder};
+use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::data::object_ref::ObjectRef;
+use crate::data::time::UnixMillis;
 use crate::machine::Machine;
-use crate::rules::orphan::{OrphanMemory, Verdict, View};
+use crate::plan::Next;
+use crate::rules::orphan::{OrphanMemory, Plan, Verdict, View};
 use crate::world::absence::prove_namespace;
 use crate::world::cluster::Cluster;
 use crate::world::hub::Parents;
 
-impl Machine {
-    /// How many routes are orphans, or may be. Judges every route.
-    pub fn orphan_counts(&self) -> OrphanCounts {
-        let reasons = KeepReason::ALL.into_iter().filter(|reason| reason.is_counted());
-        let mut orphans = 0;
-        let mut kept: BTreeMap<_, _> = reasons.map(|reason| (reason, 0)).collect();
-        for_each_route(&self.controller, |_, verdict| {
-            let count = verdict.keep_reason().map(|reason| kept.get_mut(&reason));
-            if let Some(count) = count.unwrap_or(Some(&mut orphans)) {
-                *count += 1;
-            }
-        });
-        OrphanCounts { orphans, kept: kept.into_iter().collect() }
-    }
+/// What is said of an orphan that waits for its turn: when that comes is not known.
+const TURN_MS: u64 = 60_000;
 
+/// An orphaned hub HTTPRoute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OrphanView {
+    pub cluster: ClusterName,
+    #[serde(flatten)]
+    pub route: ObjectKey,
+    /// Since when it has been an orphan without a break.
+    pub since_ms: Option<UnixMillis>,
+    pub in_flight: Option<ActionId>,
+    /// Why the last attempt to delete it failed.
+    pub error: Option<String>,
+    /// When the next attempt may come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before_ms: Option<UnixMillis>,
+}
+
+/// A route that is an orphan, or may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OrphanCandidate {
+    /// The hub.
+    pub cluster: ClusterName,
+    #[serde(flatten)]
+    pub route: ObjectKey,
+    #[serde(rename = "created_ms", skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<UnixMillis>,
+    /// `None`: nothing speaks against deleting it.
+    pub kept: Option<Cause>,
+    /// The same in a sentence.
+    pub kept_because: Option<String>,
+    /// What its labels and parentRefs say; `None` where they cannot be used.
+    #[serde(flatten)]
+    pub evidence: Option<OrphanEvidence>,
+    /// The delete in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<ActionId>,
+    /// Why the last delete failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The facts behind a verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OrphanEvidence {
+    /// The upstream cluster that the route's labels name.
+    pub upstream: String,
+    pub upstream_namespace: String,
+    /// The Gateways that the route names as parents, and whether each exists; `None` while the
+    /// upstream Gateways are not fully listed.
+    pub parents: Vec<(String, Option<bool>)>,
+    /// Whether the uid of the upstream namespace is the one in the name of the route's namespace.
+    pub namespace_proved: bool,
+    /// The last sign of life of the upstream Gateway watch, while it is live.
+    #[serde(rename = "heard_ms", skip_serializing_if = "Option::is_none")]
+    pub last_activity_at: Option<UnixMillis>,
+    /// Since when the route has been an orphan without interruption.
+    #[serde(rename = "orphan_since_ms", skip_serializing_if = "Option::is_none")]
+    pub orphan_since: Option<UnixMillis>,
+}
+
+impl Machine {
     /// The routes that are orphans, or may be, sorted by hub, namespace and name. Judges every route.
     pub fn candidates(&self) -> Vec<OrphanCandidate> {
+        let c = &self.controller;
+        let at_rest = OrphanMemory::default();
         let mut candidates = Vec::new();
-        for_each_route(&self.controller, |view, verdict| {
-            let kept = verdict.keep_reason();
-            if kept.is_none_or(KeepReason::is_counted) {
-                candidates.push(candidate(&self.controller, view, kept));
+        for hub in c.world.hubs() {
+            for name in hub.routes.keys() {
+                let at = hub.object(Kind::HttpRoute, name);
+                let memory = c.memory.routes.get(&at).unwrap_or(&at_rest);
+                let judged = c.judge_route(&at, memory);
+                candidates.extend(judged.and_then(|(view, plan)| candidate(c, &view, &plan)));
             }
-        });
+        }
         candidates.sort_unstable_by(|a, b| (&a.cluster, &a.route).cmp(&(&b.cluster, &b.route)));
         candidates
     }
@@ -56,57 +110,58 @@ pub(super) fn views(c: &Controller) -> Vec<OrphanView> {
 
 fn orphan_view(c: &Controller, at: &ObjectRef, memory: &OrphanMemory) -> Option<OrphanView> {
     let since = memory.absent_since?;
-    let (_, verdict) = c.judge_route(at, memory)?;
-    if !matches!(verdict, Verdict::Orphan | Verdict::Absent(KeepReason::Budget)) {
+    let (_, plan) = c.judge_route(at, memory)?;
+    if plan.verdict != Verdict::Orphan {
         return None;
     }
 
-    let writes = WritesView::of(Some(&memory.write), c.now);
+    let write = &memory.write;
     Some(OrphanView {
         cluster: c.world.name_of(at.cluster),
         route: at.name.key(),
         since_ms: Some(since),
-        in_flight: writes.in_flight,
-        error: writes.error.map(|error| error.to_string()),
-        not_before_ms: writes.not_before_ms,
+        in_flight: write.action(),
+        error: write.failure().map(|failure| failure.error.to_string()),
+        not_before_ms: write.not_before().filter(|at| *at > c.now),
     })
 }
 
-fn for_each_route(c: &Controller, mut f: impl FnMut(&View<'_>, Verdict)) {
-    let at_rest = OrphanMemory::default();
-    for hub in c.world.hubs() {
-        for name in hub.routes.keys() {
-            let at = hub.object(Kind::HttpRoute, name);
-            let memory = c.memory.routes.get(&at).unwrap_or(&at_rest);
-            if let Some((view, verdict)) = c.judge_route(&at, memory) {
-                f(&view, verdict);
-            }
-        }
-    }
-}
-
-fn candidate(c: &Controller, view: &View<'_>, kept: Option<KeepReason>) -> OrphanCandidate {
-    let now = c.now;
-    let settings = &c.settings.orphans;
-    let created_at = view.row.seen.created_at;
+/// `None`: it is no orphan.
+fn candidate(c: &Controller, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidate> {
+    let kept = match c.shown_verdict(view.at, plan.verdict) {
+        Verdict::NotOrphan => return None,
+        Verdict::Kept(cause) | Verdict::Absent(cause) => Some(cause),
+        Verdict::Orphan => None,
+    };
     let write = &view.memory.write;
-    // The grace period counts since then.
-    let since = view.upstream.map(|upstream| {
-        let listed = [Kind::Gateway, Kind::Namespace].map(|kind| upstream.listed_since(kind));
-        view.orphan_since(listed.into_iter().flatten().max().unwrap_or_default())
-    });
-    let because = |reason| text_with_times(reason, now, created_at, since, settings);
-
-    OrphanCandidate {
+    Some(OrphanCandidate {
         cluster: view.hub.name.clone(),
         route: view.at.name.key(),
-        created_at,
+        created_at: view.row.seen.created_at,
         kept,
-        kept_because: kept.map(because),
+        kept_because: kept.map(|cause| because(c, view, plan, cause)),
         evidence: view.row.seen.parents.as_ref().ok().map(|parents| evidence(view, parents)),
         in_flight: write.action(),
         error: write.failure().map(|failure| failure.error.to_string()),
-    }
+    })
+}
+
+/// What is wrong with more than this route has more facts there.
+fn because(c: &Controller, view: &View<'_>, plan: &Plan, cause: Cause) -> String {
+    let upstream = view.upstream.map(|upstream| upstream.name.clone());
+    let wider = match cause {
+        Cause::DeletesHeld => {
+            let key = upstream.map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans);
+            c.notes.of(&Finder::Breaker(key)).first()
+        }
+        cause => view.named().and_then(|named| whole(c, named, &[cause])),
+    };
+    let limit_ms = match plan.next {
+        Next::RequeueAt(at) => at.since(c.now),
+        Next::AwaitChange | Next::Write(_) => TURN_MS,
+    };
+    let of_route = || view.problem(cause, Some(limit_ms)).sentence();
+    wider.map_or_else(of_route, Problem::sentence)
 }
 
 fn evidence(view: &View<'_>, parents: &Parents) -> OrphanEvidence {

@@ -1,33 +1,80 @@
-//! Gateways and HTTPProxies at the edges without a counterpart.
+//! Gateways and HTTPProxies at the edges that belong to no connector.
 
 use std::collections::BTreeSet;
 
-use super::UnpairedView;
-use crate::world::World;
+use super::fleet::HopView;
+use super::judged::{HopAt, Judged, Names, unknown_since};
+use crate::contract::cause::{Cause, Hop, Kubectl, State};
+use crate::controller::Controller;
+use crate::data::ids::{Kind, Role};
+use crate::data::name::NamespacedName;
 use crate::world::cluster::Cluster;
 
-pub(super) fn views(world: &World) -> Vec<UnpairedView> {
-    let mut unpaired: Vec<_> = world.edges().flat_map(unpaired_at).collect();
-    unpaired.sort_unstable();
-    unpaired
+pub(super) fn hops(c: &Controller, kubectl: Kubectl<'_>) -> Vec<HopView> {
+    let edges = c.world.edges();
+    let mut hops: Vec<_> = edges.flat_map(|edge| unpaired_at(c, edge, kubectl)).collect();
+    hops.sort_by(|a, b| (&a.cluster, &a.object).cmp(&(&b.cluster, &b.object)));
+    hops
 }
 
-fn unpaired_at(cluster: &Cluster) -> impl Iterator<Item = UnpairedView> {
+fn unpaired_at(c: &Controller, cluster: &Cluster, kubectl: Kubectl<'_>) -> Vec<HopView> {
     let edge = &cluster.edge;
     let names: BTreeSet<_> = edge.proxies.keys().chain(edge.gateways.keys()).collect();
     let names = names.into_iter().filter(|name| cluster.is_hub_namespace(name.namespace()));
+    names.flat_map(|name| hops_of(c, cluster, name, kubectl)).collect()
+}
 
-    names.filter_map(move |name| {
-        let connectors = edge.connectors_of(name);
+/// One hop for each Connector that its HTTPProxy references and that does not exist, or one of a Gateway
+/// without connectors.
+fn hops_of(
+    c: &Controller,
+    cluster: &Cluster,
+    name: &NamespacedName,
+    kubectl: Kubectl<'_>,
+) -> Vec<HopView> {
+    let edge = &cluster.edge;
+    let connectors = edge.connectors_of(name);
+    if !connectors.is_empty() {
         let missing = connectors.iter().filter(|name| edge.connectors.get(name).is_none());
-        let missing: Vec<_> = missing.map(|name| name.name().to_owned()).collect();
-        let is_unpaired = connectors.is_empty() || !missing.is_empty();
-        is_unpaired.then(|| UnpairedView {
-            cluster: cluster.name.clone(),
-            object: name.key(),
-            gateway: edge.gateways.get(name).is_some(),
-            proxy: edge.proxies.get(name).is_some(),
-            missing,
-        })
-    })
+        let hop = |connector: &NamespacedName| {
+            let names = Names { connector: Some(connector.key()), ..Names::default() };
+            let missing = Judged::cause(State::Ok, Cause::ConnectorMissing);
+            hop(c, cluster, name, Kind::HttpProxy, missing).view(&names, kubectl)
+        };
+        return missing.map(hop).collect();
+    }
+
+    let has_gateway = edge.gateways.get(name).is_some();
+    let kind = if has_gateway { Kind::Gateway } else { Kind::HttpProxy };
+    let hop = hop(c, cluster, name, kind, Judged::ok());
+    let why = match edge.proxies.get(name) {
+        None => "no HTTPProxy has its name, so it announces no connector",
+        Some(_) => "the HTTPProxy of this name references no connector",
+    };
+    let is_known = hop.judged.state == State::Ok;
+    let evidence = is_known.then(|| why.to_owned()).into_iter().collect();
+    vec![HopAt { evidence, ..hop }.view(&Names::default(), kubectl)]
+}
+
+/// What the lists of the edge do not show does not exist once they are complete.
+fn hop<'c>(
+    c: &'c Controller,
+    cluster: &'c Cluster,
+    name: &NamespacedName,
+    kind: Kind,
+    judged: Judged<'c>,
+) -> HopAt<'c> {
+    let unknown = Judged::not_live(c, cluster, Role::Edge.liveness_kinds());
+    HopAt {
+        hop: Hop::Announced,
+        cluster,
+        kind,
+        object: Some(name.key()),
+        judged: unknown.unwrap_or(judged),
+        says: None,
+        expected: None,
+        since: unknown_since([cluster], Role::Edge.liveness_kinds()),
+        next_attempt: None,
+        evidence: Vec::new(),
+    }
 }

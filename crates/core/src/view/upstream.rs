@@ -1,31 +1,47 @@
 //! A connector at its upstream.
 
-use super::{LivenessView, UpstreamView};
+use super::fleet::LivenessView;
+use super::judged::{HopAt, Judged, unknown_since};
+use crate::contract::cause::{Hop, State};
 use crate::controller::Controller;
-use crate::data::ids::ClusterName;
+use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
+use crate::world::cluster::Cluster;
 use crate::world::upstream::UpstreamConnector;
 
-/// `row`: `None` where the cluster has no such Connector, or is not in the run.
-pub(super) fn view(
-    c: &Controller,
-    cluster: &ClusterName,
+/// `row`: `None` where the cluster has no such Connector.
+pub(super) fn hop<'c>(
+    c: &'c Controller,
+    cluster: &'c Cluster,
     name: &NamespacedName,
     row: Option<&UpstreamConnector>,
-) -> UpstreamView {
+) -> HopAt<'c> {
     let text = row.and_then(|connector| connector.said.as_ref()).map(|status| status.text.text());
-    let LivenessView { online, node } = LivenessView::of(text.as_deref());
+    let says = row.map(|_| LivenessView::of(text.as_deref()));
+    let why_not = says.as_ref().filter(|says| !says.online).and(text.as_deref());
+    let judged = judged(c, cluster);
+    let is_absent = row.is_none() && judged.state == State::Ok;
+    let absent = is_absent.then(|| format!("{} has no Connector {}", cluster.name, name.key()));
 
-    UpstreamView {
-        cluster: cluster.clone(),
-        object: name.key(),
-        exists: row.is_some(),
-        gone: c.roster.deleted_project(cluster).is_some(),
-        online,
-        node,
-        because: text.as_deref().filter(|_| !online).and_then(why_not_ready),
-        changed_at_ms: row.map(|row| row.changed_at),
+    HopAt {
+        hop: Hop::Upstream,
+        cluster,
+        kind: Kind::Connector,
+        object: Some(name.key()),
+        judged,
+        says,
+        expected: None,
+        since: match judged.state {
+            State::Unknown => unknown_since([cluster], &[Kind::Connector]),
+            _ => row.map(|row| row.changed_at),
+        },
+        next_attempt: None,
+        evidence: absent.into_iter().chain(why_not.and_then(why_not_ready)).collect(),
     }
+}
+
+pub(super) fn judged<'c>(c: &'c Controller, cluster: &Cluster) -> Judged<'c> {
+    Judged::not_live(c, cluster, &[Kind::Connector]).unwrap_or(Judged::ok())
 }
 
 /// The reason that upstream gives for not being online.
@@ -35,5 +51,6 @@ fn why_not_ready(status: &str) -> Option<String> {
     let words = [&ready["reason"], &ready["message"]].map(|word| word.as_str().unwrap_or_default());
     let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
     let words = words.join(": ");
-    Some(words.trim_end_matches('.').to_owned()).filter(|words| !words.is_empty())
+    let words = Some(words.trim_end_matches('.').to_owned()).filter(|words| !words.is_empty());
+    words.map(|words| format!("Ready is not True: {words}"))
 }

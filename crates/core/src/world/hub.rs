@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::contract::keep_reason::KeepReason;
+use crate::contract::cause::Cause;
 use crate::contract::route_origin::{RouteOrigin, origin_of};
 use crate::data::ids::ClusterName;
 use crate::data::name::NamespacedName;
@@ -23,6 +23,8 @@ pub(crate) struct HubConnector {
     pub(crate) nudge: u32,
     /// A person has paused it.
     pub(crate) is_paused: bool,
+    /// Karmada carries it to the edges.
+    pub(crate) is_karmadas: bool,
     /// When the watch showed that the upstream namespace that it was copied from was deleted.
     pub(crate) namespace_deleted_at: Option<UnixMillis>,
 }
@@ -30,8 +32,8 @@ pub(crate) struct HubConnector {
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) created_at: Option<UnixMillis>,
-    /// `Err`: it is kept, whatever exists upstream.
-    pub(crate) parents: Result<Parents, KeepReason>,
+    /// `Err`: it is kept, whatever exists upstream. `None`: it is no copy of an upstream HTTPRoute.
+    pub(crate) parents: Result<Parents, Option<Cause>>,
 }
 
 /// The Gateways that a route names, all in one upstream namespace.
@@ -69,6 +71,7 @@ impl HubConnector {
             other_annotation_bytes: u32::try_from(other_bytes).unwrap_or(u32::MAX),
             nudge: nudge.and_then(|number| number.parse().ok()).unwrap_or(0),
             is_paused: meta.is_paused(),
+            is_karmadas: meta.is_karmadas(),
             namespace_deleted_at: None,
         }
     }

@@ -4,7 +4,7 @@
 mod evidence;
 mod lying;
 
-use crate::fleet::{Fleet, name};
+use crate::fleet::{Fleet, ONLINE, REMOVED, name};
 use crate::stage::*;
 
 const GRACE: u64 = 5_000;
@@ -18,7 +18,7 @@ fn a_single_connector_that_is_deleted_loses_its_annotation_after_the_grace_perio
     assert_eq!((absent.kind, &absent.names[..]), (Kind::Connector, &["c0".to_owned()][..]));
     assert_eq!((absent.namespace_uid.as_deref(), absent.namespace_deleted), (Some(UID), false));
     fleet.stage.applied("hub", UP.copy("c0", None)).succeed(&removal);
-    assert_eq!(fleet.phases(), [Phase::Offline]);
+    assert_eq!(fleet.mirrored(), [REMOVED]);
 }
 
 /// The kubeconfig points to a control plane that holds nothing, or the etcd behind it was emptied.
@@ -28,14 +28,14 @@ fn an_empty_control_plane_removes_nothing() {
     fleet.list(UP, 0..0);
     fleet.list_namespaces([]);
     fleet.assert_none_removed_until(HOUR);
-    fleet.assert_all_unproven(HoldReason::NamespaceMissing);
+    fleet.assert_all_held(Cause::NamespaceMissing);
     assert_eq!(fleet.held(), [(Cause::NamespaceMissing, 200)]);
     // The right control plane is back.
     fleet.list_namespaces([namespace(UID)]);
     fleet.list(UP, 0..200);
     fleet.stage.quiet_to(HOUR + 2_000);
     assert_eq!(fleet.held(), []);
-    assert_eq!(fleet.phases(), [Phase::Settled; 200]);
+    assert_eq!(fleet.mirrored(), [ONLINE; 200]);
 }
 
 /// A control plane with namespaces and Connectors of the same names is another place.
@@ -46,7 +46,7 @@ fn a_namespace_with_another_uid_proves_nothing_and_is_not_mirrored() {
     fleet.list(UP, 0..0);
     fleet.says(UP, 0..10, N2);
     fleet.assert_none_removed_until(10 * MINUTE);
-    fleet.assert_all_unproven(HoldReason::NamespaceDiffers);
+    fleet.assert_all_held(Cause::NamespaceMismatch);
 }
 
 /// It was seen there with the right uid, and then seen deleted.
@@ -72,6 +72,8 @@ fn while_too_many_are_missing_none_is_removed_until_a_person_agrees() {
     fleet.delete(UP, 4..7);
     fleet.assert_none_removed_until(HOUR);
     assert_eq!(fleet.held(), [(Cause::RemovalsHeld, 7)], "7 of 20");
+    let held = (State::Held, Some(Cause::RemovalsHeld), Some(false));
+    assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == held).count(), 7);
     assert_eq!(
         fleet.stage.wrong(),
         [Cause::RemovalsHeld],
@@ -167,7 +169,7 @@ fn after_a_restore_old_statuses_wait_and_nothing_is_removed() {
     }
     fleet.stage.version_went_back("up", "Connector").list_finished("up", "Connector");
     fleet.stage.quiet_to(30_000);
-    fleet.assert_all_unproven(HoldReason::Restored);
+    fleet.assert_all_held(Cause::UpstreamRestored);
     // One changes: what it says now is new.
     fleet.says(UP, 0..1, N2);
     let mirror = fleet.stage.only_action();
@@ -185,9 +187,15 @@ fn an_object_that_can_not_be_read_exists_and_proves_no_absence() {
     fleet.stage.list_started("up", "Connector").unreadable("c0", "metadata.labels: a list");
     fleet.stage.listed("up", UP.connector("c1", N1)).list_finished("up", "Connector");
     fleet.assert_none_removed_until(10 * MINUTE);
-    assert_eq!(fleet.phases(), [Phase::Unproven, Phase::Settled, Phase::Unproven]);
-    let view = fleet.stage.machine.view();
-    let up = view.clusters.iter().find(|cluster| cluster.name.as_str() == "up").unwrap();
+    let unreadable = |online| (State::Unknown, Some(Cause::ObjectUnreadable), online);
+    assert_eq!(fleet.mirrored(), [unreadable(Some(true)), ONLINE, unreadable(None)]);
+    let seen = fleet.stage.fleet();
+    let message = "Connector default/c0 in up cannot be decoded.";
+    for n in [0, 2] {
+        let hop = seen.connectors[n].worst().unwrap();
+        assert_eq!(hop.message.as_deref(), Some(message), "c{n}");
+    }
+    let up = seen.clusters.iter().find(|cluster| cluster.name.as_str() == "up").unwrap();
     assert_eq!(up.unreadable[&Kind::Connector], 1);
     assert!(!fleet.stage.began(Cause::ObjectUnreadable).is_empty());
     // It can be read again: the other one is proven to be missing.

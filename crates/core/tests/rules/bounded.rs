@@ -1,6 +1,6 @@
 //! No mistake reaches many: the removals of small upstreams, and those of a fleet of small projects.
 
-use crate::fleet::{Fleet, name};
+use crate::fleet::{Fleet, ONLINE, REMOVED, name};
 use crate::stage::*;
 
 const GRACE: u64 = 5_000;
@@ -58,7 +58,7 @@ fn the_same_connectors_deleted_under_its_eyes_are_removed_within_the_grace_perio
             assert_eq!(said, [name(number)]);
             fleet.stage.pass_to(deleted_at + 12 * SECOND);
         }
-        assert_eq!(fleet.phases(), vec![Phase::Offline; connectors]);
+        assert_eq!(fleet.mirrored(), vec![REMOVED; connectors]);
     }
 }
 
@@ -99,6 +99,18 @@ fn hub_connectors_without_an_annotation_make_no_share_smaller() {
     fleet.delete(UP, 0..10);
     fleet.assert_none_removed_until(HOUR);
     assert_eq!(fleet.held(), [(Cause::RemovalsHeld, 10)], "10 of 10, and 30 that are dead");
+}
+
+#[test]
+fn a_removal_that_waits_for_its_turn_is_pending_and_never_late() {
+    let mut fleet = Fleet::of(settings(|s| s.mirror.max_removals_per_minute = 1), &[(UP, 20)]);
+    fleet.delete(UP, 0..3);
+    assert_eq!(fleet.removed_until(40 * SECOND).len(), 1);
+    let pending = (State::Pending, None, Some(false));
+    assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == pending).count(), 2);
+    assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == ONLINE).count(), 17);
+    fleet.removed_until(5 * MINUTE);
+    assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == REMOVED).count(), 3);
 }
 
 #[test]

@@ -1,13 +1,11 @@
 //! A difference that routes nothing waits; one that routes never does.
 
-use throughline_core::view::{AnnotationState, Phase};
-
 use crate::stage::*;
 
 /// Settled, with all confirmations done, at 600 s.
 fn settled(change: impl FnOnce(&mut Settings)) -> Stage {
     let stage = Stage::settled(settings(change));
-    assert_eq!(stage.phase(), Phase::Settled);
+    assert_eq!((stage.state(), stage.hop(Hop::Mirrored).cause), (ONLINE_AND_OK, None));
     stage
 }
 
@@ -31,15 +29,16 @@ fn carried<'a>(stage: &'a mut Stage, mirror: &Decision) -> &'a mut Stage {
 fn an_address_waits_five_seconds_and_is_shown_as_deferred_meanwhile() {
     let mut stage = moved(|_| ());
     stage.quiet_to(604_999);
-    assert_eq!(stage.phase(), Phase::Deferred);
-    let hub = &stage.machine.view().connectors[0].hubs[0];
-    assert_eq!(hub.annotation, AnnotationState::Deferred);
-    assert_eq!(hub.deferred_since_ms.unwrap().0, START + 600_000);
-    assert!(hub.says.as_ref().unwrap().online, "it routes as upstream says");
+    assert_eq!(stage.state(), ONLINE_AND_OK);
+    let hop = stage.hop(Hop::Mirrored);
+    assert_eq!((hop.state, hop.cause), (State::Ok, Some(Cause::Deferred)));
+    assert_eq!(hop.since_ms, Some(UnixMillis(START + 600_000)));
+    assert!(hop.says.unwrap().online, "it routes as upstream says");
     let mirror = stage.action_at(605_000);
     assert_eq!((mirror.action.verb, mirror.urgency), (Verb::Mirror, Urgency::Deferrable));
     assert_eq!(mirror.because, "upstream's status changed, but not what routes; waited 5 s");
-    assert_eq!(carried(&mut stage, &mirror).phase(), Phase::Settled);
+    assert_eq!(carried(&mut stage, &mirror).state(), ONLINE_AND_OK);
+    assert_eq!(stage.hop(Hop::Mirrored).cause, None);
     assert_eq!(stage.settle_to(900_000), [], "no Gateway is touched for it");
     assert_eq!(stage.causes(), [(true, Cause::Deferred), (false, Cause::Deferred)]);
 }
@@ -99,7 +98,10 @@ fn what_waits_is_a_cause_from_its_first_change_until_it_is_mirrored_or_something
     says(stage.pass_to(630_000), "n1", 2).pass_to(660_000);
     let since: Vec<_> = stage.began(Cause::Deferred).iter().map(|p| p.since.0 - START).collect();
     assert_eq!(since, [600_000], "later changes do not make it younger");
-    assert_eq!(stage.phase(), Phase::Deferred);
+    assert_eq!(
+        (stage.state(), stage.hop(Hop::Mirrored).cause),
+        (ONLINE_AND_OK, Some(Cause::Deferred))
+    );
     // A flip ends it: from now on something else is late.
     assert_eq!(stage.upstream(OFFLINE).causes(), [(false, Cause::Deferred)]);
     let mirror = stage.only_action();

@@ -1,5 +1,6 @@
 //! Connectors of one or of many tenants at a hub, which carries out each write.
 
+use crate::consistency::assert_consistent;
 use crate::stage::*;
 
 /// The namespace and name of a hub Connector.
@@ -13,6 +14,13 @@ pub(crate) struct Written {
     pub(crate) place: Place,
     pub(crate) text: Option<String>,
 }
+
+/// State and cause of the first hop, and whether the connector is online.
+pub(crate) type Mirrored = (State, Option<Cause>, Option<bool>);
+
+pub(crate) const ONLINE: Mirrored = (State::Ok, None, Some(true));
+/// Its upstream Connector is gone, and so is its annotation.
+pub(crate) const REMOVED: Mirrored = (State::Ok, Some(Cause::AnnotationRemoved), Some(false));
 
 pub(crate) struct Fleet {
     pub(crate) stage: Stage,
@@ -168,6 +176,7 @@ impl Fleet {
 
     /// What is wrong, and with how many Connectors. What a breaker holds counts once.
     pub(crate) fn held(&self) -> Vec<(Cause, usize)> {
+        assert_consistent(&self.stage);
         let mut held = BTreeMap::<_, usize>::new();
         for Problem { cause, about, .. } in self.stage.open.values() {
             let count = held.entry(*cause).or_default();
@@ -176,15 +185,21 @@ impl Fleet {
         held.into_iter().collect()
     }
 
-    pub(crate) fn phases(&self) -> Vec<Phase> {
-        self.stage.machine.view().connectors.iter().map(|connector| connector.phase).collect()
+    /// What the first hop of each connector is in and why, and whether it is online.
+    pub(crate) fn mirrored(&self) -> Vec<Mirrored> {
+        assert_consistent(&self.stage);
+        let connectors = self.stage.fleet().connectors.into_iter();
+        let mirrored = connectors.map(|connector| {
+            let hop = connector.hops_of(Hop::Mirrored).next().unwrap();
+            (hop.state, hop.cause, connector.online)
+        });
+        mirrored.collect()
     }
 
-    pub(crate) fn assert_all_unproven(&self, reason: HoldReason) {
-        assert_eq!(self.phases(), vec![Phase::Unproven; self.hub.len()]);
-        for connector in self.stage.machine.view().connectors {
-            assert_eq!(connector.hubs[0].hold.as_ref().map(|hold| hold.reason), Some(reason));
-        }
+    pub(crate) fn assert_all_held(&self, cause: Cause) {
+        let worst: Vec<_> = self.stage.fleet().connectors.iter().map(worst).collect();
+        let held = Some((State::Held, Hop::Mirrored, Some(cause)));
+        assert_eq!(worst, vec![held; self.hub.len()]);
     }
 
     /// When the Connectors of a tenant were written, counted from `since`.

@@ -22,8 +22,8 @@ fn each_hop_is_measured_from_the_one_before() {
     let hops = [
         (Hop::Upstream, "up".to_owned(), None),
         (Hop::Mirrored, "hub".to_owned(), Some(40)),
-        (Hop::Arrived, "edge".to_owned(), Some(70)),
-        (Hop::Touched, "edge".to_owned(), Some(107)),
+        (Hop::Carried, "edge".to_owned(), Some(70)),
+        (Hop::Announced, "edge".to_owned(), Some(107)),
     ];
     assert_eq!(stage.hops(), hops);
 }
@@ -56,7 +56,7 @@ fn repairing_an_overwrite_has_no_duration() {
     assert_eq!(stage.hops(), [(Hop::Mirrored, "hub".to_owned(), None)]);
     // The same holds for a copy that another writer changes at the edge.
     stage.pass_to(600_030).edge(Some("{}")).pass_to(600_060).edge(N1);
-    assert_eq!(after(&mut stage, Hop::Arrived).last(), Some(&None));
+    assert_eq!(after(&mut stage, Hop::Carried).last(), Some(&None));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_copy_first_seen_in_a_relist_has_no_duration() {
     stage.list("edge", "Connector", [with_uid(UP.copy("lab", OFFLINE), "u-edge")]);
     stage.settle_to(620_000);
     let edge = || "edge".to_owned();
-    assert_eq!(stage.hops(), [(Hop::Arrived, edge(), None), (Hop::Touched, edge(), None)]);
+    assert_eq!(stage.hops(), [(Hop::Carried, edge(), None), (Hop::Announced, edge(), None)]);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn an_instance_at_an_edge_measures_its_own_hop() {
     let touch = stage.edge(OFFLINE).action_at(600_100);
     stage.pass_to(600_105).succeed(&touch);
     let edge = || "edge".to_owned();
-    assert_eq!(stage.hops(), [(Hop::Arrived, edge(), None), (Hop::Touched, edge(), Some(105))]);
+    assert_eq!(stage.hops(), [(Hop::Carried, edge(), None), (Hop::Announced, edge(), Some(105))]);
 }
 
 /// Events about what is late go to the object where it is stuck.

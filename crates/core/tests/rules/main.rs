@@ -10,6 +10,7 @@ mod causes;
 #[path = "../support/churn.rs"]
 mod churn;
 mod class_scope;
+mod consistency;
 mod corners;
 mod deferral;
 mod fleet;

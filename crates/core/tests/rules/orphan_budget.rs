@@ -37,9 +37,9 @@ fn orphans(routes: usize, lost: usize, change: impl FnOnce(&mut Settings)) -> St
     stage
 }
 
-fn kept(stage: &Stage, reason: KeepReason) -> u64 {
-    let counts = stage.machine.orphan_counts();
-    counts.kept.iter().find(|(k, _)| *k == reason).map_or(0, |(_, n)| *n)
+/// How many routes are kept for this reason; `None` counts those that nothing keeps.
+fn kept(stage: &Stage, cause: Option<Cause>) -> usize {
+    stage.machine.candidates().iter().filter(|candidate| candidate.kept == cause).count()
 }
 
 /// When each delete since the last call was decided, in milliseconds.
@@ -60,7 +60,7 @@ fn deletes_per_minute_are_limited_and_the_others_wait_their_turn() {
     let mut stage = orphans(25, 25, any_share);
     let first = stage.pass_to(130_000).actions();
     assert_eq!(names(&first), app(0..5), "half of ten at once");
-    assert_eq!((kept(&stage, KeepReason::Budget), stage.machine.orphan_counts().orphans), (20, 5));
+    assert_eq!([Some(Cause::RouteSettling), None].map(|cause| kept(&stage, cause)), [20, 5]);
     // What failed for an unknown reason may have been deleted.
     first.iter().for_each(|decision| _ = stage.fail(decision.action.id));
     stage.quiet_to(141_999);
@@ -114,14 +114,14 @@ fn a_route_is_judged_again_when_its_turn_comes() {
     });
     stage.pass_without_bookmarks_to(300_000);
     assert_eq!(deletes(&mut stage), [130_000]);
-    assert_eq!(kept(&stage, KeepReason::Stale), 2);
+    assert_eq!(kept(&stage, Some(Cause::RouteUnproven)), 2);
 }
 
 #[test]
 fn a_limit_of_zero_deletes_nothing() {
     let mut stage = orphans(3, 3, |s| s.orphans.max_per_minute = 0);
     stage.quiet_to(500_000);
-    assert_eq!(kept(&stage, KeepReason::Budget), 3);
+    assert_eq!(kept(&stage, Some(Cause::RouteSettling)), 3);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn the_share_must_be_exceeded_and_applies_above_a_number_of_routes() {
 fn all_orphans_of_a_moment_are_counted_before_the_first_delete() {
     let mut stage = fleet(20, |s| s.orphans.settle_ms = 0);
     stage.list("up", "Gateway", []).quiet_to(200_000);
-    assert_eq!(kept(&stage, KeepReason::ShareExceeded), 20);
+    assert_eq!(kept(&stage, Some(Cause::DeletesHeld)), 20);
 }
 
 #[test]
@@ -181,9 +181,9 @@ fn the_gateway_watch_must_show_signs_of_life_and_a_bookmark_is_one() {
     stage.pass_without_bookmarks_to(200_000);
     stage.bookmark("up", "Namespace").bookmark("hub", "HTTPRoute").bookmark("edge", "Gateway");
     stage.pass_without_bookmarks_to(300_000).assert_no_action();
-    assert_eq!(kept(&stage, KeepReason::Stale), 2);
+    assert_eq!(kept(&stage, Some(Cause::RouteUnproven)), 2);
     stage.bookmark("up", "Gateway");
-    assert_eq!(kept(&stage, KeepReason::Settling), 1);
+    assert_eq!(kept(&stage, Some(Cause::RouteSettling)), 1);
     stage.pass_without_bookmarks_to(400_000).bookmark("up", "Gateway");
     stage.pass_without_bookmarks_to(500_000);
     assert_eq!(deletes(&mut stage), [500_000]);
@@ -193,7 +193,7 @@ fn the_gateway_watch_must_show_signs_of_life_and_a_bookmark_is_one() {
 fn a_cluster_restored_from_an_older_state_keeps_its_orphans() {
     let mut stage = orphans(2, 1, |_| ());
     stage.version_went_back("up", "Gateway").quiet_to(500_000);
-    assert_eq!(kept(&stage, KeepReason::ResourceVersionRegressed), 2);
+    assert_eq!(kept(&stage, Some(Cause::UpstreamRestored)), 2);
     stage.list("up", "Gateway", []).quiet_to(900_000);
 }
 
@@ -201,20 +201,21 @@ fn a_cluster_restored_from_an_older_state_keeps_its_orphans() {
 #[test]
 fn every_route_is_counted_once_and_forgotten() {
     let mut stage = fleet(12, |_| ());
-    assert!(!stage.machine.orphan_counts().is_any());
+    assert_eq!(stage.machine.candidates(), []);
     lose_gateways(&mut stage, 0..12).pass_to(200_000);
-    assert_eq!(kept(&stage, KeepReason::ShareExceeded), 12);
+    assert_eq!(kept(&stage, Some(Cause::DeletesHeld)), 12);
     assert_eq!(stage.machine.candidates().len(), 12);
+    let because = stage.machine.candidates()[0].kept_because.clone().unwrap();
+    assert_eq!(because, "12 of 12 routes of up look orphaned; none is deleted.");
     stage.lost("hub", "HTTPRoute");
-    assert_eq!(kept(&stage, KeepReason::ListsIncomplete), 12);
+    assert_eq!(kept(&stage, Some(Cause::RouteUnproven)), 12);
     stage.list("hub", "HTTPRoute", []);
-    assert!(!stage.machine.orphan_counts().is_any());
     assert_eq!(stage.machine.candidates(), []);
     assert_eq!(held(&mut stage).last(), Some(&(false, 12, 12)));
     stage.leave("up").applied("hub", UP.route("new", START, &["new"]));
-    assert_eq!(kept(&stage, KeepReason::ClusterUnknown), 1);
+    assert_eq!(kept(&stage, Some(Cause::UpstreamUnknown)), 1);
     stage.leave("hub");
-    assert!(!stage.machine.orphan_counts().is_any());
+    assert_eq!(stage.machine.candidates(), []);
 }
 
 /// Held deletes are about the first route, and as old as the first hold.

@@ -170,7 +170,7 @@ fn a_route_is_kept_until_its_finalizers_are_gone() {
     let mut stage = orphan();
     let finalizers = json!({"metadata": {"finalizers": ["x.y/z"]}});
     stage.applied("hub", with(route("u-r", "blog"), finalizers)).quiet_to(200_000);
-    assert_eq!(stage.machine.candidates()[0].kept, Some(KeepReason::Finalizers));
+    assert_eq!(stage.machine.candidates()[0].kept, Some(Cause::RouteProtected));
     stage.applied("hub", route("u-r", "blog"));
     assert_eq!(stage.next_at(230_000).action.verb, Verb::Delete);
 }
@@ -183,6 +183,63 @@ fn a_namespace_that_is_not_proved_is_said_whether_or_not_the_watch_is_silent() {
     for until in [stage.time(), 600_000] {
         stage.pass_without_bookmarks_to(until);
         let kept = stage.machine.candidates()[0].kept;
-        assert_eq!(kept, Some(KeepReason::NamespaceUnproved), "at {until} ms");
+        assert_eq!(kept, Some(Cause::NamespaceMismatch), "at {until} ms");
+    }
+}
+
+/// Only a route with a parent, or of no upstream HTTPRoute, needs no reason.
+#[test]
+fn each_route_that_may_be_an_orphan_is_listed_with_the_sentence_of_its_cause() {
+    let ns = UP.hub_namespace();
+    let label = |name: &str, value: &str| {
+        let key = format!("meta.datumapis.com/upstream-{name}");
+        with(route("u-r", "gone"), json!({"metadata": {"labels": {key: value}}}))
+    };
+    let foreign = json!({"spec": {"parentRefs": [{"kind": "Service", "name": "gone"}]}});
+    let paused = json!({"metadata": {"annotations": {PAUSED: "true"}}});
+    for (object, listed) in [
+        (route("u-r", "site"), None),
+        (label("kind", "GRPCRoute"), None),
+        (
+            with(route("u-r", "gone"), foreign),
+            Some((
+                Cause::RouteNotOrphaned,
+                "Route NS/lab has a parent that exists, or none that names an upstream Gateway.",
+            )),
+        ),
+        (
+            with(route("u-r", "gone"), paused),
+            Some((Cause::Paused, "HTTPRoute NS/lab in hub is paused by annotation.")),
+        ),
+        (
+            label("namespace", "other"),
+            Some((
+                Cause::NamespaceMissing,
+                "Namespace other, from which NS/lab was made, is not in up.",
+            )),
+        ),
+        (
+            label("cluster-name", "cluster-a"),
+            Some((Cause::UpstreamUnknown, "Hub objects name upstream a, which is not followed.")),
+        ),
+    ] {
+        let mut stage = orphan_to_be();
+        stage.applied("hub", object);
+        let expected =
+            listed.map(|(cause, text)| (Some(cause), Some(text.replace("NS", &ns)))).into_iter();
+        let found = stage.machine.candidates();
+        let found = found.into_iter().map(|route| (route.kept, route.kept_because));
+        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_orphan_says_how_long_it_still_waits_for_its_age_and_to_settle() {
+    for (age_ms, waits) in [(HOUR, "20 s"), (280_000 - 100_000, "110 s")] {
+        let mut stage = orphan_to_be();
+        stage.route(age_ms, &["site", "blog"]).deleted("up", upstream_gateway("site"));
+        stage.pass_to(110_000);
+        let because = stage.machine.candidates()[0].kept_because.clone().unwrap();
+        assert!(because.contains(&format!(" waits {waits} ")), "{because}");
     }
 }

@@ -5,6 +5,8 @@ mod gateways;
 
 use crate::stage::*;
 
+const PAUSED_HUB: (State, Hop, Option<Cause>) = (State::Held, Hop::Mirrored, Some(Cause::Paused));
+
 /// The hub Connector with this status annotation, and that of a pause.
 fn hub<'a>(stage: &'a mut Stage, status: Option<&str>, paused: Option<&str>) -> &'a mut Stage {
     let mut object = with_uid(UP.copy("lab", status), "u-hub");
@@ -28,12 +30,15 @@ fn paused() -> Stage {
 #[test]
 fn a_paused_hub_connector_is_not_mirrored_until_it_is_resumed() {
     let mut stage = paused();
-    assert_eq!(stage.phase(), Phase::Paused, "also while nothing is behind");
+    assert_eq!(stage.worst(), PAUSED_HUB, "also while nothing is behind");
     stage.upstream(OFFLINE).quiet_to(600_000 + 48 * HOUR);
     assert_eq!(stage.causes(), [(true, Cause::Paused)], "what is paused is not late");
-    assert_eq!(stage.phase(), Phase::Paused);
+    assert_eq!(stage.worst(), PAUSED_HUB);
     assert_eq!(stage.wrong(), [Cause::Paused]);
-    assert_eq!(stage.json()["connectors"][0]["hubs"][0]["annotation"], "paused");
+    let hop = stage.hop(Hop::Mirrored);
+    assert_eq!(hop.since_ms, Some(UnixMillis(START + 600_000)), "since the pause began");
+    let message = format!("Connector ns-{UID}/lab in hub is paused by annotation.");
+    assert_eq!(hop.message, Some(message));
 
     let mirror = hub(&mut stage, N1, None).only_action();
     assert_eq!(time_of(&mirror), stage.time(), "at once");
@@ -75,7 +80,7 @@ fn a_pause_that_comes_while_a_write_is_in_flight_is_honoured_by_the_next() {
         let mirror = stage.upstream(OFFLINE).only_action();
         hub(&mut stage, N1, Some("true")).finish(&mirror, outcome.clone());
         stage.upstream(N2).quiet_to(600_000 + HOUR);
-        assert_eq!(stage.phase(), Phase::Paused, "{outcome:?}");
+        assert_eq!(stage.worst(), PAUSED_HUB, "{outcome:?}");
         let mirror = hub(&mut stage, N1, None).only_action();
         assert_eq!(written(&mirror), N2, "{outcome:?}");
     }

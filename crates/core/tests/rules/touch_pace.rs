@@ -48,8 +48,7 @@ fn a_connector_that_flaps_for_a_minute_costs_64_touches_and_ends_right() {
             edge.touches.iter().map(|(.., trigger)| trigger.to_string()).collect();
         assert_eq!(values.len(), touches, "no value is used twice");
         assert_eq!(edge.pass_to(200_000).touches.last().unwrap().2.c, 2, "{scope:?}");
-        let gateway = &edge.stage.json()["connectors"][0]["edges"][0]["gateways"][0];
-        assert_eq!(gateway["announcement"], "announced");
+        assert_eq!(edge.stage.hop(Hop::Announced).state, State::Ok);
     }
 }
 
@@ -114,10 +113,33 @@ fn touches_that_wait_for_the_edge_are_one_problem_and_not_late_each() {
     let mut edge = Edge::settled(Settings::default(), 1_000, 1);
     edge.flip("c0", OFFLINE).pass_to(5_000);
     assert_eq!(edge.stage.wrong(), [Cause::TouchesQueued]);
-    let view = edge.stage.machine.view();
-    let cluster = view.clusters.iter().find(|c| c.name == "edge".into()).unwrap();
-    assert_eq!(cluster.touches_waiting.unwrap().touches, 555);
+    let queued = (State::Pending, Hop::Announced, Some(Cause::TouchesQueued));
+    assert_eq!(edge.stage.worst(), queued);
+    let connector = edge.stage.connector();
+    let waiting: Vec<_> =
+        connector.hops_of(Hop::Announced).filter(|hop| hop.state == State::Pending).collect();
+    assert!(waiting.iter().all(|hop| hop.cause == Some(Cause::TouchesQueued)));
+    assert_eq!(waiting.len(), 555);
+    let message = waiting[0].message.as_deref();
+    assert!(message.unwrap().contains("touches wait at edge; they take about"), "{message:?}");
     assert_eq!(edge.pass_to(60_000).stage.wrong(), []);
+    assert_eq!(edge.stage.connector().state, State::Ok);
+}
+
+#[test]
+fn a_touch_that_is_not_due_does_not_wait_for_the_edge() {
+    let mut edge = Edge::settled(Settings::default(), 1_000, 2);
+    edge.flip("c0", OFFLINE).pass_to(1_000).flip("c1", OFFLINE);
+    let causes = |edge: &Edge| {
+        let fleet = edge.stage.fleet();
+        let changed = fleet.connectors.iter().find(|c| c.name.as_ref().unwrap().name == "c1");
+        let hops = changed.unwrap().hops_of(Hop::Announced).map(|hop| (hop.state, hop.cause));
+        hops.collect::<BTreeSet<_>>()
+    };
+    let pending = |cause| (State::Pending, cause);
+    assert_eq!(causes(&edge), [pending(None)].into());
+    edge.pass_to(1_100);
+    assert!(causes(&edge).contains(&pending(Some(Cause::TouchesQueued))));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_change_is_announced_after_the_window_and_confirmed_twice() {
     assert_eq!(touch.action.precondition.resource_version, None);
     assert_eq!(touch.action.connectors[0].to_string(), format!("ns-{UID}/lab"));
     let last = stage.succeed(&touch).notes().pop().map(|note| note.kind);
-    assert!(matches!(last, Some(NoteKind::HopPassed { hop: Hop::Touched, online: false, .. })));
+    assert!(matches!(last, Some(NoteKind::HopPassed { hop: Hop::Announced, online: false, .. })));
     for (ms, n, c) in [(105_100, 6, 1), (160_100, 7, 2)] {
         let confirmation = stage.next_at(ms);
         assert_eq!(value(&confirmation), offline(n, c));
@@ -149,7 +149,7 @@ fn an_announcement_by_another_instance_is_enough() {
     for (n, c, is_enough) in [(5, 0, true), (9, 0, true), (5, 1, false), (4, 0, false)] {
         let mut stage = settled(Settings::default());
         stage.edge(OFFLINE).pass_to(100_050).gateway(&carrying(offline(n, c)));
-        let touched = stage.hops().into_iter().any(|(hop, ..)| hop == Hop::Touched);
+        let touched = stage.hops().into_iter().any(|(hop, ..)| hop == Hop::Announced);
         assert_eq!(touched, is_enough, "n {n} c {c}");
         let (at, touch) = match is_enough {
             true => (105_050, offline(n + 1, 1)),

@@ -1,77 +1,105 @@
-//! The machine's view of its state: a phase for each connector, and all of it as JSON.
+//! The machine's model of what it knows: a state, a hop and a cause for each connector, and all of it as
+//! JSON.
 
 use throughline_core::data::ids::Role::{Edge, Hub, Upstream};
+use throughline_core::view::WatchState;
+use throughline_core::view::fleet::LivenessView;
 
 use crate::stage::*;
+
+const PENDING_AT: fn(Hop) -> (State, Hop, Option<Cause>) = |hop| (State::Pending, hop, None);
+const NOT_REPLICATED: (State, Hop, Option<Cause>) =
+    (State::Held, Hop::Mirrored, Some(Cause::NotReplicated));
 
 fn settled() -> Stage {
     Stage::settled(Settings::default())
 }
 
-/// What `/state` shows of the only connector.
-fn connector(stage: &Stage) -> Value {
-    stage.json()["connectors"][0].clone()
+#[test]
+fn a_flip_is_pending_at_each_hop_in_order() {
+    let mut stage = settled();
+    assert_eq!(stage.state(), ONLINE_AND_OK);
+    assert_eq!(stage.upstream(OFFLINE).worst(), PENDING_AT(Hop::Mirrored));
+    let mirror = stage.only_action();
+    assert_eq!(stage.hop(Hop::Mirrored).evidence, ["a write is under way"]);
+    assert_eq!(stage.hub(OFFLINE).succeed(&mirror).worst(), PENDING_AT(Hop::Carried));
+    assert_eq!(stage.edge(OFFLINE).worst(), PENDING_AT(Hop::Announced));
+    let touch = stage.action_at(600_100);
+    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced), "a write in flight is not done");
+    assert_eq!(stage.hop(Hop::Announced).since_ms, Some(UnixMillis(START + 600_000)));
+    assert_eq!(stage.succeed(&touch).state(), OFFLINE_AND_OK);
+    stage.action_at(605_100);
+    assert_eq!(stage.state(), OFFLINE_AND_OK, "a due confirmation is not pending");
 }
 
 #[test]
-fn a_flip_passes_the_phases_in_order() {
+fn what_a_hop_has_and_should_have_is_what_its_object_and_the_hop_before_say() {
     let mut stage = settled();
-    assert_eq!(stage.phase(), Phase::Settled);
-    assert_eq!(stage.upstream(OFFLINE).phase(), Phase::Mirroring);
-    let mirror = stage.only_action();
-    assert_eq!(stage.hub(OFFLINE).succeed(&mirror).phase(), Phase::Carrying);
-    assert_eq!(stage.edge(OFFLINE).phase(), Phase::Touching);
-    let touch = stage.action_at(600_100);
-    assert_eq!(stage.phase(), Phase::Touching, "a write in flight is not done");
-    assert_eq!(stage.succeed(&touch).phase(), Phase::Offline);
-    stage.action_at(605_100);
-    assert_eq!(stage.phase(), Phase::Offline, "a due confirmation does not count as touching");
+    stage.upstream(OFFLINE);
+    let online = |says: Option<LivenessView>| says.map(|says| says.online);
+    let shown = |stage: &Stage| {
+        let hops = stage.connector().hops.into_iter();
+        hops.map(|hop| (online(hop.says), online(hop.expected))).collect::<Vec<_>>()
+    };
+    // Upstream, mirrored, carried, announced. Of a hub annotation that differs only a digest is known.
+    let same = (Some(true), Some(true));
+    let announced = (None, Some(true));
+    assert_eq!(shown(&stage), [(Some(false), None), (Some(true), Some(false)), same, announced]);
+    stage.hub(OFFLINE);
+    let differs = (Some(true), Some(false));
+    assert_eq!(shown(&stage)[1..], [(Some(false), Some(false)), differs, announced]);
+    stage.hub(N2);
+    assert_eq!(shown(&stage)[1], (None, Some(false)));
 }
 
 #[test]
 fn a_change_that_changed_back_is_announced_again() {
     let mut stage = settled();
     stage.edge(OFFLINE).edge(N1);
-    let pending = |stage: &Stage| {
-        let gateway = &connector(stage)["edges"][0]["gateways"][0];
-        (stage.phase(), gateway["announcement"].clone(), gateway["dueAtMs"].clone())
-    };
-    let due = json!(START + 600_100);
-    assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), due));
+    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
     let touch = stage.action_at(600_100);
-    assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), Value::Null));
-    assert_eq!(stage.succeed(&touch).phase(), Phase::Settled);
+    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
+    assert_eq!(stage.succeed(&touch).state(), ONLINE_AND_OK);
 }
 
 #[test]
 fn a_late_gateway_is_touched_although_no_connector_changed() {
     let mut stage = Stage::default();
-    assert_eq!(stage.upstream(N1).phase(), Phase::Unreplicated);
-    assert_eq!(stage.hub(N1).phase(), Phase::Settled, "no edge has a copy: nothing is missing");
-    assert_eq!(stage.edge(N1).proxy(&["lab"]).phase(), Phase::Settled, "without a Gateway");
-    assert_eq!(connector(&stage)["edges"][0]["gateways"][0]["announcement"], "noGateway");
+    assert_eq!(stage.upstream(N1).worst(), NOT_REPLICATED);
+    let not_placed = (State::Held, Hop::Carried, Some(Cause::NotPlaced));
+    assert_eq!(stage.hub(N1).worst(), not_placed, "no edge has it");
+    assert_eq!(stage.edge(N1).hop(Hop::Announced).cause, Some(Cause::NoGateway));
+    assert_eq!(stage.state(), ONLINE_AND_OK);
+    assert_eq!(stage.proxy(&["lab"]).state(), ONLINE_AND_OK, "without a Gateway");
+    let announced = stage.hop(Hop::Announced);
+    assert_eq!(announced.cause, Some(Cause::NoGateway));
+    let message = format!("No Gateway at edge routes to Connector ns-{UID}/lab.");
+    assert_eq!(announced.message, Some(message));
     stage.gateway("");
-    assert_eq!(stage.phase(), Phase::Touching);
+    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
     stage.settle_to(1_000);
-    assert_eq!(stage.phase(), Phase::Settled);
+    assert_eq!(stage.state(), ONLINE_AND_OK);
+    assert_eq!(stage.hop(Hop::Announced).cause, None);
 }
 
 /// Nobody may write until the wait is over, so nothing is late, and then it has the usual time.
 #[test]
-fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_late() {
+fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_pending_and_not_stuck() {
     let mut stage = settled();
     stage.leads(false).event(EventKind::LeadershipPending { wait_ms: 15_000 });
-    assert_eq!(stage.upstream(OFFLINE).phase(), Phase::Waiting);
-    assert_eq!(stage.pass_to(614_999).phase(), Phase::Waiting);
-    let wait = stage.machine.view().lease_wait.map(|wait| wait.to_string());
-    assert_eq!(wait.as_deref(), Some("waiting up to 15 s for a Lease that was not there"));
-    let shown = json!({"untilMs": START + 615_000, "waitMs": 15_000});
-    assert_eq!(stage.json()["leaseWait"], shown);
+    assert_eq!(stage.upstream(OFFLINE).worst(), PENDING_AT(Hop::Mirrored));
+    assert_eq!(stage.pass_to(614_999).worst(), PENDING_AT(Hop::Mirrored));
+    let leader = stage.fleet().leader;
+    let waits_until = Some(UnixMillis(START + 615_000));
+    assert_eq!((leader.leads, leader.waits_until_ms), (false, waits_until));
 
     let mirror = stage.pass_to(615_000).leads(true).only_action();
-    assert_eq!(stage.machine.view().lease_wait, None);
-    assert_eq!(stage.pass_to(619_999).phase(), Phase::Mirroring);
-    assert_eq!(stage.pass_to(620_000).phase(), Phase::Stalled);
+    let leader = stage.fleet().leader;
+    assert_eq!((leader.leads, leader.waits_until_ms), (true, None));
+    assert_eq!(stage.pass_to(619_999).worst(), PENDING_AT(Hop::Mirrored));
+    let not_mirrored = (State::Stuck, Hop::Mirrored, Some(Cause::NotMirrored));
+    assert_eq!(stage.pass_to(620_000).worst(), not_mirrored);
+    assert_eq!(stage.hop(Hop::Mirrored).since_ms, waits_until);
     stage.succeed(&mirror);
 }
 
@@ -80,112 +108,264 @@ fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_
 fn a_wait_that_somebody_else_ended_is_none() {
     let mut stage = settled();
     stage.leads(false).event(EventKind::LeadershipPending { wait_ms: 15_000 });
-    assert_eq!(stage.upstream(OFFLINE).leads(false).phase(), Phase::Mirroring);
-    let stalls = connector(stage.pass_to(605_000))["stalls"].to_string();
-    assert!(stalls.contains("last write: not by this instance."), "{stalls}");
+    assert_eq!(stage.upstream(OFFLINE).leads(false).worst(), PENDING_AT(Hop::Mirrored));
+    assert_eq!(stage.fleet().leader.waits_until_ms, None);
+    let not_mirrored = (State::Stuck, Hop::Mirrored, Some(Cause::NotMirrored));
+    assert_eq!(stage.pass_to(605_000).worst(), not_mirrored);
+    let message = stage.hop(Hop::Mirrored).message.unwrap();
+    assert!(message.ends_with("last write: not by this instance."), "{message}");
 }
 
 #[test]
-fn a_stall_says_which_hop_and_why() {
+fn a_stuck_hop_says_why_what_to_do_and_when_the_next_attempt_is() {
     let mut stage = settled();
     let mirror = stage.upstream(OFFLINE).only_action();
     stage.finish(&mirror, Outcome::Refused { error: "403 Forbidden".into() }).pass_to(605_000);
-    assert_eq!(stage.phase(), Phase::Stalled);
-    let reason = format!("hub refuses to patch Connector ns-{UID}/lab: 403 Forbidden.");
-    let stall = json!({
-        "hop": "mirrored", "cluster": "hub", "sinceMs": START + 600_000,
-        "lateSinceMs": START + 600_000, "reason": reason,
+    assert_eq!(stage.worst(), (State::Stuck, Hop::Mirrored, Some(Cause::WriteRefused)));
+    let hop = stage.hop(Hop::Mirrored);
+    let message = format!("hub refuses to patch Connector ns-{UID}/lab: 403 Forbidden.");
+    assert_eq!(hop.message, Some(message));
+    let remedy = hop.remedy.unwrap();
+    assert!(remedy.contains("`at hub: kubectl get mutatingwebhookconfigurations,"), "{remedy}");
+    assert_eq!((hop.since_ms, hop.at_least), (Some(UnixMillis(START + 600_000)), false));
+    assert_eq!(hop.next_attempt_ms, Some(UnixMillis(START + 630_000)), "it is tried again then");
+    assert_eq!(hop.evidence, [""; 0], "the message has the error");
+    // Before it is late, only the evidence tells of the failure.
+    let mut stage = settled();
+    let mirror = stage.upstream(OFFLINE).only_action();
+    stage.finish(&mirror, unavailable(None));
+    let hop = stage.hop(Hop::Mirrored);
+    assert_eq!((hop.state, hop.cause), (State::Pending, None));
+    assert_eq!(hop.next_attempt_ms, Some(UnixMillis(START + 601_000)));
+    assert_eq!(hop.evidence, ["the last write failed: 503 ServiceUnavailable: no"]);
+}
+
+/// The mirror is done, so what fails is a nudge of the carrier, or what somebody overwrites.
+#[test]
+fn what_fails_after_the_mirror_delays_the_hop_that_it_is_for() {
+    let mut stage = settled();
+    let mirror = stage.upstream(OFFLINE).only_action();
+    let to = stage.succeed(&mirror).time() + MINUTE;
+    stage.run_to(to, |stage, nudge| {
+        assert_eq!(nudge.action.verb, Verb::Nudge);
+        stage.finish(nudge, forbidden());
     });
-    let connector = connector(&stage);
-    assert_eq!(connector["stalls"], json!([stall]));
-    let hub = &connector["hubs"][0];
-    assert_eq!((&hub["annotation"], &hub["rightSinceMs"]), (&json!("wrong"), &Value::Null));
-    assert_eq!(hub["error"], "403 Forbidden");
-    assert_eq!(hub["notBeforeMs"], START + 630_000, "it is tried again then");
+    let carried = stage.hop(Hop::Carried);
+    assert_eq!((carried.state, carried.cause), (State::Stuck, Some(Cause::NotCarried)));
+    assert!(carried.next_attempt_ms.is_some_and(|at| at.0 > stage.now), "{carried:?}");
+    let failed = "the last write failed: 403 Forbidden: no";
+    assert_eq!(carried.evidence, [failed]);
+    let mirrored = stage.hop(Hop::Mirrored);
+    assert_eq!((mirrored.state, mirrored.next_attempt_ms), (State::Ok, None));
+    assert_eq!(mirrored.since_ms, Some(UnixMillis(START + 600_000)));
+    assert_eq!(mirrored.evidence, [""; 0]);
 }
 
 #[test]
-fn a_connector_behind_a_lost_watch_is_unknown_and_not_settled() {
-    for (cluster, kind) in [("up", "Connector"), ("hub", "Connector"), ("edge", "Gateway")] {
+fn a_gateway_that_cannot_be_touched_is_stuck_and_says_when_the_next_attempt_is() {
+    for (outcome, cause) in
+        [(forbidden(), Cause::WriteRefused), (unavailable(None), Cause::WriteFailing)]
+    {
         let mut stage = settled();
-        assert_eq!(stage.lost(cluster, kind).phase(), Phase::Unknown, "{cluster} {kind}");
-        let clusters = stage.json()["clusters"].clone();
-        let lost = clusters.as_array().unwrap().iter().find(|c| c["name"] == cluster).unwrap();
-        assert_eq!(lost["watches"][kind], "lost");
+        stage.upstream(OFFLINE).hub(OFFLINE).edge(OFFLINE);
+        stage.run_to(660_000, |stage, touch| _ = stage.finish(touch, outcome.clone()));
+        assert_eq!(stage.worst(), (State::Stuck, Hop::Announced, Some(cause)));
+        let hop = stage.hop(Hop::Announced);
+        assert!(hop.next_attempt_ms.is_some_and(|at| at.0 > stage.now), "{hop:?}");
+        assert_eq!(hop.since_ms, Some(UnixMillis(START + 600_000)));
+        // Nothing is touched while nobody knows what is at the edge.
+        let hop = stage.lost("edge", "Connector").hop(Hop::Announced);
+        assert_eq!((hop.state, hop.next_attempt_ms), (State::Unknown, None));
     }
-    assert_eq!(settled().lost("up", "HTTPRoute").phase(), Phase::Settled, "nothing depends on it");
+}
+
+/// The cause is about the whole cluster, of which nobody knows what it would take.
+#[test]
+fn credentials_that_a_write_shows_to_be_rejected_make_a_hop_unknown() {
+    let mut stage = settled();
+    let error = RequestFailure::new(ErrorCause::Unauthorized, "401");
+    let mirror = stage.upstream(OFFLINE).only_action();
+    stage.finish(&mirror, Outcome::Refused { error }).pass_to(605_000);
+    let rejected = Some(Cause::CredentialsRejected);
+    assert_eq!(stage.worst(), (State::Unknown, Hop::Mirrored, rejected));
+    let hop = stage.hop(Hop::Mirrored);
+    assert_eq!(hop.since_ms, Some(UnixMillis(START + 600_000)));
+    assert!(hop.next_attempt_ms.is_some(), "{hop:?}");
+}
+
+#[test]
+fn only_the_leader_says_when_the_next_attempt_is() {
+    let mut stage = settled();
+    let mirror = stage.upstream(OFFLINE).only_action();
+    stage.finish(&mirror, forbidden());
+    assert!(stage.hop(Hop::Mirrored).next_attempt_ms.is_some());
+    stage.leads(false);
+    assert_eq!(stage.hop(Hop::Mirrored).next_attempt_ms, None);
+}
+
+#[test]
+fn what_an_edge_has_is_unknown_until_the_hub_is_listed() {
+    let mut stage = settled();
+    stage.leave("hub").join("hub", Role::Hub);
+    // Without the hub nobody knows that both are one.
+    let at_edge = |stage: &Stage| {
+        let connectors = stage.fleet().connectors;
+        worst(connectors.iter().find(|c| c.hops_of(Hop::Carried).count() == 1).unwrap())
+    };
+    let (state, hop, _) = at_edge(&stage).unwrap();
+    assert_eq!((state, hop), (State::Unknown, Hop::Mirrored));
+    stage.leave("up");
+    assert_eq!(at_edge(&stage), Some((State::Unknown, Hop::Carried, None)));
+    stage.list("hub", "Connector", []);
+    assert_eq!(at_edge(&stage), None, "no hub has it");
+}
+
+#[test]
+fn an_annotation_that_is_overwritten_again_and_again_is_stuck_also_while_it_is_right() {
+    let mut stage = settled();
+    for _ in 0..3 {
+        for mirror in stage.hub(Some("{}")).pass(10_000).actions() {
+            stage.hub(written(&mirror)).succeed(&mirror);
+        }
+    }
+    assert_eq!(stage.worst(), (State::Stuck, Hop::Mirrored, Some(Cause::Overwritten)));
+    let hop = stage.hop(Hop::Mirrored);
+    assert_eq!(hop.says, hop.expected, "it is right at the moment");
+    assert!(hop.evidence.contains(&"overwritten 3 times lately".to_owned()), "{hop:?}");
+}
+
+#[test]
+fn a_deferred_write_that_fails_is_stuck_and_not_deferred() {
+    let mut stage = settled();
+    stage.upstream(Some(&status_at("n1", 7)));
+    assert_eq!(stage.hop(Hop::Mirrored).cause, Some(Cause::Deferred));
+    assert_eq!(stage.state(), ONLINE_AND_OK);
+    stage.run_to(700_000, |stage, mirror| _ = stage.finish(mirror, forbidden()));
+    assert_eq!(stage.worst(), (State::Stuck, Hop::Mirrored, Some(Cause::WriteRefused)));
+    assert!(stage.hop(Hop::Mirrored).next_attempt_ms.is_some());
+}
+
+#[test]
+fn a_connector_behind_a_lost_watch_is_unknown_and_not_ok() {
+    for (cluster, kind, hop) in [
+        ("up", "Connector", Hop::Upstream),
+        ("hub", "Connector", Hop::Mirrored),
+        ("edge", "Connector", Hop::Carried),
+        ("edge", "Gateway", Hop::Announced),
+    ] {
+        let mut stage = settled();
+        let worst = stage.lost(cluster, kind).worst();
+        let unavailable = Some(Cause::ClusterUnavailable);
+        assert_eq!(worst, (State::Unknown, hop, unavailable), "{cluster} {kind}");
+        assert_eq!(stage.hop(hop).since_ms, Some(UnixMillis(START + 600_000)));
+        let fleet = stage.fleet();
+        let lost = fleet.clusters.iter().find(|c| c.name.as_str() == cluster).unwrap();
+        assert_eq!(lost.watches[&Kind::parse(kind).unwrap()], WatchState::Lost);
+    }
+    // A list that is not complete has no cause.
+    let mut stage = settled();
+    stage.pass(1_000).list_started("up", "Connector");
+    for hop in [Hop::Upstream, Hop::Mirrored] {
+        let hop = stage.hop(hop);
+        let since = Some(UnixMillis(START + 601_000));
+        assert_eq!((hop.state, hop.cause, hop.since_ms), (State::Unknown, None, since));
+    }
+    let state = settled().lost("up", "HTTPRoute").state();
+    assert_eq!(state, ONLINE_AND_OK, "nothing depends on it");
     // An upstream that is not configured.
     let mut stage = settled();
-    assert_eq!(stage.leave("up").phase(), Phase::Unconfigured);
-    let upstream = &connector(&stage)["upstream"];
-    assert_eq!((&upstream["name"], &upstream["exists"]), (&json!("lab"), &json!(false)));
+    let not_followed = (State::Held, Hop::Mirrored, Some(Cause::UpstreamUnknown));
+    assert_eq!(stage.leave("up").worst(), not_followed);
+    let message = "Hub objects name upstream up, which is not followed.";
+    assert_eq!(stage.hop(Hop::Mirrored).message.as_deref(), Some(message));
+    assert_eq!(stage.pass(MINUTE).worst(), not_followed);
+    assert_eq!(stage.hop(Hop::Mirrored).message.as_deref(), Some(message));
+    let connector = stage.connector();
+    assert_eq!(connector.upstream.as_ref().unwrap().object.name, "lab");
+    assert_eq!(connector.hops_of(Hop::Upstream).count(), 0);
     // If the hub's watch is lost, the upstream Connector may have a hub Connector there.
     let mut stage = Stage::default();
-    assert_eq!(stage.upstream(OFFLINE).phase(), Phase::Unreplicated);
-    assert_eq!(stage.lost("hub", "Connector").phase(), Phase::Unknown);
+    assert_eq!(stage.upstream(OFFLINE).worst(), NOT_REPLICATED);
+    let unknown = (State::Unknown, Hop::Mirrored, Some(Cause::ClusterUnavailable));
+    assert_eq!(stage.lost("hub", "Connector").worst(), unknown);
 }
 
+/// What made it stuck stays open, and nobody knows whether it still does.
 #[test]
-fn an_edge_alone_has_phases() {
+fn a_stuck_connector_behind_a_lost_watch_is_unknown() {
     let mut stage = settled();
-    assert_eq!(stage.leave("up").leave("hub").phase(), Phase::Settled);
-    assert_eq!(stage.edge(OFFLINE).phase(), Phase::Touching);
-    stage.pass_to(605_100).actions();
-    assert_eq!(stage.phase(), Phase::Stalled);
-    let connector = connector(&stage);
-    assert_eq!(connector["stalls"][0]["hop"], "touched");
-    let reason = connector["stalls"][0]["reason"].to_string();
-    assert!(reason.contains("last touch: not answered yet"), "{reason}");
-    assert_eq!((&connector["upstream"], &connector["hubs"]), (&Value::Null, &json!([])));
-    assert_eq!(connector["replica"], json!({"namespace": format!("ns-{UID}"), "name": "lab"}));
+    stage.leads(false).upstream(OFFLINE).pass(MINUTE);
+    assert_eq!(stage.worst(), (State::Stuck, Hop::Mirrored, Some(Cause::NotMirrored)));
+    stage.lost("hub", "Connector");
+    let unknown = (State::Unknown, Hop::Mirrored, Some(Cause::ClusterUnavailable));
+    assert_eq!(stage.worst(), unknown);
 }
 
 #[test]
-fn the_view_is_as_documented_and_without_node_ids() {
-    let seen = settled().json();
-    let node = seen["connectors"][0]["upstream"]["node"].clone();
+fn an_edge_alone_has_states() {
+    let mut stage = settled();
+    assert_eq!(stage.leave("up").leave("hub").state(), ONLINE_AND_OK);
+    assert_eq!(stage.edge(OFFLINE).worst(), PENDING_AT(Hop::Announced));
+    stage.pass_to(605_100).actions();
+    assert_eq!(stage.worst(), (State::Stuck, Hop::Announced, Some(Cause::NotAnnounced)));
+    let message = stage.hop(Hop::Announced).message.unwrap();
+    assert!(message.contains("last touch: not answered yet"), "{message}");
+    let connector = stage.connector();
+    assert_eq!((connector.upstream, connector.online), (None, Some(false)));
+    let hops: Vec<_> = connector.hops.iter().map(|hop| hop.hop).collect();
+    assert_eq!(hops, [Hop::Carried, Hop::Announced]);
+    assert_eq!(connector.name, Some(ObjectKey::new(format!("ns-{UID}"), "lab")));
+}
+
+#[test]
+fn the_fleet_is_as_documented_and_without_node_ids() {
+    let seen = serde_json::to_value(settled().fleet()).unwrap();
+    let node = seen["connectors"][0]["node"].clone();
     assert_eq!(node.as_str().unwrap().len(), 8);
-    let trigger = &seen["connectors"][0]["edges"][0]["gateways"][0]["trigger"];
+    let hops = &seen["connectors"][0]["hops"];
+    let trigger = hops[3]["evidence"][0].clone();
     assert!(trigger.as_str().unwrap().ends_with("-3-2"), "two confirmations: {trigger}");
     let watches = |live: &[&str]| {
         let kinds = ["Connector", "HTTPProxy", "Gateway", "HTTPRoute", "Namespace"];
         let watch = |kind: &str| if live.contains(&kind) { "live" } else { "never" };
         kinds.into_iter().map(|kind| (kind.to_owned(), json!(watch(kind)))).collect::<Value>()
     };
-    let since = |kinds: &[&str]| {
-        kinds.iter().map(|kind| ((*kind).to_owned(), json!(START))).collect::<Value>()
+    let says = json!({"online": true, "node": node});
+    let hop = |hop: &str, cluster: &str, namespace: &str, since: Value, expected: Value| {
+        json!({"hop": hop, "cluster": cluster, "kind": "Connector",
+            "object": {"namespace": namespace, "name": "lab"}, "state": "ok",
+            "says": says, "expected": expected, "sinceMs": since, "cause": null})
     };
+    let place = format!("ns-{UID}");
+    let since = json!(START + 1);
     assert_eq!(
         seen,
         json!({
-            "atMs": START + 600_000, "leads": true, "inFlight": 0,
+            "atMs": START + 600_000, "source": "instance", "leader": {"leads": true}, "inFlight": 0,
             "clusters": [
                 {"name": "edge", "roles": ["edge"],
-                 "watches": watches(&["Connector", "HTTPProxy", "Gateway"]),
-                 "liveSinceMs": since(&["Connector", "HTTPProxy", "Gateway"])},
+                 "watches": watches(&["Connector", "HTTPProxy", "Gateway"])},
                 {"name": "hub", "roles": ["downstream"],
-                 "watches": watches(&["Connector", "HTTPRoute"]),
-                 "liveSinceMs": since(&["Connector", "HTTPRoute"])},
+                 "watches": watches(&["Connector", "HTTPRoute"])},
                 {"name": "up", "roles": ["upstream"],
-                 "watches": watches(&["Connector", "Gateway", "Namespace"]),
-                 "liveSinceMs": since(&["Connector", "Gateway", "Namespace"])},
+                 "watches": watches(&["Connector", "Gateway", "Namespace"])},
             ],
-            "phases": {"settled": 1, "offline": 0, "unreplicated": 0, "mirroring": 0,
-                "waiting": 0, "carrying": 0, "paused": 0, "touching": 0, "deferred": 0, "unproven": 0, "stalled": 0, "unconfigured": 0, "unknown": 0},
+            "problems": [],
+            "counts": {"ok": 1, "pending": 0, "held": 0, "unknown": 0, "stuck": 0},
             "connectors": [{
-                "upstream": {"cluster": "up", "namespace": "default", "name": "lab",
-                    "exists": true, "online": true, "node": node, "changedAtMs": START + 1},
-                "replica": {"namespace": format!("ns-{UID}"), "name": "lab"},
-                "phase": "settled", "stalls": [],
-                "hubs": [{"cluster": "hub", "annotation": "right", "annotated": true,
-                    "says": {"online": true, "node": node}, "rightSinceMs": START + 1,
-                    "spoiled": 0, "nudged": 0}],
-                "edges": [{"cluster": "edge", "online": true, "node": node,
-                    "changedAtMs": START + 1, "behindSinceMs": null, "asHub": true,
-                    "gateways": [
-                        {"name": "app", "announcement": "announced", "trigger": trigger}]}],
+                "upstream": {"cluster": "up", "namespace": "default", "name": "lab"},
+                "name": {"namespace": place, "name": "lab"},
+                "online": true, "node": node, "state": "ok",
+                "hops": [
+                    hop("upstream", "up", "default", since.clone(), Value::Null),
+                    hop("mirrored", "hub", &place, since.clone(), says.clone()),
+                    hop("carried", "edge", &place, since, says.clone()),
+                    with(hop("announced", "edge", &place, Value::Null, says.clone()),
+                        json!({"kind": "Gateway", "says": null, "evidence": [trigger],
+                            "object": {"name": "app"}})),
+                ],
             }],
-            "loose": [],
+            "unpaired": [],
             "orphans": [],
         })
     );
@@ -198,33 +378,37 @@ fn connectors_are_sorted_by_name() {
     for name in ["zeta", "alpha", "mid"] {
         stage.applied("up", UP.connector(name, None));
     }
-    let view = stage.machine.view();
-    let names = view.connectors.iter().map(|c| &*c.upstream.as_ref().unwrap().object.name);
+    let fleet = stage.fleet();
+    let names = fleet.connectors.iter().map(|c| &*c.upstream.as_ref().unwrap().object.name);
     assert_eq!(names.collect::<Vec<_>>(), ["alpha", "mid", "zeta"]);
-    assert_eq!(view.phases[&Phase::Unreplicated], 3);
+    assert_eq!(fleet.count(State::Held), 3);
+    assert!(fleet.connectors.iter().all(|connector| worst(connector) == Some(NOT_REPLICATED)));
 }
 
 #[test]
 fn a_gateway_class_is_announced_on_one_gateway() {
     let mut stage = Stage::settled(with_scope(TouchScope::GatewayClass));
     stage.applied("edge", UP.proxy("zz", &["lab"])).applied("edge", UP.gateway("zz", json!({})));
-    assert_eq!(stage.phase(), Phase::Touching);
+    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
     stage.settle_to(700_000);
-    assert_eq!(stage.phase(), Phase::Settled);
-    let gateways = connector(&stage)["edges"][0]["gateways"].clone();
-    assert_eq!(gateways[0]["announcedOn"], Value::Null);
-    assert_eq!(gateways[1]["announcedOn"]["name"], "app");
-    assert_eq!(gateways[0]["trigger"], gateways[1]["trigger"]);
+    assert_eq!(stage.state(), ONLINE_AND_OK);
+    let connector = stage.connector();
+    let gateways: Vec<_> = connector.hops_of(Hop::Announced).map(|hop| &hop.evidence).collect();
+    let [on_app, on_zz] = gateways[..] else { panic!("{gateways:?}") };
+    assert_eq!(on_app.len(), 1);
+    assert!(on_app[0].starts_with("trigger "), "{on_app:?}");
+    assert_eq!(*on_zz, [format!("{} on ns-{UID}/app for its class", on_app[0])]);
 }
 
 #[test]
 fn orphans_are_listed_with_their_age() {
+    let orphans = |stage: &Stage| serde_json::to_value(stage.fleet().orphans).unwrap();
     let mut stage = Stage::new(settings(|s| s.orphans.mode = OrphanMode::Report));
     stage.route(HOUR, &["gone"]);
-    assert_eq!(stage.json()["orphans"], json!([]), "not for long enough");
+    assert_eq!(orphans(&stage), json!([]), "not for long enough");
     let orphan = json!({"cluster": "hub", "namespace": format!("ns-{UID}"), "name": "lab",
         "sinceMs": START, "inFlight": null, "error": null});
-    assert_eq!(stage.pass_to(30_000).json()["orphans"], json!([orphan]));
+    assert_eq!(orphans(stage.pass_to(30_000)), json!([orphan]));
 }
 
 /// In one cluster with every role, the namespace tells upstream and hub Connectors apart.
@@ -240,10 +424,16 @@ fn in_one_cluster_an_upstream_connector_is_not_a_hub_connector() {
     for kind in ["Connector", "Gateway", "HTTPRoute", "HTTPProxy"] {
         stage.list("up", kind, []);
     }
-    assert_eq!(stage.upstream(N1).phase(), Phase::Unreplicated);
-    assert_eq!(stage.applied("up", UP.copy("lab", None)).phase(), Phase::Mirroring);
+    assert_eq!(stage.upstream(N1).worst(), NOT_REPLICATED);
+    let pending = stage.applied("up", UP.copy("lab", None)).worst();
+    assert_eq!(pending, PENDING_AT(Hop::Mirrored));
     let mirror = stage.action_at(10);
-    assert_eq!(stage.succeed(&mirror).phase(), Phase::Settled);
-    assert_eq!(stage.machine.view().at_ms.0, START + 10);
+    assert_eq!(stage.succeed(&mirror).state(), ONLINE_AND_OK);
+    assert_eq!(stage.fleet().at_ms.0, START + 10);
+    // Without the labels of namespaces nobody can tell either apart.
+    stage.lost("up", "Namespace");
+    let unknown = (State::Unknown, Hop::Upstream, Some(Cause::ClusterUnavailable));
+    assert_eq!(stage.worst(), unknown);
+    stage.resumed("up", "Namespace");
     assert_eq!(stage.pass(5 * MINUTE).wrong(), []);
 }

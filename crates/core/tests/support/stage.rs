@@ -11,15 +11,13 @@ use std::sync::Arc;
 
 pub(crate) use serde_json::{Value, json};
 pub(crate) use throughline_core::contract::action::{Decision, Urgency, Verb};
-pub(crate) use throughline_core::contract::cause::{Cause, Problem, ProblemId};
+pub(crate) use throughline_core::contract::cause::{Cause, Hop, Problem, ProblemId, State};
 pub(crate) use throughline_core::contract::error_cause::{ErrorCause, RequestFailure};
 pub(crate) use throughline_core::contract::event::{Event, EventKind, Outcome};
-pub(crate) use throughline_core::contract::hold_reason::HoldReason;
-pub(crate) use throughline_core::contract::keep_reason::KeepReason;
 pub(crate) use throughline_core::contract::membership::{
     JoinRule, LeaveReason, MemberState, Membership, OfferState, SourceName,
 };
-pub(crate) use throughline_core::contract::note::{Hop, Note, NoteKind};
+pub(crate) use throughline_core::contract::note::{Note, NoteKind};
 pub(crate) use throughline_core::contract::settings::{
     Fraction, OrphanMode, PlatformKeyMode, Settings, TouchScope,
 };
@@ -31,7 +29,8 @@ pub(crate) use throughline_core::data::objects::{
 pub(crate) use throughline_core::data::time::UnixMillis;
 use throughline_core::machine::Machine;
 pub(crate) use throughline_core::status::trigger::Trigger;
-pub(crate) use throughline_core::view::phase::Phase;
+use throughline_core::view;
+pub(crate) use throughline_core::view::fleet::{Connector, HopView, Source};
 
 pub(crate) const START: u64 = 1_795_252_772_000;
 pub(crate) const SECOND: u64 = 1_000;
@@ -521,18 +520,36 @@ impl Stage {
         })
     }
 
-    /// The phase of the only connector. The view and the phase counts must agree on it.
-    pub(crate) fn phase(&self) -> Phase {
-        let view = self.machine.view();
-        assert_eq!(view.phases, self.machine.phases());
-        let [connector] = &view.connectors[..] else { panic!("{:#?}", view.connectors) };
-        assert_eq!((view.phases[&connector.phase], view.phases.values().sum::<u64>()), (1, 1));
-        connector.phase
+    /// What the machine knows. Its counts must be those that cost no texts.
+    pub(crate) fn fleet(&self) -> view::fleet::Fleet {
+        let fleet = self.machine.fleet(Source::Instance, &|_| None);
+        assert_eq!(fleet.counts, self.machine.states());
+        fleet
     }
 
-    /// The view as `/state` shows it.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::to_value(self.machine.view()).unwrap()
+    /// The only connector.
+    pub(crate) fn connector(&self) -> Connector {
+        let mut fleet = self.fleet();
+        assert_eq!(fleet.connectors.len(), 1, "{:#?}", fleet.connectors);
+        let connector = fleet.connectors.remove(0);
+        assert_eq!((fleet.count(connector.state), fleet.counts.values().sum::<u64>()), (1, 1));
+        connector
+    }
+
+    /// What the only connector is in, and whether it is online.
+    pub(crate) fn state(&self) -> (State, bool) {
+        let connector = self.connector();
+        (connector.state, connector.online.unwrap())
+    }
+
+    /// State, hop and cause of the worst hop of the only connector, which is not ok.
+    pub(crate) fn worst(&self) -> (State, Hop, Option<Cause>) {
+        worst(&self.connector()).expect("a hop that is not ok")
+    }
+
+    /// The first such hop of the only connector.
+    pub(crate) fn hop(&self, hop: Hop) -> HopView {
+        self.connector().hops_of(hop).next().unwrap().clone()
     }
 
     pub(crate) fn finish(&mut self, decision: &Decision, outcome: Outcome) -> &mut Self {
@@ -607,6 +624,16 @@ impl Stage {
         self.now - START
     }
 }
+
+/// State, hop and cause of its worst hop; `None` while all are ok.
+pub(crate) fn worst(connector: &Connector) -> Option<(State, Hop, Option<Cause>)> {
+    connector.worst().map(|hop| (hop.state, hop.hop, hop.cause))
+}
+
+/// Every hop is done, and it is online.
+pub(crate) const ONLINE_AND_OK: (State, bool) = (State::Ok, true);
+/// Every hop is done, and it is offline.
+pub(crate) const OFFLINE_AND_OK: (State, bool) = (State::Ok, false);
 
 /// How long after the start an action was decided.
 pub(crate) fn time_of(decision: &Decision) -> u64 {

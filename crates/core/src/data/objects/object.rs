@@ -65,6 +65,12 @@ impl Meta {
         ObjectKey::new(&*self.namespace, &*self.name)
     }
 
+    /// Karmada carries it to edges: it bears a label or an annotation of Karmada's.
+    pub fn is_karmadas(&self) -> bool {
+        let mut keys = self.labels.iter().chain(self.annotations.iter()).map(|(key, _)| key);
+        keys.any(|key| key.contains("karmada.io/"))
+    }
+
     /// Whether a person has paused the object, so that nothing is written to it.
     pub fn is_paused(&self) -> bool {
         self.annotations.get(PAUSED) == Some("true")

@@ -1,6 +1,6 @@
 //! What counts as evidence of absence, and about which objects.
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, ONLINE, REMOVED};
 use crate::stage::*;
 
 /// Connector `c0` has this status, which may be no value that a JSON library reads.
@@ -19,10 +19,8 @@ fn a_status_that_cannot_be_spelled_is_not_a_missing_one_and_says_nothing_about_o
         fleet.delete(UP, 1..2);
         assert_eq!(fleet.removed_until(MINUTE), ["c1"], "{odd}");
         assert_eq!(fleet.stage.began(Cause::ObjectUnreadable).len(), 1);
-        assert_eq!(fleet.phases(), [Phase::Unproven, Phase::Offline, Phase::Settled]);
-        let view = fleet.stage.machine.view();
-        let hold = view.connectors[0].hubs[0].hold.as_ref();
-        assert_eq!(hold.map(|hold| hold.reason), Some(HoldReason::Unreadable));
+        let unreadable = (State::Unknown, Some(Cause::ObjectUnreadable), Some(true));
+        assert_eq!(fleet.mirrored(), [unreadable, REMOVED, ONLINE]);
 
         // It can be read again.
         says(&mut fleet, N2.unwrap());
@@ -54,7 +52,7 @@ fn a_namespace_that_is_shown_again_was_not_deleted() {
     fleet.list(UP, 0..0);
     fleet.list_namespaces([]);
     fleet.assert_none_removed_until(10 * MINUTE);
-    fleet.assert_all_unproven(HoldReason::NamespaceMissing);
+    fleet.assert_all_held(Cause::NamespaceMissing);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Whatever happens in whatever order, nothing is wrong once all is right, and nothing once all have
 //! left. The seed is printed.
 
+use throughline_core::view::WatchState;
+
 use super::{loses, paused, put_right, watchful, without_labels};
+use crate::consistency::assert_consistent;
 use crate::random::Random;
 use crate::stage::*;
 
@@ -43,11 +46,11 @@ fn assert_known(stage: &Stage, late: Cause) {
         Cause::NotAnnounced => &[("edge", "Connector"), ("edge", "HTTPProxy"), ("edge", "Gateway")],
         _ => return,
     };
-    let view = stage.json();
+    let fleet = stage.fleet();
     for (name, kind) in needed {
-        let clusters = view["clusters"].as_array().unwrap();
-        let cluster = clusters.iter().find(|cluster| cluster["name"] == *name).unwrap();
-        assert_eq!(cluster["watches"][kind], "live", "{late:?}: {name} {kind}");
+        let cluster = fleet.clusters.iter().find(|cluster| cluster.name.as_str() == *name).unwrap();
+        let watch = cluster.watches[&Kind::parse(kind).unwrap()];
+        assert_eq!(watch, WatchState::Live, "{late:?}: {name} {kind}");
     }
 }
 
@@ -77,6 +80,7 @@ fn walk(seed: u64, seen: &mut BTreeSet<Cause>) -> Stage {
 }
 
 fn check(stage: &mut Stage, seen: &mut BTreeSet<Cause>) {
+    assert_consistent(stage);
     for (_, cause) in stage.causes().into_iter().filter(|(began, _)| *began) {
         assert_known(stage, cause);
         seen.insert(cause);
@@ -85,7 +89,8 @@ fn check(stage: &mut Stage, seen: &mut BTreeSet<Cause>) {
 
 /// What happens every day.
 fn step(stage: &mut Stage, random: &mut Random) {
-    let said = random.one_of(&[N1, N2, OFFLINE, Some("{}")]);
+    let moved = status_at("n1", random.below(3));
+    let said = random.one_of(&[N1, N2, OFFLINE, Some("{}"), Some(&moved)]);
     match random.below(7) {
         0 => _ = stage.upstream(said),
         1 => _ = stage.hub(said),

@@ -3,6 +3,9 @@
 use super::settled;
 use crate::stage::*;
 
+const PAUSED_GATEWAY: (State, Hop, Option<Cause>) =
+    (State::Held, Hop::Announced, Some(Cause::Paused));
+
 /// A Gateway with this trigger, paused or not.
 fn gateway<'a>(
     stage: &'a mut Stage,
@@ -34,8 +37,9 @@ fn two_gateways(scope: TouchScope) -> Stage {
 
 /// The triggers that the Gateways of a settled stage carry.
 fn triggers(stage: &Stage) -> Vec<String> {
-    let gateways = &stage.machine.view().connectors[0].edges[0].gateways;
-    gateways.iter().map(|gateway| gateway.trigger.clone().unwrap()).collect()
+    let connector = &stage.fleet().connectors[0];
+    let first = |hop: &HopView| hop.evidence[0].split(' ').nth(1).unwrap().to_owned();
+    connector.hops_of(Hop::Announced).map(first).collect()
 }
 
 /// Nothing is touched, and no touch is late.
@@ -51,21 +55,22 @@ fn a_paused_gateway_is_not_touched_until_it_is_resumed() {
     let mut stage = settled();
     let before = triggers(&stage).remove(0);
     gateway(&mut stage, "app", Some(&before), true);
-    assert_eq!(stage.phase(), Phase::Paused, "also while it announces the truth");
+    assert_eq!(stage.worst(), PAUSED_GATEWAY, "also while it announces the truth");
     stage.upstream(OFFLINE).hub(OFFLINE).edge(OFFLINE).pass_to(600_000 + 48 * HOUR);
     assert_paused(&mut stage);
-    assert_eq!(stage.phase(), Phase::Paused);
-    let shown = &stage.json()["connectors"][0]["edges"][0]["gateways"][0];
-    assert_eq!((&shown["announcement"], &shown["paused"]), (&json!("paused"), &json!(true)));
+    assert_eq!(stage.worst(), PAUSED_GATEWAY);
+    let hop = stage.hop(Hop::Announced);
+    assert_eq!(hop.since_ms, Some(UnixMillis(START + 600_000)), "since the pause began");
+    assert!(hop.message.unwrap().ends_with("/app in edge is paused by annotation."));
 
     let touch = gateway(&mut stage, "app", Some(&before), false).pass(0).only_action();
     assert_eq!(time_of(&touch), stage.time(), "at once");
     let passed = stage.succeed(&touch).notes_of(|kind| match kind {
-        NoteKind::HopPassed { hop: Hop::Touched, after_ms, .. } => Some(after_ms),
+        NoteKind::HopPassed { hop: Hop::Announced, after_ms, .. } => Some(after_ms),
         _ => None,
     });
     assert_eq!(passed, [None], "two days of pause are not how long a touch takes");
-    assert_eq!(stage.phase(), Phase::Offline);
+    assert_eq!(stage.state(), OFFLINE_AND_OK);
 }
 
 #[test]
@@ -102,10 +107,10 @@ fn a_paused_gateway_hides_nothing_of_another() {
     };
     stage.edge(OFFLINE).run_to(660_000, refuse);
     assert_eq!(stage.wrong(), [Cause::WriteRefused, Cause::Paused]);
-    assert_eq!(stage.phase(), Phase::Stalled);
+    assert_eq!(stage.worst(), (State::Stuck, Hop::Announced, Some(Cause::WriteRefused)));
     let probe = stage.action_at(660_100);
     assert_eq!(stage.succeed(&probe).wrong(), [Cause::Paused], "only the paused is left");
-    assert_eq!(stage.phase(), Phase::Paused);
+    assert_eq!(stage.worst(), PAUSED_GATEWAY);
     // Once it is resumed and refused, it is late by itself.
     gateway(&mut stage, "a", Some(&a), false).pass(100);
     for touch in stage.actions() {
@@ -125,7 +130,7 @@ fn a_class_goes_on_through_a_gateway_that_is_not_paused() {
     assert_eq!(name_of(&touch), "b", "the trigger moves to the other one");
     let touches = stage.succeed(&touch).edge(OFFLINE).settle_to(700_000);
     assert!(!touches.is_empty() && touches.iter().all(|touch| name_of(touch) == "b"));
-    assert_eq!(stage.phase(), Phase::Offline, "a paused member stops nobody");
+    assert_eq!(stage.state(), OFFLINE_AND_OK, "a paused member stops nobody");
     stage.causes();
     assert_eq!(stage.wrong(), [], "nothing waits for it");
 }
@@ -137,7 +142,7 @@ fn a_class_waits_while_all_its_gateways_are_paused() {
     gateway(&mut stage, "b", None, true);
     gateway(&mut stage, "a", Some(&first), true).edge(OFFLINE).quiet_to(600_000 + HOUR);
     assert_eq!(stage.wrong(), [Cause::Paused]);
-    assert_eq!(stage.phase(), Phase::Paused);
+    assert_eq!(stage.worst(), PAUSED_GATEWAY);
     let touch = gateway(&mut stage, "b", None, false).pass(0).only_action();
     assert_eq!((name_of(&touch), time_of(&touch)), ("b", stage.time()));
     assert_eq!(touch.action.verb, Verb::Touch);

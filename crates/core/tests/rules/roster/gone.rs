@@ -7,10 +7,11 @@ use crate::stage::*;
 fn a_deleted_project_that_hub_objects_name_is_told_once() {
     let mut fleet = with_gone(Settings::default());
     fleet.tells(&["+project_missing a"]).gone("a").pass(MINUTE).tells(&[]);
-    assert_eq!((fleet.kept("a"), fleet.count(MemberState::Gone)), ("cluster_gone", 1));
-    let view = fleet.machine.view();
-    let upstream = view.connectors[0].upstream.as_ref().unwrap();
-    assert!(upstream.gone && !upstream.exists);
+    assert_eq!((fleet.kept("a"), fleet.count(MemberState::Gone)), ("project_missing", 1));
+    let connector = &fleet.fleet().connectors[0];
+    assert_eq!(worst(connector), Some((State::Held, Hop::Mirrored, Some(Cause::ProjectMissing))));
+    assert_eq!(connector.upstream.as_ref().unwrap().cluster.as_str(), "a");
+    assert_eq!(connector.hops_of(Hop::Upstream).count(), 0, "it is not followed");
 }
 
 #[test]
@@ -18,7 +19,7 @@ fn it_ends_when_the_project_is_offered_again_or_nothing_names_it() {
     let mut fleet = with_gone(Settings::default());
     fleet.told();
     fleet.offer("a", "2", OfferState::NotReady).tells(&["-project_missing a"]);
-    assert_eq!(fleet.kept("a"), "cluster_unknown");
+    assert_eq!(fleet.kept("a"), "upstream_unknown");
     let mut fleet = with_gone(Settings::default());
     fleet.told();
     // An update is no end.
@@ -79,7 +80,7 @@ fn a_404_that_comes_before_the_leave_counts_after_it() {
 #[test]
 fn its_routes_are_deleted_only_with_the_setting_and_after_every_wait() {
     let mut fleet = with_gone(deletes(|_| ()));
-    assert_eq!(fleet.kept("a"), "settling");
+    assert_eq!(fleet.kept("a"), "route_settling");
     let at = fleet.time() + 30_000;
     let delete = fleet.next_at(at);
     assert_eq!((delete.action.verb, &*delete.action.object.namespace), (Verb::Delete, "ns-a"));
@@ -97,10 +98,10 @@ fn its_routes_are_deleted_only_with_the_setting_and_after_every_wait() {
 fn every_rail_of_a_delete_holds_for_it() {
     type Change = fn(&mut Settings);
     let rails: [(&str, &str, Change); 4] = [
-        ("the setting", "cluster_gone", |s| s.orphans.deleted_projects = false),
+        ("the setting", "project_missing", |s| s.orphans.deleted_projects = false),
         ("the mode", "orphan", |s| s.orphans.mode = OrphanMode::Report),
-        ("the age", "young", |s| s.orphans.min_age_ms = 100 * HOUR),
-        ("the share", "share_exceeded", |s| s.orphans.share_from = 0),
+        ("the age", "route_settling", |s| s.orphans.min_age_ms = 100 * HOUR),
+        ("the share", "deletes_held", |s| s.orphans.share_from = 0),
     ];
     for (rail, verdict, change) in rails {
         let mut fleet = with_gone(deletes(change));
@@ -110,10 +111,10 @@ fn every_rail_of_a_delete_holds_for_it() {
     type Happens = fn(&mut Stage);
     let keeps: [(&str, &str, Happens); 5] = [
         ("the leader", "orphan", |f| _ = f.leads(false)),
-        ("the source", "lists_incomplete", |f| _ = f.discovery_lost()),
-        ("the source's list", "lists_incomplete", |f| _ = f.started(JoinRule::All)),
-        ("the hub", "lists_incomplete", |f| _ = f.lost("hub", "HTTPRoute")),
-        ("the project", "cluster_unknown", |f| _ = f.offer("a", "9", OfferState::NotReady)),
+        ("the source", "route_unproven", |f| _ = f.discovery_lost()),
+        ("the source's list", "route_unproven", |f| _ = f.started(JoinRule::All)),
+        ("the hub", "route_unproven", |f| _ = f.lost("hub", "HTTPRoute")),
+        ("the project", "upstream_unknown", |f| _ = f.offer("a", "9", OfferState::NotReady)),
     ];
     for (rail, verdict, happens) in keeps {
         let mut fleet = with_gone(deletes(|_| ()));
@@ -130,10 +131,10 @@ fn a_project_that_was_not_seen_deleted_keeps_its_routes() {
     fleet.name_route("a").list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
     fleet.told();
     fleet.gone("a").tells(&["+project_missing a"]).pass(HOUR).assert_no_action();
-    assert_eq!(fleet.kept("a"), "cluster_gone");
+    assert_eq!(fleet.kept("a"), "project_missing");
     // Nor one that was gone before this instance looked.
     fleet.name_route("old").gone("old").pass(HOUR).assert_no_action();
-    assert_eq!(fleet.kept("old"), "cluster_gone");
+    assert_eq!(fleet.kept("old"), "project_missing");
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn the_share_counts_the_routes_of_all_deleted_projects() {
     }
     // All are seen at once: eight of twenty routes are orphans.
     fleet.resumed("hub", "HTTPRoute").pass(10 * MINUTE).assert_no_action();
-    assert_eq!(fleet.kept("p0"), "share_exceeded");
+    assert_eq!(fleet.kept("p0"), "deletes_held");
     // Two of them come back.
     assert_eq!(fleet.offer_all(&["p0", "p1"]).pass(43_000).actions().len(), 6);
 }

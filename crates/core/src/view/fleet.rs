@@ -1,0 +1,248 @@
+//! What is known at one moment: `/state`, `status`, `trace` and the live page print it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::group::GroupView;
+use super::orphans::OrphanView;
+use crate::contract::cause::{Cause, Hop, State};
+use crate::data::closed_list::closed_list;
+use crate::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::data::time::UnixMillis;
+use crate::status::liveness;
+use crate::world::cluster::WatchState;
+use crate::world::edge::Stamp;
+
+/// Everything that is known at one moment. The same state gives the same model: lists are sorted.
+/// Times are milliseconds since the Unix epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fleet {
+    /// The machine's clock, which is the time of the last event. A running instance sets it to the
+    /// time of the request.
+    pub at_ms: UnixMillis,
+    pub source: Source,
+    pub leader: Leader,
+    /// How many actions have no outcome yet.
+    pub in_flight: usize,
+    pub clusters: Vec<ClusterState>,
+    /// What is wrong, by cause and cluster. The machine leaves it empty: the shell, which groups problems,
+    /// adds it.
+    #[serde(default)]
+    pub problems: Vec<GroupView>,
+    /// How many connectors are in each state; every state has an entry.
+    pub counts: BTreeMap<State, u64>,
+    /// Sorted by their upstream names, then by their names at hub and edges.
+    pub connectors: Vec<Connector>,
+    /// Gateways and HTTPProxies at the edges that belong to no connector, as hops of none.
+    #[serde(default)]
+    pub unpaired: Vec<HopView>,
+    pub orphans: Vec<OrphanView>,
+}
+
+/// Where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum Source {
+    /// A look at the clusters by a process that writes nothing.
+    Clusters,
+    /// A running instance.
+    Instance,
+    /// The event log of a run, at some moment.
+    Log,
+    /// An event log recorded while throughline was not writing, at some moment.
+    Recording,
+}
+
+closed_list!(Source);
+
+/// Who may mirror, nudge and delete.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leader {
+    /// Whether this instance may.
+    pub leads: bool,
+    /// The holder of the Lease. The machine does not know it; the shell adds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// Until then an instance waits before it may lead by a Lease that it created. A Lease that never
+    /// was looks like one that was deleted under a holder that still writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_until_ms: Option<UnixMillis>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterState {
+    pub name: ClusterName,
+    pub roles: Vec<Role>,
+    /// By kind; `never` also for kinds that are not watched in this cluster.
+    pub watches: BTreeMap<Kind, WatchState>,
+    /// Since when each watch that was live is not. A shell that knows when the watch last brought
+    /// anything says that instead.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unknown_since_ms: BTreeMap<Kind, UnixMillis>,
+    /// When each watch last brought anything, bookmarks included. The machine does not know it; the
+    /// shell adds it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub received_at_ms: BTreeMap<Kind, UnixMillis>,
+    /// How many objects exist that can't be read, by kind.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unreadable: BTreeMap<Kind, usize>,
+}
+
+/// One connector in all tiers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Connector {
+    /// `None` without a hub, or when the hub Connector's labels name nothing.
+    pub upstream: Option<UpstreamName>,
+    /// Its namespace and name at hub and edges; `None` when it is only upstream.
+    pub name: Option<ObjectKey>,
+    /// As upstream says; where that is not known, as the first edge says.
+    pub online: Option<bool>,
+    /// A fingerprint of the tunnel node's id. Equal nodes have equal fingerprints in all tiers.
+    pub node: Option<String>,
+    /// The worst of its hops.
+    pub state: State,
+    /// In the order of the hops, then by cluster and object.
+    pub hops: Vec<HopView>,
+}
+
+/// An upstream Connector, as the hub Connector's labels name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UpstreamName {
+    pub cluster: ClusterName,
+    #[serde(flatten)]
+    pub object: ObjectKey,
+}
+
+impl std::fmt::Display for UpstreamName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in {}", self.object, self.cluster)
+    }
+}
+
+/// One hop of a connector, in the cluster in which it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HopView {
+    pub hop: Hop,
+    pub cluster: ClusterName,
+    /// The kind of the object that shows the hop.
+    pub kind: Kind,
+    /// `None` where no such object is known.
+    pub object: Option<ObjectKey>,
+    pub state: State,
+    /// What the object has; `None` where it has nothing, or that is not known.
+    pub says: Option<LivenessView>,
+    /// What it should have: what the hop before it has.
+    pub expected: Option<LivenessView>,
+    /// Since when the hop is in this state, as far as that is known.
+    pub since_ms: Option<UnixMillis>,
+    /// It may have been so for longer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
+    /// Why it is not ok, or what else is to be said of it.
+    pub cause: Option<Cause>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// After a failed write: when the next attempt is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_ms: Option<UnixMillis>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
+    /// The machine does not know it; a look at the clusters adds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<Writer>,
+}
+
+/// Who wrote an object last, by its `managedFields`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Writer {
+    /// The field manager.
+    pub manager: String,
+    /// When it wrote, by the API server's clock, in whole seconds.
+    pub at_ms: UnixMillis,
+    /// It owns the field that the hop shows. If not, it wrote the object last, perhaps another field.
+    pub of_field: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LivenessView {
+    pub online: bool,
+    /// A fingerprint of the tunnel node's id.
+    pub node: Option<String>,
+}
+
+impl LivenessView {
+    /// Reads a Connector's status, which is JSON text.
+    pub fn of(status: Option<&str>) -> Self {
+        let liveness = liveness::read(status, None);
+        Self::new(liveness.online, Stamp::of(&Stamp::text(&liveness.node_id)))
+    }
+
+    /// The node's id itself is a public key and identifies a customer's device.
+    pub(super) fn new(online: bool, stamp: Stamp) -> Self {
+        let is_named = online && stamp != Stamp::of(&Stamp::text(""));
+        Self { online, node: is_named.then(|| format!("{:08x}", stamp.hash() >> 32)) }
+    }
+}
+
+impl Fleet {
+    /// Adds when watches last brought anything: what they showed is unknown since then, and an edge that
+    /// has been silent may not be able to say that it has what it should.
+    pub fn add_received(
+        &mut self,
+        received: impl IntoIterator<Item = (ClusterName, Kind, UnixMillis)>,
+    ) {
+        let clusters = self.clusters.iter_mut();
+        let mut clusters: BTreeMap<_, _> = clusters.map(|c| (c.name.clone(), c)).collect();
+        for (name, kind, at) in received {
+            let Some(cluster) = clusters.get_mut(&name) else { continue };
+            cluster.received_at_ms.insert(kind, at);
+            if let Some(since) = cluster.unknown_since_ms.get_mut(&kind) {
+                *since = at.min(*since);
+            }
+        }
+
+        let hops = self.connectors.iter_mut().flat_map(|connector| &mut connector.hops);
+        for hop in hops.filter(|hop| hop.cause == Some(Cause::NotCarried)) {
+            let cluster = clusters.get(&hop.cluster);
+            let received = cluster.and_then(|cluster| cluster.received_at_ms.get(&Kind::Connector));
+            let is_silent = |at: &&UnixMillis| {
+                hop.since_ms.is_some_and(|since| **at < since)
+                    && self.at_ms.since(**at) >= SILENT_MS
+            };
+            if let Some(at) = received.filter(is_silent) {
+                hop.evidence.push(format!("{} has sent nothing since {at}", hop.cluster));
+            }
+        }
+    }
+
+    /// The count of a state.
+    pub fn count(&self, state: State) -> u64 {
+        self.counts.get(&state).copied().unwrap_or_default()
+    }
+}
+
+/// A cluster from which something was received more recently than that answers.
+const SILENT_MS: u64 = 5_000;
+
+impl Connector {
+    /// The hop that makes its state: of the worst the first. `None` while all are ok.
+    pub fn worst(&self) -> Option<&HopView> {
+        let is_it = |hop: &&HopView| hop.state == self.state && self.state != State::Ok;
+        self.hops.iter().find(is_it)
+    }
+
+    pub fn hops_of(&self, hop: Hop) -> impl Iterator<Item = &HopView> {
+        self.hops.iter().filter(move |view| view.hop == hop)
+    }
+}

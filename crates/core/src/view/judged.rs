@@ -1,0 +1,172 @@
+//! What a hop is in, and why.
+
+use super::fleet::{HopView, LivenessView, UpstreamName};
+use crate::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
+use crate::controller::{Controller, Finder};
+use crate::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::data::objects::UPSTREAM_CLUSTER_NAME;
+use crate::data::time::UnixMillis;
+use crate::world::cluster::Cluster;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged<'c> {
+    pub(super) state: State,
+    pub(super) cause: Option<Cause>,
+    /// Says more of the cause.
+    pub(super) problem: Option<&'c Problem>,
+}
+
+impl<'c> Judged<'c> {
+    pub(super) fn state(state: State) -> Self {
+        Self { state, cause: None, problem: None }
+    }
+
+    pub(super) fn ok() -> Self {
+        Self::state(State::Ok)
+    }
+
+    pub(super) fn cause(state: State, cause: Cause) -> Self {
+        Self { cause: Some(cause), ..Self::state(state) }
+    }
+
+    /// A problem that is open.
+    pub(super) fn problem(problem: &'c Problem) -> Self {
+        let state = problem.cause.info().state.unwrap_or(State::Ok);
+        Self { problem: Some(problem), ..Self::cause(state, problem.cause) }
+    }
+
+    /// Of these problems that make a connector anything, the first of the worst.
+    pub(super) fn worst(problems: impl IntoIterator<Item = &'c Problem>) -> Option<Self> {
+        let all = problems.into_iter().filter(|problem| problem.cause.info().state.is_some());
+        all.map(Self::problem).reduce(|worst, next| match next.state > worst.state {
+            true => next,
+            false => worst,
+        })
+    }
+
+    /// The first of these kinds whose watch is not live. A problem of it has the cause.
+    pub(super) fn not_live(c: &'c Controller, cluster: &Cluster, kinds: &[Kind]) -> Option<Self> {
+        let kind = not_live_kind(cluster, kinds)?;
+        let problem = c.notes.of(&Finder::Watch(cluster.id, kind)).first();
+        let cause = problem.map(|problem| problem.cause);
+        Some(Self { state: State::Unknown, cause, problem })
+    }
+}
+
+/// Since when that watch was not live, of the first such cluster.
+pub(super) fn unknown_since<'c>(
+    clusters: impl IntoIterator<Item = &'c Cluster>,
+    kinds: &[Kind],
+) -> Option<UnixMillis> {
+    let mut clusters = clusters.into_iter();
+    let (cluster, kind) =
+        clusters.find_map(|cluster| Some((cluster, not_live_kind(cluster, kinds)?)))?;
+    cluster.watch(kind).unknown_since
+}
+
+/// Where tiers share a cluster, namespaces tell what belongs to which.
+fn not_live_kind(cluster: &Cluster, kinds: &[Kind]) -> Option<Kind> {
+    let kind = *kinds.iter().find(|kind| !cluster.is_live(**kind))?;
+    let is_own = cluster.watch(kind).live_since().is_none();
+    Some(if is_own { kind } else { Kind::Namespace })
+}
+
+/// A hop on its way to a view.
+pub(super) struct HopAt<'c> {
+    pub(super) hop: Hop,
+    pub(super) cluster: &'c Cluster,
+    pub(super) kind: Kind,
+    pub(super) object: Option<ObjectKey>,
+    pub(super) judged: Judged<'c>,
+    pub(super) says: Option<LivenessView>,
+    pub(super) expected: Option<LivenessView>,
+    /// Since when it is so, where no problem says that.
+    pub(super) since: Option<UnixMillis>,
+    pub(super) next_attempt: Option<UnixMillis>,
+    pub(super) evidence: Vec<String>,
+}
+
+/// What the texts of a connector's hops call it, and where.
+#[derive(Default)]
+pub(super) struct Names {
+    pub(super) upstream: Option<UpstreamName>,
+    /// Its name at hub and edges.
+    pub(super) connector: Option<ObjectKey>,
+    pub(super) hub: Option<ClusterName>,
+}
+
+impl HopAt<'_> {
+    pub(super) fn view(self, names: &Names, kubectl: Kubectl<'_>) -> HopView {
+        let Judged { state, cause, problem, .. } = self.judged;
+        let since = self.since();
+        let live_since = self.cluster.live_since(self.kind);
+        let is_at_least = |at: UnixMillis| live_since.is_some_and(|live| at <= live);
+        let unreported = || cause.map(|cause| self.unreported(cause, names));
+        let problem = problem.cloned().or_else(unreported);
+
+        HopView {
+            hop: self.hop,
+            cluster: self.cluster.name.clone(),
+            kind: self.kind,
+            object: self.object,
+            state,
+            says: self.says,
+            expected: self.expected,
+            since_ms: since,
+            at_least: since.is_some_and(is_at_least),
+            cause,
+            message: problem.as_ref().map(Problem::sentence),
+            remedy: problem.map(|p| p.cause.remedy(&p.about, &p.facts, kubectl)),
+            next_attempt_ms: self.next_attempt,
+            evidence: self.evidence,
+            writer: None,
+        }
+    }
+
+    fn since(&self) -> Option<UnixMillis> {
+        let Judged { state, problem, .. } = self.judged;
+        let began = problem.map(|problem| problem.since);
+        match state {
+            State::Ok | State::Pending => self.since,
+            State::Held | State::Unknown => self.since.or(began),
+            State::Stuck => began.or(self.since),
+        }
+    }
+
+    /// A cause that nothing reports, or not yet, in the form of a problem.
+    fn unreported(&self, cause: Cause, names: &Names) -> Problem {
+        let cluster = &self.cluster.name;
+        let upstream = names.upstream.as_ref();
+        let at_upstream =
+            || upstream.map(|of| About::object(&of.cluster, Kind::Connector, of.object.clone()));
+        let connector = || names.connector.clone();
+        let at_edge = || connector().map(|name| About::object(cluster, Kind::Connector, name));
+        let about = match cause {
+            Cause::NotReplicated | Cause::ObjectUnreadable => at_upstream(),
+            Cause::NoGateway | Cause::NotPlaced => at_edge(),
+            _ => None,
+        };
+        let object = self.object.clone();
+        let about =
+            about.unwrap_or(About { kind: Some(self.kind), object, ..About::cluster(cluster) });
+
+        let (what, key) = match cause {
+            Cause::NamespaceMissing | Cause::NamespaceMismatch => {
+                (upstream.map(|of| of.object.namespace.as_str().into()), None)
+            }
+            Cause::ConnectorMissing => (connector().map(|name| name.name.into()), None),
+            Cause::LabelsMissing => (None, Some(UPSTREAM_CLUSTER_NAME.into())),
+            _ => (None, None),
+        };
+        let facts = Facts {
+            upstream: upstream.map(|of| of.cluster.clone()),
+            hub: names.hub.clone(),
+            edge: Some(cluster.clone()).filter(|_| self.hop >= Hop::Carried),
+            what,
+            key,
+            ..Facts::default()
+        };
+        let since = self.since().unwrap_or_default();
+        Problem { facts, ..Problem::new(cause, about, since) }
+    }
+}
