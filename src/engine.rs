@@ -46,7 +46,7 @@ pub(crate) struct Engine {
     /// `None` until it is opened, and without a file.
     log: Option<LiveLog>,
     observers: Vec<Box<dyn Observer>>,
-    problems: Problems,
+    pub(crate) problems: Problems,
     /// For problems outside the machine, and what is reported of them.
     pub(crate) outside: Outside,
     pub(crate) reported: UnboundedReceiver<NoteKind>,
@@ -113,6 +113,10 @@ impl PendingLists {
     /// `12 of 40 lists complete`.
     pub(crate) fn progress(&self) -> String {
         format!("{} of {} lists complete", self.all - self.watches.len().min(self.all), self.all)
+    }
+
+    pub(crate) fn watches(&self) -> Vec<(ClusterName, Kind)> {
+        self.watches.iter().cloned().collect()
     }
 
     /// The clusters whose lists are not complete, and the sources.

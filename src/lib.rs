@@ -18,8 +18,8 @@
 //! - [`environment`]: the computer that a run is on, which a simulation replaces
 //! - [`core`]: the pure machine, events → actions; no clock, no I/O: the package `crates/core`. In it
 //!   `contract` (what goes in and out), `data`, `status` (JSON, liveness, digest), `world` (what the
-//!   watches show), `rules` (one file each), `controller` (carries plans out), and `view` (state for
-//!   people)
+//!   watches show), `rules` (one file each), `controller` (carries plans out), and `view` (what is
+//!   known at one moment: the fleet)
 //! - [`leader`]: leader election on a Lease: which instance mirrors and deletes
 //! - [`executor`]: the only writer: a queue for each cluster, order per object, outcomes
 //! - [`apply`]: one action → one API request → one outcome
@@ -39,7 +39,7 @@
 //! Other commands:
 //!
 //! - [`check`]: whether throughline can run here: rights, kinds, Lease, Envoy Gateway, carrier
-//! - [`trace`]: where a connector is stuck and why, from clusters, an instance or an event log
+//! - [`look`]: the fleet from outside: from clusters, an instance or an event log; `status` and `trace` print it
 //! - [`kubectl`]: commands for people: how they reach a cluster, words of a shell
 //! - [`instance`]: asks the admin port of a running instance
 //! - [`record`]: watches only, written to an event log
@@ -70,6 +70,7 @@ pub mod kubectl;
 pub mod leader;
 pub mod live_log;
 pub mod logging;
+pub mod look;
 pub mod metrics;
 mod nearest;
 pub mod observer;
@@ -81,7 +82,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;
-pub mod trace;
+
 pub mod watch;
 
 pub use throughline_core as core;

@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::fmt::friendly::SpanPrinter;
-use serde::Serialize;
 use tracing::{debug, error, info, warn};
 
-use crate::core::contract::cause::{About, Cause, Problem, ProblemId, Severity};
+use crate::core::contract::cause::{About, Cause, Kubectl, Problem, ProblemId, Severity};
 use crate::core::contract::error_cause::RequestFailure;
-use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
+use crate::core::view::group::{GroupView, Place};
 use crate::core::view::involved_object::InvolvedObject;
 use crate::outside_text::{one_line, without_secrets};
 use crate::report::count;
@@ -66,45 +66,13 @@ pub struct Report {
     pub groups: Vec<GroupView>,
 }
 
-/// A group in words.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupView {
-    pub cause: Cause,
-    pub severity: Severity,
-    pub cluster: ClusterName,
-    pub since_ms: UnixMillis,
-    /// How many objects, or kinds of a cluster, have the problem.
-    pub count: usize,
-    /// The first few of them.
-    pub objects: Vec<ObjectKey>,
-    pub message: String,
-    pub error: Option<String>,
-    pub remedy: String,
-    /// Where a Kubernetes Event says it: on each object of few, on the first of more.
-    #[serde(skip)]
-    pub places: Vec<Place>,
-    #[serde(skip)]
-    ended_at: Option<UnixMillis>,
-}
-
-/// An object for a Kubernetes Event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub id: ProblemId,
-    /// `None` where the subject is no object that exists.
-    pub object: Option<InvolvedObject>,
-    pub message: String,
-    pub remedy: String,
-}
-
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Member {
     problem: Problem,
     object: Option<InvolvedObject>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group {
     members: BTreeMap<ProblemId, Member>,
     /// The texts are about this member, for as long as there is one.
@@ -162,11 +130,12 @@ impl Group {
     }
 
     /// `None` for a group without members.
-    fn view(&self) -> Option<GroupView> {
+    fn view(&self, kubectl: Kubectl<'_>) -> Option<GroupView> {
         let member = self.members.get(&self.first)?;
         let first = &member.problem;
         let count = self.members.values().map(|member| 1 + member.problem.about.more).sum();
         let about = About { more: count - 1, ..first.about.clone() };
+        let place = |of, about: &_| place(of, about, kubectl);
         let whole = place((&self.first, member), &about);
         let names = self.members.keys().filter(|id| **id != self.first);
         let names = std::iter::once(&self.first).chain(names);
@@ -190,25 +159,25 @@ impl Group {
     }
 }
 
-fn place((id, member): (&ProblemId, &Member), about: &About) -> Place {
+fn place((id, member): (&ProblemId, &Member), about: &About, kubectl: Kubectl<'_>) -> Place {
     let Problem { cause, facts, .. } = &member.problem;
     Place {
         id: id.clone(),
         object: member.object.clone(),
         message: one_line(&cause.sentence(about, facts)).into_owned(),
-        remedy: one_line(&cause.remedy(about, facts, &|_| None)).into_owned(),
+        remedy: one_line(&cause.remedy(about, facts, kubectl)).into_owned(),
     }
 }
 
 /// How many clusters were reported with one cause within [`FEW_EVERY_MS`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Burst {
     since: UnixMillis,
     clusters: usize,
 }
 
 /// Everything that is wrong now.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Problems {
     groups: BTreeMap<GroupKey, Group>,
     bursts: BTreeMap<(Stage, Cause), Burst>,
@@ -316,20 +285,20 @@ impl Problems {
         }
         let group = self.groups.get_mut(key)?;
         group.has_changed = false;
-        let view = group.view()?;
+        let view = group.view(&|_| None)?;
         let before = group.reported.replace((now, view.clone())).map(|(_, before)| before);
         let says = |view: &GroupView| (view.count, view.message.clone());
         before.is_none_or(|before| says(&before) != says(&view)).then_some(view)
     }
 
     /// Every group that is open, by cause.
-    pub fn open(&self) -> Vec<GroupView> {
-        self.groups.values().filter_map(Group::view).collect()
+    pub fn open(&self, kubectl: Kubectl<'_>) -> Vec<GroupView> {
+        self.groups.values().filter_map(|group| group.view(kubectl)).collect()
     }
 
     /// Everything that is open, as if it had just begun.
     pub fn all(&self) -> Vec<Report> {
-        let open = self.open();
+        let open = self.open(&|_| None);
         let of_cause = open.chunk_by(|a, b| a.cause == b.cause);
         of_cause.flat_map(|groups| reports_of(Stage::Began, groups.to_vec())).collect()
     }

@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use crate::admin::{self, Query};
 use crate::config::{ClusterConfig, Config, ConfigSource, DiscoveryConfig, follow};
 use crate::core::contract::event::EventKind;
-use crate::core::view::View;
+use crate::core::view::fleet::{Fleet, Source};
 use crate::discovery::Discovery;
 use crate::engine::{Engine, log_header};
 use crate::environment::{is_simulated, spawn};
@@ -306,14 +306,15 @@ fn answer(engine: &Engine, query: Query) {
     match query {
         Query::Ping(reply) => drop(reply.send(())),
         Query::Counts(reply) => {
-            let (phases, members) = (machine.phases(), machine.membership_counts());
-            drop(reply.send(MachineCounts { phases, members }));
+            let (states, members) = (machine.states(), machine.membership_counts());
+            drop(reply.send(MachineCounts { states, members }));
         }
         Query::State(reply) => {
             // Not the time of the last event, which may be hours ago.
-            let view = View { at_ms: engine.clock.now(), ..machine.view() };
-            drop(reply.send(Box::new(view)));
+            let fleet = machine.fleet(Source::Instance, &|_| None);
+            let problems = engine.problems.open(&|_| None);
+            drop(reply.send(Box::new(Fleet { at_ms: engine.clock.now(), problems, ..fleet })));
         }
-        Query::PassedHops { after, reply } => drop(reply.send(engine.hops.since(after))),
+        Query::PassedHops(reply) => drop(reply.send(engine.hops.all())),
     }
 }

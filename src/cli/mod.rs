@@ -60,21 +60,20 @@ enum Command {
     /// configuration.
     #[command(after_long_help = examples::CHECK)]
     Check(Box<check::CheckArgs>),
-    /// List all connectors in a table, stuck ones first.
+    /// List all connectors in a table, the worst first.
     ///
     /// Reads the clusters, a running instance or an event log, and writes nothing.
     ///
-    /// Exit codes: 0 no connector is stuck, 1 a connector is stuck or its state is unknown, 2 bad
-    /// usage or input.
+    /// Exit codes: 0 every connector shown is ok, pending or paused, 1 one is held, unknown or stuck, 2
+    /// bad usage or input.
     #[command(after_long_help = examples::STATUS)]
     Status(Box<status::StatusArgs>),
-    /// Show where a connector's liveness is stuck: each hop, its last writer, the cause and the remedy.
+    /// Show each hop of a connector: what it has, its last writer, the cause and the remedy.
     ///
     /// Reads the clusters (the same flags as `run`), a running instance or an event log, and writes
     /// nothing.
     ///
-    /// Exit codes: 0 all hops agree, 1 a hop disagrees or is unknown, 2 no such object, or bad usage
-    /// or input.
+    /// Exit codes: 0 every hop is ok, 1 one is not, 2 no such object, or bad usage or input.
     #[command(after_long_help = examples::TRACE)]
     Trace(Box<trace::TraceArgs>),
     /// Record an event log without writing to any cluster.

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use throughline::core::contract::keep_reason::{KeepReason, OrphanCandidate};
+use throughline::core::contract::cause::Cause;
 use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
+use throughline::core::view::orphans::OrphanCandidate;
 use throughline::orphans::{DeletedRoutesFound, candidates, deleted_routes};
 use throughline::outside_text::lines;
 use throughline::outside_text::plain_json::plain_yaml;
@@ -75,16 +76,11 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
 
 /// An orphan that stands, or a route that cannot be judged.
 fn needs_attention(candidate: &OrphanCandidate) -> bool {
-    let Some(keep) = candidate.kept else { return true };
-    matches!(
-        keep,
-        KeepReason::ShareExceeded
-            | KeepReason::ListsIncomplete
-            | KeepReason::Stale
-            | KeepReason::ResourceVersionRegressed
-            | KeepReason::ClusterUnknown
-            | KeepReason::ClusterGone
-            | KeepReason::NamespaceUnproved
+    !matches!(
+        candidate.kept,
+        Some(
+            Cause::RouteSettling | Cause::RouteProtected | Cause::RouteNotOrphaned | Cause::Paused
+        )
     )
 }
 
@@ -99,7 +95,7 @@ fn listing(found: &[OrphanCandidate], now: UnixMillis) -> String {
         let age = created_at
             .map_or("of unknown age".to_owned(), |at| format!("created {} ago", span(now, at)));
         let verdict = match (candidate.kept, &candidate.kept_because) {
-            (Some(reason), Some(why)) => format!("kept ({}): {why}", reason.as_str()),
+            (Some(cause), Some(why)) => format!("kept ({}): {why}", cause.as_str()),
             _ => "orphan".to_owned(),
         };
         let _ = writeln!(text, "{route} at {cluster} ({age})\n  {verdict}");
@@ -121,7 +117,7 @@ fn listing(found: &[OrphanCandidate], now: UnixMillis) -> String {
             evidence.upstream
         );
     }
-    let orphans = found.iter().filter(|c| c.is_orphan()).count();
+    let orphans = found.iter().filter(|c| c.kept.is_none()).count();
     let kept = found.len() - orphans;
     let _ = writeln!(text, "\n{}, {kept} kept", count(orphans, "orphan"));
     if orphans > 0 {

@@ -6,27 +6,14 @@ use clap::Args;
 use throughline::config::Config;
 use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
+use throughline::core::view::fleet::Fleet;
 use throughline::event_log::{LogReader, holds_outcomes};
-use throughline::trace::Snapshot;
-use throughline::trace::live::ClusterWatcher;
-use throughline::trace::log::{self, LogMoment};
+use throughline::look::clusters::ClusterWatcher;
+use throughline::look::log::{self, LogMoment};
 
 use super::config::ConfigArgs;
 use super::out::Progress;
 use super::settings::duration_ms;
-
-/// The clusters to look at.
-#[derive(Debug, Args)]
-pub(super) struct LiveArgs {
-    /// How long to wait for lists and answers; what does not arrive in time is unknown
-    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10s")]
-    timeout: u64,
-    /// Of the upstreams, look only at this one; repeatable
-    #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
-    upstreams: Vec<ClusterName>,
-    #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
-    config: ConfigArgs,
-}
 
 /// Flags that change nothing where the clusters are not read. `--config` is not among them: it may come
 /// from the environment.
@@ -44,18 +31,37 @@ pub(super) struct SourceArgs {
     /// A moment in the log: RFC 3339, or +90s from its start [default: its end]
     #[arg(long, value_name = "TIME", requires = "log", value_parser = moment)]
     at: Option<LogMoment>,
-    #[command(flatten)]
-    live: LiveArgs,
+    /// How long to wait for lists and answers; what does not arrive in time is unknown
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10s")]
+    timeout: u64,
+    /// Of the upstreams, look only at this one; repeatable
+    #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
+    upstreams: Vec<ClusterName>,
+    #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
+    config: ConfigArgs,
 }
 
 /// An opened source.
 pub(super) enum OpenedSource<'a> {
     Clusters(Box<Config>),
     Instance(&'a str),
-    EventLog(Box<Snapshot>),
+    EventLog(Box<Fleet>),
 }
 
-impl LiveArgs {
+impl SourceArgs {
+    /// Says what a command without a source looks at: most likely somebody forgot `--config`.
+    pub(super) fn say_default(&self) {
+        if self.state.is_none()
+            && self.log.is_none()
+            && let Some(context) = self.config.default_context()
+        {
+            say!(
+                "looking at {context} as the only cluster; --config FILE names others, --state URL a \
+                 running instance, --log FILE an event log"
+            );
+        }
+    }
+
     pub(super) fn within(&self) -> Duration {
         Duration::from_millis(self.timeout)
     }
@@ -78,64 +84,24 @@ impl LiveArgs {
         Ok(watcher)
     }
 
-    /// As [`ConfigArgs::default_context`].
-    fn default_context(&self) -> Option<String> {
-        self.config.default_context()
-    }
-
-    /// Reads the configuration.
-    pub(super) fn load(&self) -> anyhow::Result<Config> {
-        self.config.load_quietly()
-    }
-}
-
-impl SourceArgs {
-    /// Says what a command without a source looks at: most likely somebody forgot `--config`.
-    pub(super) fn say_default(&self) {
-        if self.state.is_none()
-            && self.log.is_none()
-            && let Some(context) = self.live.default_context()
-        {
-            say!(
-                "looking at {context} as the only cluster; --config FILE names others, --state URL a \
-                 running instance, --log FILE an event log"
-            );
-        }
-    }
-
-    pub(super) fn within(&self) -> Duration {
-        self.live.within()
-    }
-
-    /// The upstreams to look at; all if empty.
-    pub(super) fn upstreams(&self) -> &[ClusterName] {
-        self.live.upstreams()
-    }
-
-    /// As [`LiveArgs::watch`].
-    pub(super) async fn watch(&self, config: &Config) -> anyhow::Result<ClusterWatcher> {
-        self.live.watch(config).await
-    }
-
     /// Reads the log or the configuration; warnings go to standard error.
     pub(super) fn open(&self) -> anyhow::Result<OpenedSource<'_>> {
         if let Some(url) = &self.state {
             return Ok(OpenedSource::Instance(url));
         }
         let Some(file) = &self.log else {
-            return Ok(OpenedSource::Clusters(Box::new(self.live.load()?)));
+            return Ok(OpenedSource::Clusters(Box::new(self.config.load_quietly()?)));
         };
         let mut reader = LogReader::open(file)?;
         // A run writes its settings into the header. A log without them may still hold outcomes.
         let header = reader.header();
         let acted = !header.recorded
             && (header.settings.is_some() || holds_outcomes(file).ok().flatten() == Some(true));
-        let (snapshot, warnings) =
-            log::snapshot(&mut reader, self.at.unwrap_or(LogMoment::End), acted)?;
+        let (fleet, warnings) = log::fleet(&mut reader, self.at.unwrap_or(LogMoment::End), acted)?;
         for warning in warnings {
             say!("warning: {warning}");
         }
-        Ok(OpenedSource::EventLog(Box::new(snapshot)))
+        Ok(OpenedSource::EventLog(Box::new(fleet)))
     }
 }
 

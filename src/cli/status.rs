@@ -9,29 +9,25 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
+use throughline::core::view::fleet::{Connector, Fleet, UpstreamName};
+use throughline::look::{self, status};
 use throughline::outside_text::one_line;
 use throughline::outside_text::plain_json::PlainJson;
 use throughline::report::duration;
-use throughline::trace::{
-    Snapshot, StatusCounts, StatusRow, UpstreamRef, banners, state, status_rows, text,
-};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::out::{Output, one_thread, print_with, report_options};
 use super::source::{OpenedSource, SourceArgs};
 
-/// The exit code when a connector is stuck or its state is unknown.
+/// The exit code when a connector is stuck or held, or its state is unknown.
 const STUCK: u8 = 1;
 
-/// How often an instance is asked for its state.
-const FETCH_EVERY: Duration = Duration::from_secs(2);
-
-/// How often a terminal shows how much time has passed.
+/// How often an instance is asked for its state, and a terminal is redrawn.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Show only connectors that are stuck or whose state is unknown
+    /// Show only connectors that are stuck or held, or whose state is unknown
     #[arg(long)]
     stuck: bool,
     /// Show only connectors in this namespace, upstream or at the hub and the edges
@@ -49,10 +45,10 @@ pub(super) struct StatusArgs {
 
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let within = args.source.within();
-    let mut printer = StatusPrinter { args, printed: None, any_stuck: false };
+    let mut printer = StatusPrinter { args, printed: None, is_any_bad: false };
     args.source.say_default();
     match args.source.open()? {
-        OpenedSource::EventLog(snapshot) => drop(printer.update(&snapshot)?),
+        OpenedSource::EventLog(fleet) => drop(printer.update(*fleet)?),
         OpenedSource::Instance(url) => {
             one_thread()?.block_on(follow_state(&mut printer, url, within))?
         }
@@ -60,7 +56,7 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             let runtime = one_thread()?;
             let ended = runtime.block_on(async {
                 let mut watcher = args.source.watch(&config).await?;
-                while printer.update(&watcher.snapshot())? && args.watch {
+                while printer.update(watcher.fleet())? && args.watch {
                     if printer.redraws() {
                         let until = Instant::now() + REDRAW_EVERY;
                         let _ = timeout_at(until, watcher.wait_for_change()).await;
@@ -74,7 +70,7 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             ended?;
         }
     }
-    Ok(if printer.any_stuck { ExitCode::from(STUCK) } else { ExitCode::SUCCESS })
+    Ok(if printer.is_any_bad { ExitCode::from(STUCK) } else { ExitCode::SUCCESS })
 }
 
 /// Fails when the instance cannot be reached at first. Once it has answered, it may restart: then the
@@ -85,110 +81,94 @@ async fn follow_state(
     within: Duration,
 ) -> anyhow::Result<()> {
     let mut last_error = None;
-    let mut shown = None;
+    let mut last = None;
     loop {
-        match state::snapshot(url, within).await {
-            Ok(snapshot) => {
-                last_error = None;
-                if !printer.update(&snapshot)? || !printer.args.watch {
-                    return Ok(());
+        let next = Instant::now() + REDRAW_EVERY;
+        let error =
+            look::instance(url, within).await.map(|fleet| last = Some((Instant::now(), fleet)));
+        let error = error.err();
+        let Some((at, fleet)) = &last else { return error.map_or(Ok(()), Err) };
+        let text = error.map(|error| format!("{error:#}"));
+        let goes_on = match &text {
+            None => printer.update(fleet.clone())?,
+            Some(text) if printer.redraws() => printer.redraw(fleet, at.elapsed(), text)?,
+            Some(text) => {
+                if last_error.as_ref() != Some(text) {
+                    say!("warning: {text}; trying again every {} s", REDRAW_EVERY.as_secs());
                 }
-                shown = Some((Instant::now(), snapshot));
+                true
             }
-            Err(error) if printer.printed.is_none() => return Err(error),
-            Err(error) => {
-                let text = format!("{error:#}");
-                if last_error.as_ref() != Some(&text) && !printer.redraws() {
-                    say!("warning: {text}; trying again every {} s", FETCH_EVERY.as_secs());
-                }
-                last_error = Some(text);
-            }
-        }
-        let next = Instant::now() + FETCH_EVERY;
-        let mut is_drawn = last_error.is_none();
-        while printer.redraws() && (!is_drawn || Instant::now() + REDRAW_EVERY < next) {
-            if is_drawn {
-                sleep(REDRAW_EVERY).await;
-            }
-            is_drawn = true;
-            let Some((at, snapshot)) = &shown else { break };
-            if !printer.redraw(snapshot, at.elapsed(), last_error.as_deref())? {
-                return Ok(());
-            }
+        };
+        last_error = text;
+        if !goes_on || !printer.args.watch {
+            return Ok(());
         }
         sleep_until(next).await;
     }
 }
 
 /// Names a connector, upstream and at the hub.
-type RowKey = (Option<UpstreamRef>, Option<ObjectKey>);
+type RowKey = (Option<UpstreamName>, Option<ObjectKey>);
 
 struct StatusPrinter<'a> {
     args: &'a StatusArgs,
-    printed: Option<BTreeMap<RowKey, StatusRow>>,
-    any_stuck: bool,
+    printed: Option<BTreeMap<RowKey, Connector>>,
+    is_any_bad: bool,
 }
 
 impl StatusPrinter<'_> {
     /// Prints the table, or what has changed in it. False when the reader has closed the pipe.
-    fn update(&mut self, snapshot: &Snapshot) -> anyhow::Result<bool> {
-        let rows = status_rows(snapshot).into_iter().filter(|row| self.is_selected(row));
-        let rows: Vec<_> = rows.collect();
-        self.any_stuck = rows.iter().any(StatusRow::needs_a_look);
-        let key = |row: &StatusRow| (row.upstream.clone(), row.hub_key.clone());
-        let now = rows.iter().map(|row| (key(row), row.clone())).collect();
+    fn update(&mut self, mut fleet: Fleet) -> anyhow::Result<bool> {
+        let shown = self.selected(&mut fleet);
+        self.is_any_bad = shown.iter().any(status::needs_a_look);
+        let key = |of: &Connector| (of.upstream.clone(), of.name.clone());
+        let now = shown.iter().map(|of| (key(of), of.clone())).collect();
         // On a terminal time passes, even where nothing else changes.
         let is_redrawn = self.redraws();
         let before = self.printed.take().filter(|_| !is_redrawn);
         let now: &BTreeMap<_, _> = self.printed.insert(now);
-        let Some(before) = before else { return self.print(snapshot, &rows) };
+        let Some(before) = before else { return self.print(&fleet, &shown) };
         if before == *now {
             return Ok(true);
         }
-        let mut rows = rows;
-        rows.retain(|row| before.get(&key(row)) != Some(row));
+        let mut changed = shown;
+        changed.retain(|of| before.get(&key(of)) != Some(of));
         let gone: Vec<_> = before.into_keys().filter(|key| !now.contains_key(key)).collect();
         print_with(|out| {
             match self.args.output {
-                Output::Text => text::rows(snapshot, &rows, false, &report_options(), out)?,
-                Output::Json => print_json_lines(&rows, out)?,
+                Output::Text => status::rows(&fleet, &changed, false, &report_options(), out)?,
+                Output::Json => print_json_lines(&changed, out)?,
             }
             gone.iter().try_for_each(|key| self.print_gone(key, out))
         })
     }
 
     /// Draws a state that is some time old, and why there is none newer. Only a terminal is drawn on.
-    fn redraw(
-        &self,
-        snapshot: &Snapshot,
-        age: Duration,
-        error: Option<&str>,
-    ) -> anyhow::Result<bool> {
-        let mut snapshot = snapshot.clone();
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        if error.is_none() {
-            snapshot.view.at_ms = snapshot.view.at_ms.plus(age_ms);
-        }
-        let rows = status_rows(&snapshot).into_iter().filter(|row| self.is_selected(row));
-        let goes_on = self.print(&snapshot, &rows.collect::<Vec<_>>())?;
-        let Some(error) = error.filter(|_| goes_on) else { return Ok(goes_on) };
-        print_with(|out| {
-            let age = duration(age_ms);
-            Ok(writeln!(out, "no answer for {age}, so this is old: {}", one_line(error))?)
-        })
+    fn redraw(&self, fleet: &Fleet, age: Duration, error: &str) -> anyhow::Result<bool> {
+        let mut fleet = fleet.clone();
+        let shown = self.selected(&mut fleet);
+        let age = duration(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        Ok(self.print(&fleet, &shown)?
+            && print_with(|out| {
+                Ok(writeln!(out, "no answer for {age}, so this is old: {}", one_line(error))?)
+            })?)
     }
 
-    fn is_selected(&self, row: &StatusRow) -> bool {
-        let names = [row.upstream.as_ref().map(|up| &up.object), row.hub_key.as_ref()];
+    /// The connectors to show, the worst first.
+    fn selected(&self, fleet: &mut Fleet) -> Vec<Connector> {
+        status::sort(&mut fleet.connectors);
+        fleet.connectors.iter().filter(|of| self.is_selected(of)).cloned().collect()
+    }
+
+    fn is_selected(&self, connector: &Connector) -> bool {
+        let upstream = connector.upstream.as_ref();
+        let names = [upstream.map(|up| &up.object), connector.name.as_ref()];
         let is_in = |namespace: &String| {
             names.iter().flatten().any(|object| object.namespace == *namespace)
         };
         let upstreams = self.args.source.upstreams();
-        let is_named = |row: &StatusRow| {
-            row.upstream.as_ref().is_some_and(|upstream| upstreams.contains(&upstream.cluster))
-        };
-        (upstreams.is_empty() || is_named(row))
-            && (!self.args.stuck || row.needs_a_look())
+        (upstreams.is_empty() || upstream.is_some_and(|up| upstreams.contains(&up.cluster)))
+            && (!self.args.stuck || status::needs_a_look(connector))
             && self.args.namespace.as_ref().is_none_or(is_in)
     }
 
@@ -196,45 +176,42 @@ impl StatusPrinter<'_> {
         self.args.watch && self.args.output == Output::Text && io::stdout().is_terminal()
     }
 
-    fn print(&self, snapshot: &Snapshot, rows: &[StatusRow]) -> anyhow::Result<bool> {
+    fn print(&self, fleet: &Fleet, shown: &[Connector]) -> anyhow::Result<bool> {
         let output = self.args.output;
         if output == Output::Json && !self.args.watch {
-            let (source, at) = (snapshot.source, snapshot.view.at_ms);
-            let (counts, causes) = (StatusCounts::of(rows), banners(snapshot, rows));
-            let all = json!({ "source": source, "atMs": at, "counts": counts,
-                "causes": causes, "connectors": rows });
-            return output.print(&all).map(|()| true);
+            let fleet = Fleet { connectors: shown.to_vec(), ..fleet.clone() };
+            return output.print(&fleet).map(|()| true);
         }
         let options = report_options();
         print_with(|out| {
             match output {
-                Output::Json => print_json_lines(rows, out)?,
+                Output::Json => print_json_lines(shown, out)?,
                 Output::Text => {
                     if self.redraws() {
                         // Cursor to the top left, then clear the screen below.
                         write!(out, "\x1b[H\x1b[J")?;
                     }
-                    if !rows.is_empty() {
-                        text::rows(snapshot, rows, true, &options, out)?;
+                    if !shown.is_empty() {
+                        status::rows(fleet, shown, true, &options, out)?;
                         writeln!(out)?;
                     }
-                    text::summary(snapshot, rows, &options, out)?;
+                    status::summary(fleet, shown, &options, out)?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Prints that a row is no longer selected or no longer exists.
+    /// Prints that a connector is no longer selected or no longer exists.
     fn print_gone(&self, key: &RowKey, out: &mut dyn Write) -> anyhow::Result<()> {
-        let (upstream, hub_key) = key;
-        let gone = json!({"upstream": upstream, "replica": hub_key, "gone": true});
+        let (upstream, name) = key;
+        let gone = json!({"upstream": upstream, "name": name, "gone": true});
         match self.args.output {
             Output::Json => print_json_lines(&[gone], out)?,
             Output::Text => {
                 let upstream = upstream.as_ref().map(ToString::to_string);
-                let name = upstream.or_else(|| hub_key.as_ref().map(ToString::to_string));
-                let why = if self.args.stuck { "no longer stuck or unknown" } else { "gone" };
+                let name = upstream.or_else(|| name.as_ref().map(ToString::to_string));
+                let why = if self.args.stuck { "no longer stuck, held or unknown" } else { "gone" };
                 writeln!(out, "{}: {why}", one_line(&name.unwrap_or_default()))?;
             }
         }

@@ -1,19 +1,23 @@
-//! `throughline trace`: where one connector's liveness is stuck.
+//! `throughline trace`: each hop of one connector.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use throughline::core::contract::cause::State;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
-use throughline::trace::{NotFound, Snapshot, Trace, state, text, trace_connector, trace_gateway};
+use throughline::core::view::fleet::{Connector, Fleet};
+use throughline::look::find::{self, NotFound};
+use throughline::look::{self, trace};
 
 use super::examples;
 use super::out::{Output, one_thread, print_with, report_options};
 use super::replay::object_key;
 use super::source::{OpenedSource, SourceArgs};
 
-/// The exit code when a hop disagrees or is unknown.
-const STUCK: u8 = 1;
+/// The exit code when a hop is not ok.
+const NOT_OK: u8 = 1;
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
@@ -25,14 +29,12 @@ pub(super) struct TraceArgs {
 enum TraceCommand {
     /// Trace one connector, by its name upstream or at the hub and the edges.
     ///
-    /// Exit codes: 0 every hop agrees, 1 a hop disagrees or is unknown, 2 no such connector, bad
-    /// usage or bad input.
+    /// Exit codes: 0 every hop is ok, 1 one is not, 2 no such connector, bad usage or bad input.
     #[command(after_long_help = examples::TRACE_CONNECTOR)]
     Connector(TraceTarget),
     /// Trace every connector behind one gateway at an edge.
     ///
-    /// Exit codes: 0 every hop agrees, 1 a hop disagrees or is unknown, 2 no such gateway, bad usage
-    /// or bad input.
+    /// Exit codes: 0 every hop is ok, 1 one is not, 2 no such gateway, bad usage or bad input.
     #[command(after_long_help = examples::TRACE_GATEWAY)]
     Gateway(TraceTarget),
 }
@@ -52,39 +54,42 @@ struct TraceTarget {
     source: SourceArgs,
 }
 
-type FindTraces = fn(&Snapshot, &ObjectKey, Option<&ClusterName>) -> Result<Vec<Trace>, NotFound>;
+type Find = fn(&Fleet, &ObjectKey, Option<&ClusterName>) -> Result<Vec<Connector>, NotFound>;
 
 pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
-    let (target, find): (_, FindTraces) = match &args.command {
-        TraceCommand::Connector(target) => (target, trace_connector),
-        TraceCommand::Gateway(target) => (target, trace_gateway),
+    let (target, find): (_, Find) = match &args.command {
+        TraceCommand::Connector(target) => (target, find::connector),
+        TraceCommand::Gateway(target) => (target, find::gateway),
     };
     let cluster = target.only_in.as_deref().map(ClusterName::from);
-    let find = |snapshot: &Snapshot| find(snapshot, &target.name, cluster.as_ref());
+    let find = |fleet: &Fleet| find(fleet, &target.name, cluster.as_ref());
     let within = target.source.within();
-    let traces = match target.source.open()? {
-        OpenedSource::EventLog(snapshot) => find(&snapshot)?,
-        OpenedSource::Instance(url) => {
-            find(&one_thread()?.block_on(state::snapshot(url, within))?)?
-        }
+    let mut kubectl = BTreeMap::new();
+    let fleet = match target.source.open()? {
+        OpenedSource::EventLog(fleet) => *fleet,
+        OpenedSource::Instance(url) => one_thread()?.block_on(look::instance(url, within))?,
         OpenedSource::Clusters(config) => {
             let runtime = one_thread()?;
-            let traces = runtime.block_on(async {
+            let fleet = runtime.block_on(async {
                 let mut watcher = target.source.watch(&config).await?;
-                // The hops of a first trace say whose fields to look up.
-                let traces = find(&watcher.snapshot())?;
-                watcher.fetch_field_owners(&traces, within).await;
-                watcher.find_karmada(&traces, within).await;
-                anyhow::Ok(find(&watcher.snapshot())?)
+                // The hops say whose fields to look up.
+                let found = find(&watcher.fleet())?;
+                watcher.fetch_field_owners(&found, within).await;
+                kubectl = watcher.kubectl().clone();
+                anyhow::Ok(watcher.fleet())
             });
             runtime.shutdown_background();
-            traces?
+            fleet?
         }
     };
+    let found = find(&fleet)?;
     if target.output == Output::Text {
-        print_with(|out| Ok(text::traces(&traces, &report_options(), out)?))?;
+        let kubectl = |cluster: &ClusterName| kubectl.get(cluster).cloned();
+        let options = report_options();
+        print_with(|out| Ok(trace::connectors(&fleet, &found, &kubectl, &options, out)?))?;
     }
-    target.output.print(&json!({ "traces": traces }))?;
-    let all_ok = traces.iter().all(|trace| trace.state.is_right());
-    Ok(if all_ok { ExitCode::SUCCESS } else { ExitCode::from(STUCK) })
+    let (at, source) = (fleet.at_ms, fleet.source);
+    target.output.print(&json!({ "atMs": at, "source": source, "connectors": found }))?;
+    let is_ok = found.iter().all(|connector| connector.state == State::Ok);
+    Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(NOT_OK) })
 }

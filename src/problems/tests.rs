@@ -6,7 +6,7 @@ use tracing::Level;
 use super::*;
 use crate::core::contract::cause::Facts;
 use crate::core::contract::error_cause::ErrorCause;
-use crate::core::data::ids::Kind;
+use crate::core::data::ids::{Kind, ObjectKey};
 
 const START: UnixMillis = UnixMillis(1_000_000);
 
@@ -91,7 +91,7 @@ fn problems_of_one_cause_are_reported_together_when_they_begin_change_and_end() 
             format!("81 Ended 1 600 {}", says("c-400", 599)),
         ]
     );
-    assert_eq!(bench.problems.open(), []);
+    assert_eq!(bench.problems.open(&|_| None), []);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_one_remedy_does_not_cure_is_reported_apart() {
     bench.begin(100, refused("c", ErrorCause::Forbidden));
     // Now another class refuses it: it is the same problem.
     bench.begin(200, refused("c", ErrorCause::Invalid));
-    let mut groups = bench.problems.open();
+    let mut groups = bench.problems.open(&|_| None);
     groups.sort_by_key(|group| group.count);
     let names = |group: &GroupView| {
         group.objects.iter().map(|object| object.name.clone()).collect::<Vec<_>>()
@@ -148,7 +148,7 @@ fn what_one_remedy_does_not_cure_is_reported_apart() {
     bench.begin(5_000, refused("a", ErrorCause::Invalid));
     bench.pass_to(8_000);
     assert_eq!(
-        (bench.reported.len(), bench.problems.open().len()),
+        (bench.reported.len(), bench.problems.open(&|_| None).len()),
         (2, 1),
         "no end: {:?}",
         bench.reported
@@ -158,7 +158,7 @@ fn what_one_remedy_does_not_cure_is_reported_apart() {
             bench.end(9_000, &refused(name, error));
         }
     }
-    assert_eq!(bench.problems.open(), []);
+    assert_eq!(bench.problems.open(&|_| None), []);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_group_of_few_has_a_place_for_each_and_a_larger_one_only_its_first_for_as_lo
     let mut problems = Problems::default();
     let places = |problems: &Problems| {
         let of = |place: &Place| place.id.object.clone().unwrap().name;
-        problems.open()[0].places.iter().map(of).collect::<Vec<_>>().join(" ")
+        problems.open(&|_| None)[0].places.iter().map(of).collect::<Vec<_>>().join(" ")
     };
     for name in ["b", "c", "d"] {
         problems.begin(START, not_carried(name), None);

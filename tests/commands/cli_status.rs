@@ -1,4 +1,4 @@
-//! `throughline status`: the same phase whichever way it is asked for, and a terminal whose clock runs.
+//! `throughline status`: the same state whichever way it is asked for, and a terminal whose clock runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -14,7 +14,9 @@ use throughline_sim::apiserver::{Fault, Resource};
 
 use crate::constants;
 use crate::environment::Environment;
+use crate::http::Server;
 use crate::program::{Running, program, run};
+use crate::stage::{N1, OFFLINE, PAUSED, Settings, Stage, UP, with, with_uid};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -40,11 +42,43 @@ impl Watching {
         Self { _running: running, rows, last: Value::Null }
     }
 
-    fn phase(&mut self) -> String {
+    fn state(&mut self) -> String {
         while let Ok(row) = self.rows.try_recv() {
             self.last = serde_json::from_str(&row).unwrap();
         }
-        self.last["phase"].as_str().unwrap_or("-").to_owned()
+        self.last["state"].as_str().unwrap_or("-").to_owned()
+    }
+}
+
+/// Of `status` and of `trace`, by the state of the only connector.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_codes_say_whether_somebody_has_to_look() {
+    type Change = fn(&mut Stage);
+    let rows: [(&str, i32, i32, Change); 6] = [
+        ("ok", 0, 0, |_| {}),
+        ("pending", 0, 1, |stage| _ = stage.upstream(OFFLINE)),
+        ("paused", 0, 1, |stage| {
+            let pause = json!({"metadata": {"annotations": { PAUSED: "true" }}});
+            let hub = with_uid(with(UP.copy("lab", N1), pause), "u-hub");
+            stage.applied("hub", hub).upstream(OFFLINE);
+        }),
+        ("held", 1, 1, |stage| _ = stage.leave("up")),
+        ("unknown", 1, 1, |stage| _ = stage.lost("edge", "Gateway")),
+        ("stuck", 1, 1, |stage| _ = stage.upstream(OFFLINE).pass(6_000)),
+    ];
+    for (name, of_status, of_trace, change) in rows {
+        let mut stage = Stage::settled(Settings::default());
+        change(&mut stage);
+        let server = Server::with_loop(stage.machine).await;
+        let url = format!("http://{}", server.address);
+        let codes = tokio::task::spawn_blocking(move || {
+            let status = run(&["status", "--state", &url]);
+            let trace = run(&["trace", "connector", "default/lab", "--state", &url]);
+            let missing = run(&["trace", "connector", "default/none", "--state", &url]);
+            [status, trace, missing].map(|(code, ..)| code)
+        });
+        assert_eq!(codes.await.unwrap(), [of_status, of_trace, 2], "{name}");
+        server.stop().await;
     }
 }
 
@@ -65,8 +99,7 @@ async fn until_listed(environment: &Environment, url: &str) {
     }
 }
 
-/// The phase of the only connector, asked for in every way, once all agree on this one; and how far
-/// apart they put its beginning.
+/// Waits until the only connector is in this state whichever way it is asked for.
 async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, expected: &str) {
     let (config, log) = (environment.file("config.yaml"), environment.file("events.jsonl"));
     let sources = [["--config", &*config], ["--state", url], ["--log", &*log]];
@@ -76,10 +109,10 @@ async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, 
         for source in &sources {
             let (_, out, err) = environment.run(&["status", "--output", "json"], source).await;
             let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
-            found.push(json["connectors"][0]["phase"].as_str().unwrap().to_owned());
+            found.push(json["connectors"][0]["state"].as_str().unwrap().to_owned());
         }
-        found.push(watching.phase());
-        if found.iter().all(|phase| phase == expected) {
+        found.push(watching.state());
+        if found.iter().all(|state| state == expected) {
             return;
         }
         assert!(Instant::now() < end, "expected {expected}, found {found:?}");
@@ -88,12 +121,12 @@ async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connector_has_one_phase_whichever_way_it_is_asked_for() {
+async fn a_connector_has_one_state_whichever_way_it_is_asked_for() {
     let environment = Environment::new().await;
     let (_instance, url) = environment.start_instance().await;
     until_listed(&environment, &url).await;
     let mut watching = Watching::start(&environment);
-    all_say(&environment, &url, &mut watching, "settled").await;
+    all_say(&environment, &url, &mut watching, "ok").await;
 
     let connectors = Some(Resource::Connectors);
     let refuses = Fault { resource: connectors, ..Fault::on_writes(403) };
@@ -101,7 +134,7 @@ async fn a_connector_has_one_phase_whichever_way_it_is_asked_for() {
     // last upstream write.
     environment.down.handle.inject(&refuses, 1_000_000);
     environment.set_online(false);
-    all_say(&environment, &url, &mut watching, "stalled").await;
+    all_say(&environment, &url, &mut watching, "stuck").await;
 
     // The hub cannot be listed by anybody.
     environment.down.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000_000);
@@ -110,7 +143,7 @@ async fn a_connector_has_one_phase_whichever_way_it_is_asked_for() {
 }
 
 /// A first start: it waits for a Lease that was never there, and the connector that is not mirrored yet
-/// waits with it, for longer than a stall takes.
+/// waits with it, for longer than it takes to be late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connector_waits_while_its_instance_waits_for_the_lease() {
     let environment = Environment::new().await;
@@ -123,7 +156,7 @@ async fn a_connector_waits_while_its_instance_waits_for_the_lease() {
     std::fs::write(&config, with_election.to_string()).unwrap();
     let (_instance, url) = environment.start_instance().await;
     until_listed(&environment, &url).await;
-    let waiting = "waiting up to 15 s for a Lease that was not there";
+    let waiting = "the Lease was not there before";
     let end = Instant::now() + SOON;
     // The Lease is there once the instance waits; a look reads it once.
     while !environment.run(&["status"], &["--state", &url]).await.1.contains(waiting) {
@@ -131,10 +164,10 @@ async fn a_connector_waits_while_its_instance_waits_for_the_lease() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut watching = Watching::start(&environment);
-    all_say(&environment, &url, &mut watching, "waiting").await;
+    all_say(&environment, &url, &mut watching, "pending").await;
     let (_, text, _) = environment.live(&["status"]).await;
-    assert!(text.contains(waiting) && !text.contains("stalled"), "{text}");
-    all_say(&environment, &url, &mut watching, "settled").await;
+    assert!(text.contains(waiting) && !text.contains("stuck"), "{text}");
+    all_say(&environment, &url, &mut watching, "ok").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

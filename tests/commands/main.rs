@@ -23,6 +23,7 @@ mod html;
 mod http;
 #[path = "../browser/logs.rs"]
 mod logs;
+mod look;
 mod paused;
 mod program;
 mod report;
@@ -30,7 +31,5 @@ mod report;
 mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]
 mod stage;
-mod status;
 mod surface;
 mod tidy;
-mod trace;

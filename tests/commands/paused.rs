@@ -19,9 +19,10 @@ fn status_and_trace_say_that_it_is_paused_and_how_to_end_that() {
         assert!(trace.contains("paused by annotation"), "{trace}");
         if kind == "connector" {
             let status = said(&["status"], &log);
-            assert!(status.contains(" paused ") && status.contains("0 stuck"), "{status}");
-            let remedy = format!("annotate {kind}s home-lab throughline.datumapis.com/paused-");
-            assert!(trace.contains(&remedy) && trace.contains(cluster), "{trace}");
+            assert!(status.contains("  held   mirrored  paused "), "{status}");
+            let remedy = "annotate Connector home-lab throughline.datumapis.com/paused-";
+            let words = trace.replace("\n    ", " ");
+            assert!(words.contains(remedy) && trace.contains(cluster), "{trace}");
         }
     }
 }

@@ -9,7 +9,7 @@ use throughline::config::{ConfigError, ConfigSource};
 use throughline::core::data::ids::Kind;
 use throughline::core::status::go_json::{canonical, reduce};
 use throughline::core::status::liveness::decode;
-use throughline::core::view::View;
+use throughline::core::view::fleet::Fleet;
 use throughline::event_log::LogReader;
 use throughline::event_log::redact::Redactor;
 use throughline::leader::lease;
@@ -132,8 +132,8 @@ fn json_nested_100_000_deep_is_refused_or_kept_as_text() {
         assert!(!Redactor::new().status(&status).is_empty());
 
         is_short(&lease::read(format!(r#"{{"metadata":{deep}}}"#).as_bytes()).map(|_| ()));
-        is_short(&serde_json::from_str::<View>(&deep).map(|_| ()).unwrap_err());
-        is_short(&serde_json::from_str::<View>(&format!(r#"{{"clusters":{deep}}}"#)).unwrap_err());
+        is_short(&serde_json::from_str::<Fleet>(&deep).map(|_| ()).unwrap_err());
+        is_short(&serde_json::from_str::<Fleet>(&format!(r#"{{"clusters":{deep}}}"#)).unwrap_err());
 
         let mut page = PageParser::default();
         page.push(

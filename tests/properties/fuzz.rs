@@ -21,7 +21,7 @@ use targets::{TARGETS, run};
 fn executions(target: &str) -> usize {
     let default = match target {
         // A log through a machine, a connection, or a report for each.
-        "log_snapshot" | "admin_request" | "state" | "config" => 300,
+        "log_fleet" | "admin_request" | "state" | "config" => 300,
         "compressed_log" => 500,
         _ => 2_000,
     };
@@ -65,7 +65,7 @@ macro_rules! fuzz {
 }
 
 fuzz! {
-    event_log compressed_log log_snapshot redaction watch_stream list_page object canonical_json
+    event_log compressed_log log_fleet redaction watch_stream list_page object canonical_json
     liveness labels lease kubeconfig config state admin_request
 }
 

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use throughline::core::contract::action::Verb;
-use throughline::core::contract::note::Hop;
+use throughline::core::contract::cause::{Hop, State};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings, TouchScope};
+use throughline::core::view::fleet::Source;
 
 use crate::config;
 use crate::converges;
@@ -63,9 +64,10 @@ proptest! {
         for (pause_ms, op) in &steps {
             sim.advance_by(*pause_ms);
             apply(&mut sim, t, op);
-            for stall in sim.machine.view().connectors.iter().flat_map(|c| &c.stalls) {
-                let is_on = if stall.hop == Hop::Touched { touch.enabled } else { mirror.enabled };
-                prop_assert!(is_on, "{stall:?}");
+            let fleet = sim.machine.fleet(Source::Instance, &|_| None);
+            for hop in fleet.connectors.iter().flat_map(|connector| &connector.hops) {
+                let is_on = if hop.hop == Hop::Announced { touch.enabled } else { mirror.enabled };
+                prop_assert!(is_on || hop.state != State::Stuck, "{hop:?}");
             }
         }
         for recorded in &sim.actions {

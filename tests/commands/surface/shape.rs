@@ -4,7 +4,7 @@ use super::*;
 use throughline::admin::Query;
 use throughline::config::StateAccess;
 use throughline::event_log::LogReader;
-use throughline::trace::log::{self, LogMoment};
+use throughline::look::log::{self, LogMoment};
 
 use crate::http::Server;
 
@@ -61,11 +61,11 @@ async fn shape_of_the_state() {
     for (name, _) in LOGS {
         for at in [LogMoment::End, LogMoment::Offset(5_000)] {
             let mut reader = LogReader::open(&fixture(name)).unwrap();
-            let (snapshot, _) = log::snapshot(&mut reader, at, true).unwrap();
+            let (fleet, _) = log::fleet(&mut reader, at, true).unwrap();
             let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
             tokio::spawn(async move {
                 if let Some(Query::State(answer)) = asked.recv().await {
-                    drop(answer.send(Box::new(snapshot.view)));
+                    drop(answer.send(Box::new(fleet)));
                 }
             });
             states.push(serde_json::from_str(&server.get("/state").await.body).unwrap());

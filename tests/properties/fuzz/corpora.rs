@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use throughline::event_log::LogReader;
-use throughline::trace::log::{LogMoment, snapshot};
+use throughline::look::log::{LogMoment, fleet};
 
 /// Of each fixture, no more than this many bytes.
 const LOG_BYTES_MAX: usize = 3_000;
@@ -28,7 +28,7 @@ fn read(path: impl AsRef<Path>) -> String {
 /// The inputs for a target, by its name.
 pub(crate) fn corpus(target: &str) -> Vec<Vec<u8>> {
     match target {
-        "event_log" | "compressed_log" | "log_snapshot" => in_pieces(logs()),
+        "event_log" | "compressed_log" | "log_fleet" => in_pieces(logs()),
         "watch_stream" => in_pieces(watches()),
         "list_page" => in_pieces(pages()),
         "admin_request" => in_pieces(requests()),
@@ -310,8 +310,8 @@ fn states() -> Vec<String> {
     let logs = fixtures().into_iter().filter(|log| log.len() < 6_000).step_by(4);
     let states = logs.filter_map(|log| {
         let mut reader = LogReader::new("x", Cursor::new(log)).unwrap();
-        let (snapshot, _) = snapshot(&mut reader, LogMoment::End, true).ok()?;
-        Some(serde_json::to_string(&snapshot.view).unwrap())
+        let (fleet, _) = fleet(&mut reader, LogMoment::End, true).ok()?;
+        Some(serde_json::to_string(&fleet).unwrap())
     });
     states.collect()
 }

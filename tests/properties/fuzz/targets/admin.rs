@@ -10,6 +10,7 @@ use throughline::admin::{self, Query};
 use throughline::config::StateAccess;
 use throughline::core::contract::settings::Settings;
 use throughline::core::machine::Machine;
+use throughline::core::view::fleet::Source;
 use throughline::metrics::{MachineCounts, Metrics};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
@@ -47,8 +48,10 @@ async fn answer(mut asked: mpsc::Receiver<Query>) {
         match query {
             Query::Ping(answer) => drop(answer.send(())),
             Query::Counts(answer) => drop(answer.send(MachineCounts::default())),
-            Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
-            Query::PassedHops { reply, .. } => drop(reply.send(Vec::new())),
+            Query::State(answer) => {
+                drop(answer.send(Box::new(machine.fleet(Source::Instance, &|_| None))));
+            }
+            Query::PassedHops(answer) => drop(answer.send(Vec::new())),
         }
     }
 }

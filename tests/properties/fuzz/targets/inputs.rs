@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 use throughline::client::KubeconfigText;
 use throughline::config::ConfigSource;
 use throughline::core::data::ids::ObjectKey;
-use throughline::core::view::View;
+use throughline::core::view::fleet::Fleet;
 use throughline::leader::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use throughline::leader::lease;
+use throughline::look::{find, status, trace};
 use throughline::report::ReportOptions;
-use throughline::trace::{self, ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource};
 
 use super::{check_length, check_message};
 
@@ -88,35 +88,26 @@ pub(super) fn config(data: &[u8]) {
 
 /// The state of another instance can be written again and shown, whatever it says.
 pub(super) fn state(data: &[u8]) {
-    let Ok(view) = serde_json::from_slice::<View>(data) else { return };
-    let written = serde_json::to_string(&view).unwrap();
-    let again: View = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{e}: {written}"));
-    assert_eq!(again, view);
-    check_snapshot(&Snapshot {
-        source: SnapshotSource::State,
-        view,
-        stall_limits: None,
-        managed_fields: ManagedFieldsIndex::default(),
-        access: ClusterAccess::default(),
-    });
+    let Ok(fleet) = serde_json::from_slice::<Fleet>(data) else { return };
+    let written = serde_json::to_string(&fleet).unwrap();
+    let again: Fleet = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{e}: {written}"));
+    assert_eq!(again, fleet);
+    check_fleet(&fleet);
 }
 
-/// Everything that a snapshot is shown as can be made.
-pub(super) fn check_snapshot(snapshot: &Snapshot) {
+/// Everything that prints a fleet can print it.
+pub(super) fn check_fleet(fleet: &Fleet) {
     let options = ReportOptions::default();
     let mut out = Vec::new();
-    let rows = trace::status_rows(snapshot);
-    trace::text::rows(snapshot, &rows, true, &options, &mut out).unwrap();
-    trace::text::summary(snapshot, &rows, &options, &mut out).unwrap();
-    serde_json::to_string(&rows).unwrap();
-    let names = rows.iter().filter_map(|row| row.hub_key.clone());
+    let mut connectors = fleet.connectors.clone();
+    status::sort(&mut connectors);
+    status::rows(fleet, &connectors, true, &options, &mut out).unwrap();
+    status::summary(fleet, &connectors, &options, &mut out).unwrap();
+    let names = connectors.iter().filter_map(|connector| connector.name.clone());
     for name in names.take(3).chain([ObjectKey::new("shop", "home-lab")]) {
-        if let Ok(traces) = trace::trace_connector(snapshot, &name, None) {
-            trace::text::traces(&traces, &options, &mut out).unwrap();
-            serde_json::to_string(&traces).unwrap();
-        }
-        if let Ok(traces) = trace::trace_gateway(snapshot, &name, None) {
-            trace::text::traces(&traces, &options, &mut out).unwrap();
+        let found = [find::connector(fleet, &name, None), find::gateway(fleet, &name, None)];
+        for found in found.into_iter().flatten() {
+            trace::connectors(fleet, &found, &|_| None, &options, &mut out).unwrap();
         }
     }
 }

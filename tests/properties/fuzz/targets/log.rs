@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Cursor, Read, Write};
 
 use throughline::event_log::{LogEntry, LogError, LogReader, LogWriter};
-use throughline::trace::log::{LogMoment, snapshot};
+use throughline::look::log::{LogMoment, fleet};
 
 use super::{check_message, pieces};
 
@@ -96,12 +96,12 @@ pub(super) fn compressed_log(data: &[u8]) {
 }
 
 /// Whatever a log holds, a machine can be fed with it, and shows its state.
-pub(super) fn log_snapshot(data: &[u8]) {
+pub(super) fn log_fleet(data: &[u8]) {
     let (mode, data) = pieces(data);
     let Ok(mut reader) = LogReader::new(NAME, data.take(64 * 1024)) else { return };
     let moment = if mode % 2 == 0 { LogMoment::End } else { LogMoment::Offset(60_000) };
-    match snapshot(&mut reader, moment, mode % 4 < 2) {
-        Ok((snapshot, _)) => super::inputs::check_snapshot(&snapshot),
+    match fleet(&mut reader, moment, mode % 4 < 2) {
+        Ok((fleet, _)) => super::inputs::check_fleet(&fleet),
         Err(error) => check_message(&format!("{error:#}")),
     }
 }

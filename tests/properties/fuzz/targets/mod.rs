@@ -24,7 +24,7 @@ pub(crate) type Target = (&'static str, fn(&[u8]));
 pub(crate) const TARGETS: &[Target] = &[
     ("event_log", log::event_log),
     ("compressed_log", log::compressed_log),
-    ("log_snapshot", log::log_snapshot),
+    ("log_fleet", log::log_fleet),
     ("redaction", redaction::redaction),
     ("watch_stream", wire::watch_stream),
     ("list_page", wire::list_page),

@@ -1,53 +1,37 @@
-//! What a trace shows and the machine does not keep: each object's last writer by `managedFields`,
-//! the liveness in its annotation, and the errors of lost watches.
+//! What the machine does not keep: each object's last writer by `managedFields`, and the liveness in its
+//! annotation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde_json::Value;
 
-use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::cause::Hop;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::data::objects::{FIELD_MANAGER, Object, UPSTREAM_STATUS};
+use crate::core::data::objects::{FIELD_MANAGER, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::data::time::UnixMillis;
-use crate::core::view::LivenessView;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LastWriter {
-    /// The field manager.
-    pub manager: String,
-    /// When it wrote, by the API server's clock, in whole seconds.
-    pub at_ms: UnixMillis,
-    /// It owns the field that the hop shows. If not, it wrote the object last, perhaps another field.
-    pub of_field: bool,
-}
-
-impl LastWriter {
-    pub fn is_throughline(&self) -> bool {
-        self.manager == FIELD_MANAGER
-    }
-}
+use crate::core::view::fleet::{Fleet, HopView, LivenessView, Writer};
 
 #[derive(Clone, Debug, Default)]
 struct ObjectRecord {
-    writer: Option<LastWriter>,
+    writer: Option<Writer>,
     /// The liveness in the status annotation.
     annotation: Option<LivenessView>,
-    nudged: bool,
+    is_nudged: bool,
+    is_karmadas: bool,
+    /// The platform's stamp when the object was first seen.
+    first_stamp: Option<String>,
 }
 
 /// Connectors and Gateways as they were last observed.
 #[derive(Clone, Debug, Default)]
-pub struct ManagedFieldsIndex {
+pub struct Writers {
     objects: BTreeMap<(ClusterName, Kind, ObjectKey), ObjectRecord>,
-    watch_errors: BTreeMap<(ClusterName, Kind), RequestFailure>,
     nudge_key: String,
 }
 
-impl ManagedFieldsIndex {
+impl Writers {
     /// `nudge_key` is the annotation that nudges the carrier.
     pub fn new(nudge_key: &str) -> Self {
         Self { nudge_key: nudge_key.to_owned(), ..Self::default() }
@@ -58,24 +42,44 @@ impl ManagedFieldsIndex {
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
                 let kind = object.kind();
                 if matches!(kind, Kind::Connector | Kind::Gateway) {
-                    let nudged = object.meta.annotations.get(&self.nudge_key).is_some();
-                    let (writer, annotation) = (last_writer(object), annotated_liveness(object));
-                    let record = ObjectRecord { writer, annotation, nudged };
-                    self.objects.insert((cluster.clone(), kind, object.meta.key()), record);
+                    let key = (cluster.clone(), kind, object.meta.key());
+                    let first_stamp = match self.objects.remove(&key) {
+                        Some(before) => before.first_stamp,
+                        None => object.meta.annotations.get(PLATFORM_KEY).map(str::to_owned),
+                    };
+                    let record = ObjectRecord {
+                        writer: last_writer(object),
+                        annotation: annotated_liveness(object),
+                        is_nudged: object.meta.annotations.get(&self.nudge_key).is_some(),
+                        is_karmadas: object.meta.is_karmadas(),
+                        first_stamp,
+                    };
+                    self.objects.insert(key, record);
                 }
             }
             EventKind::Deleted { cluster, object } => {
                 self.objects.remove(&(cluster.clone(), object.kind(), object.meta.key()));
             }
-            EventKind::WatchLost { cluster, kind, error } => {
-                self.watch_errors.insert((cluster.clone(), *kind), error.clone());
-            }
-            EventKind::ListFinished { cluster, kind }
-            | EventKind::WatchResumed { cluster, kind } => {
-                self.watch_errors.remove(&(cluster.clone(), *kind));
-            }
             _ => {}
         }
+    }
+
+    /// Removes from a Gateway that was observed what makes a machine distrust its trigger and touch it once
+    /// more: its `managedFields`, and stamps after the first. A look shall show such a Gateway as announced.
+    pub fn without_doubts(&self, mut kind: EventKind) -> EventKind {
+        let (EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }) =
+            &mut kind
+        else {
+            return kind;
+        };
+        if object.kind() == Kind::Gateway {
+            let record = self.objects.get(&(cluster.clone(), Kind::Gateway, object.meta.key()));
+            let stamp = record.and_then(|record| record.first_stamp.as_deref());
+            let meta = &mut Arc::make_mut(object).meta;
+            meta.managed_fields.clear();
+            meta.annotations.set(PLATFORM_KEY, stamp);
+        }
+        kind
     }
 
     /// Replaces the last writer of an object by the owner of the field that a hop shows.
@@ -84,47 +88,50 @@ impl ManagedFieldsIndex {
         cluster: &ClusterName,
         kind: Kind,
         object: &ObjectKey,
-        writer: LastWriter,
+        writer: Writer,
     ) {
         let key = (cluster.clone(), kind, object.clone());
         self.objects.entry(key).or_default().writer = Some(writer);
     }
 
-    /// The errors of watches that are lost.
-    pub fn watch_errors(&self) -> Vec<(ClusterName, Kind, RequestFailure)> {
-        let error = |((cluster, kind), error): (&(ClusterName, Kind), &RequestFailure)| {
-            (cluster.clone(), *kind, error.clone())
-        };
-        self.watch_errors.iter().map(error).collect()
+    /// Adds to each hop who wrote its object last, and what its annotation has.
+    pub fn add_to(&self, fleet: &mut Fleet) {
+        let hops = fleet.connectors.iter_mut().flat_map(|connector| &mut connector.hops);
+        for hop in hops {
+            let Some(record) = self.record(hop) else { continue };
+            hop.writer.clone_from(&record.writer);
+            if hop.hop == Hop::Mirrored && hop.says.is_none() {
+                hop.says.clone_from(&record.annotation);
+            }
+        }
     }
 
-    pub(super) fn writer(
+    fn record(&self, hop: &HopView) -> Option<&ObjectRecord> {
+        self.objects.get(&(hop.cluster.clone(), hop.kind, hop.object.clone()?))
+    }
+
+    /// Whether a hub Connector carries a nudge.
+    pub(super) fn is_nudged(&self, cluster: &ClusterName, object: Option<&ObjectKey>) -> bool {
+        self.hub_connector(cluster, object).is_some_and(|record| record.is_nudged)
+    }
+
+    /// Whether Karmada carries a hub Connector.
+    pub(super) fn is_karmadas(&self, cluster: &ClusterName, object: Option<&ObjectKey>) -> bool {
+        self.hub_connector(cluster, object).is_some_and(|record| record.is_karmadas)
+    }
+
+    fn hub_connector(
         &self,
         cluster: &ClusterName,
-        kind: Kind,
-        object: &ObjectKey,
-    ) -> Option<&LastWriter> {
-        self.objects.get(&(cluster.clone(), kind, object.clone()))?.writer.as_ref()
-    }
-
-    pub(super) fn is_nudged(&self, cluster: &ClusterName, object: &ObjectKey) -> bool {
-        let key = (cluster.clone(), Kind::Connector, object.clone());
-        self.objects.get(&key).is_some_and(|record| record.nudged)
-    }
-
-    /// The liveness in a Connector's status annotation.
-    pub(super) fn annotation(
-        &self,
-        cluster: &ClusterName,
-        object: &ObjectKey,
-    ) -> Option<&LivenessView> {
-        self.objects.get(&(cluster.clone(), Kind::Connector, object.clone()))?.annotation.as_ref()
+        object: Option<&ObjectKey>,
+    ) -> Option<&ObjectRecord> {
+        self.objects.get(&(cluster.clone(), Kind::Connector, object?.clone()))
     }
 }
 
 /// Who wrote the object last. Slim objects do not keep which fields an entry owns; but the trigger is
 /// the only field of a Gateway that throughline writes.
-fn last_writer(object: &Object) -> Option<LastWriter> {
+fn last_writer(object: &Object) -> Option<Writer> {
     let fields = object.meta.managed_fields.iter();
     let ours = |f: &&crate::core::data::objects::ManagedFields| f.manager == FIELD_MANAGER;
     let of_field = object.kind() == Kind::Gateway;
@@ -133,7 +140,7 @@ fn last_writer(object: &Object) -> Option<LastWriter> {
     } else {
         fields.max_by_key(|f| f.time)
     }?;
-    Some(LastWriter { manager: last.manager.clone(), at_ms: last.time?, of_field })
+    Some(Writer { manager: last.manager.clone(), at_ms: last.time?, of_field })
 }
 
 fn annotated_liveness(object: &Object) -> Option<LivenessView> {
@@ -141,31 +148,8 @@ fn annotated_liveness(object: &Object) -> Option<LivenessView> {
     Some(LivenessView::of(Some(annotation)))
 }
 
-/// Removes the `managedFields` of a Gateway from an event. With them, the machine distrusts a trigger
-/// older than the last write of its connectors and touches the Gateway once more; a trace shall show
-/// such a Gateway as announced.
-pub(super) fn without_gateway_writers(kind: EventKind) -> EventKind {
-    let strip = |object: Arc<Object>| {
-        if object.kind() != Kind::Gateway {
-            return object;
-        }
-        let mut object = Arc::unwrap_or_clone(object);
-        object.meta.managed_fields.clear();
-        Arc::new(object)
-    };
-    match kind {
-        EventKind::Listed { cluster, object } => {
-            EventKind::Listed { cluster, object: strip(object) }
-        }
-        EventKind::Applied { cluster, object } => {
-            EventKind::Applied { cluster, object: strip(object) }
-        }
-        kind => kind,
-    }
-}
-
 /// Of the managers that own a field, by an object's `metadata.managedFields`, the one that wrote last.
-pub(super) fn field_owner(object: &Value, path: &[&str]) -> Option<LastWriter> {
+pub fn field_owner(object: &Value, path: &[&str]) -> Option<Writer> {
     let owns = |entry: &&Value| {
         let mut fields = &entry["fieldsV1"];
         path.iter().all(|name| {
@@ -175,7 +159,7 @@ pub(super) fn field_owner(object: &Value, path: &[&str]) -> Option<LastWriter> {
     };
     let entries = object["metadata"]["managedFields"].as_array()?;
     let writer = |entry: &Value| {
-        Some(LastWriter {
+        Some(Writer {
             manager: entry["manager"].as_str()?.to_owned(),
             at_ms: UnixMillis::parse_rfc3339(entry["time"].as_str()?)?,
             of_field: true,
@@ -203,7 +187,7 @@ mod tests {
             entry("agent", "2026-11-21T09:30:00Z", json!({"f:status": {"f:conditions": {}}})),
         ]}});
         let found = field_owner(&object, &["metadata", "annotations", UPSTREAM_STATUS]).unwrap();
-        assert!(found.is_throughline() && found.of_field, "{found:?}");
+        assert!(found.manager == FIELD_MANAGER && found.of_field, "{found:?}");
         assert_eq!(found.at_ms.to_string(), "2026-11-21T09:00:05.000Z");
         assert_eq!(field_owner(&object, &["status"]).unwrap().manager, "agent");
         assert_eq!(field_owner(&object, &["spec"]), None);

@@ -1,42 +1,43 @@
 //! Watches the clusters and writes nothing: the machine and the watches of a live run, without
 //! leadership and with an executor in dry-run mode.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use kube::api::ListParams;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::managed_fields::{LastWriter, ManagedFieldsIndex, field_owner, without_gateway_writers};
-use super::{
-    ClusterAccess, HopCause, HopTrace, Snapshot, SnapshotSource, Trace, read_only_settings,
-};
-use crate::client::{self, CallError, ClusterClient, no_request, path};
+use super::judge;
+use super::read_only_settings;
+use super::writers::{Writers, field_owner};
+use crate::client::{CallError, ClusterClient, no_request, path};
 use crate::clock::wall_clock_now;
 use crate::config::{Config, EventLogConfig};
-use crate::core::contract::event::EventKind;
-use crate::core::contract::note::Hop;
+use crate::core::contract::cause::{Hop, Problem};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::event::{EventKind, Outcome};
+use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::StallSettings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::time::UnixMillis;
-use crate::core::view::LeaseWaitView;
+use crate::core::view::fleet::{Connector, Fleet, HopView, Leader, Source, Writer};
 use crate::discovery::joiner::{self, Joiner};
 use crate::engine::{Engine, PendingLists};
+use crate::executor::FinishedAction;
+use crate::kubectl::own_contexts;
 use crate::leader::election::{LeaseRequest, LeaseResponse};
 use crate::leader::gate::Gate;
 use crate::leader::lease::{LeaseApi, LeaseClient};
+use crate::leader::no_leader;
 use crate::report::count;
 use crate::watch::WatchMessage;
 
 const WRITER_REQUESTS_IN_FLIGHT_MAX: usize = 8;
-
-/// Served by Karmada's API server, and by no other. Every authenticated user may read it.
-const KARMADA_API: &str = "/apis/work.karmada.io";
 
 /// How many clusters one line names.
 const NAMES_MAX: usize = 5;
@@ -44,19 +45,20 @@ const NAMES_MAX: usize = 5;
 /// Changes within this time are shown together.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// Follows the clusters through their watches and takes snapshots of what they show.
+/// Follows the clusters through their watches and says what they show.
 pub struct ClusterWatcher {
     engine: Engine,
     events: mpsc::Receiver<WatchMessage>,
-    managed_fields: ManagedFieldsIndex,
+    writers: Writers,
     joiner: Option<Joiner>,
     /// The only upstreams to look at; all if empty.
     upstreams: Vec<ClusterName>,
     pending_lists: PendingLists,
     stall_limits: StallSettings,
     trigger_key: String,
-    leadership: Leadership,
-    access: ClusterAccess,
+    leader: Leader,
+    /// How the reader's kubectl reaches the clusters.
+    kubectl: BTreeMap<ClusterName, String>,
 }
 
 impl std::fmt::Debug for ClusterWatcher {
@@ -87,14 +89,14 @@ impl ClusterWatcher {
         let pending_lists = PendingLists::new(&engine.fleet, sources);
         Ok(Self {
             events,
-            managed_fields: ManagedFieldsIndex::new(&config.mirror.nudge_key),
+            writers: Writers::new(&config.mirror.nudge_key),
             joiner,
             upstreams: upstreams.to_vec(),
             pending_lists,
             stall_limits: config.settings().stall,
             trigger_key: config.touch.key.clone(),
-            leadership: Leadership::default(),
-            access: ClusterAccess::new(config),
+            leader: Leader::default(),
+            kubectl: own_contexts(config),
             engine,
         })
     }
@@ -114,16 +116,21 @@ impl ClusterWatcher {
             let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
             Some(LeaseClient::new(cluster, namespace, name, within, None))
         });
-        let leadership = leadership_by(lease);
-        let mut leadership = std::pin::pin!(leadership);
+        // The namespace of a pod is not that of the reader.
+        let is_known = config.leader_election.lease_namespace.is_some();
+        let leader = leader_by(lease, is_known);
+        let mut leader = std::pin::pin!(leader);
         let mut is_read = false;
         let mut told = String::new();
         while !self.pending_lists.is_empty() || !is_read {
             let waited = timeout_at(until, async {
                 tokio::select! {
-                    found = &mut leadership, if !is_read => {
+                    (found, problem) = &mut leader, if !is_read => {
                         is_read = true;
-                        self.leadership = found;
+                        self.leader = found;
+                        if let Some(problem) = problem {
+                            self.engine.handle_outside(NoteKind::Began(problem));
+                        }
                     }
                     () = self.next_event() => {}
                 }
@@ -137,8 +144,19 @@ impl ClusterWatcher {
                 told = now;
             }
         }
+        self.give_up_lists(within);
         if let Some(joiner) = &self.joiner {
             joiner.ask_for_unknown(&mut self.engine).await;
+        }
+    }
+
+    /// What has not been listed by now is unknown, and why.
+    fn give_up_lists(&mut self, within: Duration) {
+        let seconds = within.as_secs_f32();
+        for (cluster, kind) in self.pending_lists.watches() {
+            let text = format!("no list within {seconds} s");
+            let error = RequestFailure::new(ErrorCause::TimedOut, text);
+            self.handle_event(EventKind::WatchLost { cluster, kind, error });
         }
     }
 
@@ -175,44 +193,23 @@ impl ClusterWatcher {
         lines
     }
 
-    pub fn snapshot(&mut self) -> Snapshot {
-        self.engine.handle_event(EventKind::TimedOut);
-        let mut view = self.engine.machine.view();
-        view.holder.clone_from(&self.leadership.holder);
-        view.lease_wait = self.leadership.wait.filter(|wait| view.at_ms < wait.until_ms);
-        view.tell_errors(self.managed_fields.watch_errors());
-        let now = view.at_ms;
-        view.tell_received(self.engine.metrics.readiness().watches.into_iter().filter_map(|w| {
-            Some((w.cluster, w.kind, UnixMillis(now.0.saturating_sub(w.received_ago_ms?))))
-        }));
-        Snapshot {
-            source: SnapshotSource::Live,
-            view,
-            stall_limits: Some(self.stall_limits.clone()),
-            managed_fields: self.managed_fields.clone(),
-            access: self.access.clone(),
-        }
+    /// How the reader's kubectl reaches the clusters.
+    pub fn kubectl(&self) -> &BTreeMap<ClusterName, String> {
+        &self.kubectl
     }
 
-    /// Asks the hubs of connectors that are not carried whether they serve Karmada's API, for at most
-    /// `within`. Where no answer comes, traces say nothing of Karmada.
-    pub async fn find_karmada(&mut self, traces: &[Trace], within: Duration) {
-        let hops = || traces.iter().flat_map(|trace| &trace.hops);
-        let is_carriers = |hop: &&HopTrace| {
-            matches!(hop.cause, Some(HopCause::NotCarried | HopCause::NoEdgeConnector))
-        };
-        if !hops().any(|hop| is_carriers(&hop)) {
-            return;
-        }
-        let hubs: BTreeSet<_> =
-            hops().filter(|hop| hop.hop == Hop::Mirrored).map(|hop| &hop.cluster).collect();
-        for hub in hubs {
-            let Some(cluster) = self.engine.fleet.table().get(hub) else { continue };
-            let Ok(request) = client::get(KARMADA_API, client::JSON) else { continue };
-            if cluster.call(request, within).await.is_ok() {
-                self.access.set_karmada(hub);
-            }
-        }
+    /// What is known now.
+    pub fn fleet(&mut self) -> Fleet {
+        self.handle_event(EventKind::TimedOut);
+        let kubectl = |cluster: &ClusterName| self.kubectl.get(cluster).cloned();
+        let mut fleet = self.engine.machine.fleet(Source::Clusters, &kubectl);
+        let now = fleet.at_ms;
+        let waits_until = self.leader.waits_until_ms.filter(|until| now < *until);
+        fleet.leader = Leader { waits_until_ms: waits_until, ..self.leader.clone() };
+        let (limits, problems) = (&self.stall_limits, &self.engine.problems);
+        judge::complete(&mut fleet, &self.writers, limits, problems, &kubectl);
+        fleet.add_received(self.engine.metrics.received(now));
+        fleet
     }
 
     /// Waits for the next event and for those that follow closely.
@@ -222,12 +219,12 @@ impl ClusterWatcher {
         while timeout_at(until, self.next_event()).await.is_ok() {}
     }
 
-    /// Reads who owns the fields that the hops of these traces show, with one request an object, for
+    /// Reads who owns the fields that the hops of these connectors show, with one request an object, for
     /// at most `within`. Where no answer comes, the object's last writer stays.
-    pub async fn fetch_field_owners(&mut self, traces: &[Trace], within: Duration) {
+    pub async fn fetch_field_owners(&mut self, connectors: &[Connector], within: Duration) {
         let mut requested = BTreeSet::new();
         let mut requests = Vec::new();
-        for hop in traces.iter().flat_map(|trace| &trace.hops) {
+        for hop in connectors.iter().flat_map(|connector| &connector.hops) {
             let (Some(object), Some(cluster)) =
                 (&hop.object, self.engine.fleet.table().get(&hop.cluster))
             else {
@@ -243,28 +240,36 @@ impl ClusterWatcher {
         for (cluster, kind, object, writer) in
             timeout(within, found).await.unwrap_or_default().into_iter().flatten()
         {
-            self.managed_fields.set_writer(&cluster, kind, &object, writer);
+            self.writers.set_writer(&cluster, kind, &object, writer);
         }
     }
 
     fn fetch_field_owner(
         &self,
-        hop: &HopTrace,
+        hop: &HopView,
         object: ObjectKey,
         cluster: Arc<ClusterClient>,
         within: Duration,
-    ) -> impl Future<Output = Option<(ClusterName, Kind, ObjectKey, LastWriter)>> + use<> {
+    ) -> impl Future<Output = Option<(ClusterName, Kind, ObjectKey, Writer)>> + use<> {
         let kind = hop.kind;
         let field = match hop.hop {
             Hop::Upstream => vec!["status".to_owned()],
-            Hop::Mirrored | Hop::Arrived => annotation(UPSTREAM_STATUS),
-            Hop::Touched => annotation(&self.trigger_key),
+            Hop::Mirrored | Hop::Carried => annotation(UPSTREAM_STATUS),
+            Hop::Announced => annotation(&self.trigger_key),
         };
         async move {
             let found = read_object(&cluster, kind, &object, within).await.ok()??;
             let field: Vec<_> = field.iter().map(String::as_str).collect();
             let writer = field_owner(&found, &field)?;
             Some((cluster.name().clone(), kind, object, writer))
+        }
+    }
+
+    /// Nothing that the machine decides is attempted.
+    fn handle_event(&mut self, kind: EventKind) {
+        self.engine.handle_event(kind);
+        while let Some(finished) = self.engine.executor.next_finished().now_or_never() {
+            self.engine.handle_finished(FinishedAction { outcome: Outcome::Dropped, ..finished });
         }
     }
 
@@ -275,15 +280,15 @@ impl ClusterWatcher {
                 // A cluster that has left says nothing any longer.
                 if self.engine.fleet.is_current(&message) {
                     self.pending_lists.observe(&message.kind);
-                    self.managed_fields.observe(&message.kind);
-                    self.engine.handle_event(without_gateway_writers(message.kind));
+                    self.writers.observe(&message.kind);
+                    self.handle_event(self.writers.without_doubts(message.kind));
                 }
             }
             kind = joiner::next(&mut self.joiner) => {
                 self.pending_lists.observe(&kind);
-                self.engine.handle_event(kind);
+                self.handle_event(kind);
             }
-            () = deadline => self.engine.handle_event(EventKind::TimedOut),
+            () = deadline => self.handle_event(EventKind::TimedOut),
         }
         if let Some(joiner) = &self.joiner {
             joiner.carry_out(&mut self.engine, &mut self.pending_lists);
@@ -311,27 +316,26 @@ async fn read_object(
     Ok(list.pointer_mut("/items/0").map(Value::take))
 }
 
-/// The leader, as the Lease tells by this host's clock.
-#[derive(Default)]
-struct Leadership {
-    /// The holder of a Lease that has not expired.
-    holder: Option<String>,
-    /// The Lease was not there before, and its holder waits before it may lead.
-    wait: Option<LeaseWaitView>,
-}
-
-async fn leadership_by(lease: Option<LeaseClient>) -> Leadership {
-    let Some(mut lease) = lease else { return Leadership::default() };
+/// The leader, as the Lease tells by this host's clock, and what is wrong with it. One that created the
+/// Lease waits before it may lead. `is_known`: it would be there if there was one.
+async fn leader_by(lease: Option<LeaseClient>, is_known: bool) -> (Leader, Option<Problem>) {
+    let nobody = Leader::default();
+    let Some(mut lease) = lease else { return (nobody, None) };
     let (response, _) = lease.send(&LeaseRequest::Get).await;
-    let LeaseResponse::Current(record, _) = response else { return Leadership::default() };
+    let foreign = lease.foreign_holder();
+    let problem = no_leader(&lease.about(), foreign.as_deref());
+    let record = match response {
+        LeaseResponse::Current(record, _) => record,
+        LeaseResponse::NotFound => return (nobody, Some(problem).filter(|_| is_known)),
+        LeaseResponse::Conflict | LeaseResponse::Failed => return (nobody, None),
+    };
     let now = wall_clock_now();
     let renewed = UnixMillis::parse_rfc3339(&record.renew_time);
     let is_held = renewed.is_some_and(|renewed| now.since(renewed) < record.lease_ms);
-    if record.holder.is_empty() || !is_held {
-        return Leadership::default();
+    if record.holder.is_empty() || !is_held || foreign.is_some() {
+        return (nobody, Some(problem));
     }
     let created = lease.created_at().filter(|_| record.transitions == 0);
     let until = created.map(|at| at.plus(record.lease_ms)).filter(|until| now < *until);
-    let wait = until.map(|until_ms| LeaseWaitView { until_ms, wait_ms: record.lease_ms });
-    Leadership { holder: Some(record.holder), wait }
+    (Leader { leads: false, holder: Some(record.holder), waits_until_ms: until }, None)
 }

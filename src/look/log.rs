@@ -1,15 +1,18 @@
-//! A snapshot of one moment of an event log: the lines up to then are fed to a machine.
+//! A look at one moment of an event log: the lines up to then are fed to a machine.
 
 use std::io::BufRead;
 
 use anyhow::bail;
 
-use super::managed_fields::without_gateway_writers;
-use super::{ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource, read_only_settings};
-use crate::core::contract::event::{Event, EventKind};
+use super::read_only_settings;
+use super::writers::Writers;
+use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::contract::note::NoteKind;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
+use crate::core::view::fleet::{Fleet, Source};
 use crate::event_log::{LogEntry, LogReader};
+use crate::problems::Problems;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMoment {
@@ -20,22 +23,23 @@ pub enum LogMoment {
     Offset(u64),
 }
 
-/// Reads the log up to a moment; returns the snapshot and warnings. `acted` says that throughline was
+/// Reads the log up to a moment; returns what is known then, and warnings. `acted` says that throughline was
 /// writing when the log was made, so that the machine decides as it did then; without it the machine
 /// only observes.
 ///
 /// # Errors
 /// The log can't be read, holds no event, or begins after the moment.
-pub fn snapshot<R: BufRead>(
+pub fn fleet<R: BufRead>(
     reader: &mut LogReader<R>,
     at: LogMoment,
     acted: bool,
-) -> anyhow::Result<(Snapshot, Vec<String>)> {
+) -> anyhow::Result<(Fleet, Vec<String>)> {
     let header = reader.header().clone();
     let node_ids = header.node_ids();
     let settings = header.settings.unwrap_or_default();
-    let source = if acted { SnapshotSource::Log } else { SnapshotSource::Recording };
-    let mut managed_fields = ManagedFieldsIndex::new(&settings.mirror.nudge_key);
+    let source = if acted { Source::Log } else { Source::Recording };
+    let mut writers = Writers::new(&settings.mirror.nudge_key);
+    let mut problems = Problems::default();
     let settings = if acted { settings } else { read_only_settings(&settings) };
     let mut machine = Machine::new(settings).with_node_ids(node_ids);
     let (mut first, mut last) = (None, UnixMillis(0));
@@ -53,12 +57,10 @@ pub fn snapshot<R: BufRead>(
             break;
         }
         last = event.at;
-        managed_fields.observe(&event.kind);
-        let kind = if acted { event.kind } else { without_gateway_writers(event.kind) };
+        writers.observe(&event.kind);
+        let kind = if acted { event.kind } else { writers.without_doubts(event.kind) };
         machine.handle_event(&Event { at: event.at, kind });
-        while machine.poll_action().is_some() {}
-        while machine.poll_note().is_some() {}
-        while machine.poll_membership().is_some() {}
+        follow(&mut machine, &mut problems, event.at, acted);
     }
     let Some(first) = first else { bail!("the log holds no events") };
     let mut warnings: Vec<_> = reader.warnings().iter().map(ToString::to_string).collect();
@@ -71,18 +73,30 @@ pub fn snapshot<R: BufRead>(
     }
     let at = if has_more { at } else { last };
     machine.handle_event(&Event { at, kind: EventKind::TimedOut });
-    let mut view = machine.view();
-    view.tell_errors(managed_fields.watch_errors());
-    Ok((
-        Snapshot {
-            source,
-            view,
-            stall_limits: None,
-            managed_fields,
-            access: ClusterAccess::default(),
-        },
-        warnings,
-    ))
+    follow(&mut machine, &mut problems, at, acted);
+    let mut fleet = machine.fleet(source, &|_| None);
+    writers.add_to(&mut fleet);
+    fleet.problems = problems.open(&|_| None);
+    Ok((fleet, warnings))
+}
+
+/// Takes over what the machine has noted. What it has decided is in the log, or is not attempted.
+pub fn follow(machine: &mut Machine, problems: &mut Problems, at: UnixMillis, acted: bool) {
+    while let Some(decision) = machine.poll_action() {
+        if !acted {
+            let id = decision.action.id;
+            let kind = EventKind::ActionFinished { id, outcome: Outcome::Dropped };
+            machine.handle_event(&Event { at, kind });
+        }
+    }
+    while machine.poll_membership().is_some() {}
+    while let Some(note) = machine.poll_note() {
+        match note.kind {
+            NoteKind::Began(problem) => problems.begin(note.at, problem, None),
+            NoteKind::Ended(problem) => problems.end(note.at, &problem),
+            NoteKind::HopPassed { .. } => {}
+        }
+    }
 }
 
 fn moment(at: LogMoment, first: Option<UnixMillis>) -> Option<UnixMillis> {

@@ -1,0 +1,205 @@
+//! Finds the connectors, or the gateway, that a name stands for.
+
+use std::collections::BTreeSet;
+
+use crate::core::contract::cause::{Hop, State};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::view::WatchState;
+use crate::core::view::fleet::{Connector, Fleet, HopView, UpstreamName};
+use crate::nearest::nearest;
+
+/// A name that stands for nothing, or for more than one object. Says what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFound(String);
+
+impl NotFound {
+    fn ambiguous(what: &str, name: &ObjectKey, places: impl Iterator<Item = String>) -> Self {
+        let places = places.collect::<Vec<_>>().join("; ");
+        Self(format!("more than one {what} is called {name}: {places}; add --in CLUSTER"))
+    }
+
+    fn absent(what: &str, name: &ObjectKey, near: &[String], unseen: &[String]) -> Self {
+        let mut text = format!("no {what} is called {name}, upstream, at the hub or at an edge");
+        if !near.is_empty() {
+            text += &format!("; did you mean {}?", near.join(", "));
+        }
+        if !unseen.is_empty() {
+            let unseen = unseen.join("; ");
+            text += &format!(" (it may be in a cluster that is not fully listed: {unseen})");
+        }
+        Self(text)
+    }
+}
+
+const SUGGESTIONS_MAX: usize = 5;
+
+fn names(connector: &Connector) -> impl Iterator<Item = &ObjectKey> {
+    connector.upstream.iter().map(|up| &up.object).chain(&connector.name)
+}
+
+fn is_in(connector: &Connector, cluster: &ClusterName) -> bool {
+    connector.upstream.as_ref().is_some_and(|up| up.cluster == *cluster)
+        || connector.hops.iter().any(|hop| hop.cluster == *cluster && hop.object.is_some())
+}
+
+fn display_name(connector: &Connector) -> String {
+    let name = || connector.name.as_ref().map(ToString::to_string);
+    connector.upstream.as_ref().map(ToString::to_string).or_else(name).unwrap_or_default()
+}
+
+/// The connector of this name, which is its upstream name or its name at the hub and the edges.
+/// `cluster` chooses among connectors of the same name.
+///
+/// # Errors
+/// No connector has the name, or several do.
+pub fn connector(
+    fleet: &Fleet,
+    name: &ObjectKey,
+    cluster: Option<&ClusterName>,
+) -> Result<Vec<Connector>, NotFound> {
+    let matches = |c: &&Connector| {
+        names(c).any(|n| n == name) && cluster.is_none_or(|cluster| is_in(c, cluster))
+    };
+    let found: Vec<_> = fleet.connectors.iter().filter(matches).collect();
+    match found[..] {
+        [one] => Ok(vec![one.clone()]),
+        [] => Err(not_found(fleet, "connector", name, fleet.connectors.iter().flat_map(names))),
+        _ => Err(NotFound::ambiguous("connector", name, found.into_iter().map(display_name))),
+    }
+}
+
+/// Each connector behind the gateway of this name, at an edge or upstream, with the hops to that gateway
+/// alone, and each Connector that its HTTPProxy references without it existing. `cluster` chooses among
+/// edges, or upstreams, that have a gateway of the same name.
+///
+/// # Errors
+/// No edge has the gateway, or several do.
+pub fn gateway(
+    fleet: &Fleet,
+    name: &ObjectKey,
+    cluster: Option<&ClusterName>,
+) -> Result<Vec<Connector>, NotFound> {
+    let found = at_edge(fleet, name, cluster);
+    if found.is_ok() {
+        return found;
+    }
+    let is_upstream = |c: &ClusterName| {
+        let mut clusters = fleet.clusters.iter();
+        clusters.any(|of| of.name == *c && of.roles.contains(&Role::Upstream))
+    };
+    let edge = cluster.filter(|cluster| !is_upstream(cluster));
+    let upstream = cluster.filter(|cluster| is_upstream(cluster));
+    let is_named = |up: &&UpstreamName| {
+        up.object.namespace == name.namespace && upstream.is_none_or(|c| *c == up.cluster)
+    };
+    let of_namespace = |connector: &&Connector| connector.upstream.iter().any(|up| is_named(&up));
+    let namespaces = fleet.connectors.iter().filter(of_namespace);
+    let namespaces = namespaces.filter_map(|connector| Some(&connector.name.as_ref()?.namespace));
+    let namespaces: BTreeSet<_> = namespaces.collect();
+
+    // The name of an object is the same in all tiers.
+    let names = namespaces.into_iter().map(|namespace| ObjectKey::new(&**namespace, &*name.name));
+    let mut all: Vec<_> = names.filter_map(|name| at_edge(fleet, &name, edge).ok()).collect();
+    match (all.pop(), all.is_empty()) {
+        (Some(one), true) => Ok(one),
+        (Some(_), false) => {
+            let named = fleet.connectors.iter().filter_map(|c| c.upstream.as_ref());
+            let clusters: BTreeSet<_> = named.filter(is_named).map(|up| &up.cluster).collect();
+            let places = clusters.into_iter().map(|cluster| format!("{name} in {cluster}"));
+            Err(NotFound::ambiguous("gateway", name, places))
+        }
+        (None, _) => found,
+    }
+}
+
+fn at_edge(
+    fleet: &Fleet,
+    name: &ObjectKey,
+    cluster: Option<&ClusterName>,
+) -> Result<Vec<Connector>, NotFound> {
+    let is_it = |hop: &&HopView| {
+        hop.hop == Hop::Announced
+            && hop.object.as_ref() == Some(name)
+            && cluster.is_none_or(|cluster| *cluster == hop.cluster)
+    };
+    let unpaired = fleet.unpaired.iter().filter(is_it);
+    let announced = fleet.connectors.iter().flat_map(|connector| &connector.hops).filter(is_it);
+    let edges: BTreeSet<_> = unpaired.clone().chain(announced).map(|hop| &hop.cluster).collect();
+    let edge = match edges.iter().collect::<Vec<_>>()[..] {
+        [] => {
+            let known = known_gateways(fleet);
+            return Err(not_found(fleet, "gateway", name, known.into_iter()));
+        }
+        [edge] => *edge,
+        _ => {
+            let places = edges.iter().map(|edge| format!("{name} at {edge}"));
+            return Err(NotFound::ambiguous("gateway", name, places));
+        }
+    };
+
+    let behind =
+        fleet.connectors.iter().filter(|connector| connector.hops.iter().any(|h| is_it(&h)));
+    let mut found: Vec<_> = behind.map(|connector| only_through(connector, name, edge)).collect();
+    found.extend(unpaired.map(|hop| Connector {
+        upstream: None,
+        name: None,
+        online: None,
+        node: None,
+        state: hop.state,
+        hops: vec![hop.clone()],
+    }));
+    Ok(found)
+}
+
+fn known_gateways(fleet: &Fleet) -> BTreeSet<&ObjectKey> {
+    let hops = fleet.connectors.iter().flat_map(|connector| &connector.hops);
+    let hops = hops.chain(&fleet.unpaired).filter(|hop| hop.hop == Hop::Announced);
+    hops.filter_map(|hop| hop.object.as_ref()).collect()
+}
+
+/// The connector with the hops on the way to one gateway.
+fn only_through(connector: &Connector, gateway: &ObjectKey, edge: &ClusterName) -> Connector {
+    let mut connector = connector.clone();
+    connector.hops.retain(|hop| match hop.hop {
+        Hop::Upstream | Hop::Mirrored => true,
+        Hop::Carried => hop.cluster == *edge,
+        Hop::Announced => hop.cluster == *edge && hop.object.as_ref() == Some(gateway),
+    });
+    let worst = connector.hops.iter().map(|hop| hop.state).max();
+    connector.state = worst.unwrap_or(State::Ok);
+    connector
+}
+
+fn not_found<'a>(
+    fleet: &Fleet,
+    what: &str,
+    name: &ObjectKey,
+    known: impl Iterator<Item = &'a ObjectKey>,
+) -> NotFound {
+    let known: Vec<_> = known.collect();
+    let same_name = known.iter().filter(|k| k.name == name.name).map(ToString::to_string);
+    let mut near: Vec<String> = same_name.take(SUGGESTIONS_MAX).collect();
+    let all: Vec<_> = known.iter().map(ToString::to_string).collect();
+    let same_namespace = known.iter().filter(|k| k.namespace == name.namespace);
+    let same_namespace: Vec<_> = same_namespace.map(|k| k.name.clone()).collect();
+    if let Some(close) = nearest(&name.name, &same_namespace) {
+        near.push(format!("{}/{close}", name.namespace));
+    } else if near.is_empty() {
+        near.extend(nearest(&name.to_string(), &all).map(str::to_owned));
+    }
+    near.sort_unstable();
+    near.dedup();
+    let kind = if what == "gateway" { Kind::Gateway } else { Kind::Connector };
+    let unseen = fleet.clusters.iter().filter(|cluster| {
+        let matters = kind == Kind::Connector || cluster.roles.contains(&Role::Edge);
+        matters && cluster.watches.get(&kind) != Some(&WatchState::Live)
+    });
+    let unseen = unseen.map(|cluster| {
+        let mut problems = fleet.problems.iter().filter(|of| of.cluster == cluster.name);
+        let error = problems.find_map(|of| of.error.as_ref());
+        error.map_or(cluster.name.to_string(), |error| format!("{}: {error}", cluster.name))
+    });
+    let unseen: Vec<_> = unseen.collect();
+    NotFound::absent(what, name, &near, &unseen)
+}

@@ -1,0 +1,170 @@
+//! What is late, by the times of the last writes: a look at the clusters has seen no change happen.
+
+use std::collections::BTreeMap;
+
+use super::writers::Writers;
+use crate::core::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
+use crate::core::contract::settings::StallSettings;
+use crate::core::data::time::UnixMillis;
+use crate::core::view::fleet::{Connector, Fleet, HopView};
+use crate::problems::Problems;
+
+/// `managedFields` hold the time of a write in whole seconds.
+const RESOLUTION_MS: u64 = 1_000;
+
+/// Adds to what the machine of a look knows who wrote what last, and what is late by that. `problems` are
+/// those of the machine.
+pub fn complete(
+    fleet: &mut Fleet,
+    writers: &Writers,
+    limits: &StallSettings,
+    problems: &Problems,
+    kubectl: Kubectl<'_>,
+) {
+    writers.add_to(fleet);
+    let late = judge_by_writers(fleet, writers, limits, kubectl);
+    let mut problems = problems.clone();
+    for problem in late {
+        problems.begin(fleet.at_ms, problem, None);
+    }
+    fleet.problems = problems.open(kubectl);
+    if fleet.leader.waits_until_ms.is_some() {
+        fleet.problems.retain(|group| group.cause != Cause::NotMirrored);
+    }
+}
+
+/// Sets since when each hop is in its state, and makes those stuck that are open for longer than their
+/// limits. Returns what is wrong with these.
+fn judge_by_writers(
+    fleet: &mut Fleet,
+    writers: &Writers,
+    limits: &StallSettings,
+    kubectl: Kubectl<'_>,
+) -> Vec<Problem> {
+    let (now, leader) = (fleet.at_ms, fleet.leader.clone());
+    let mut found = Vec::new();
+    for connector in &mut fleet.connectors {
+        for i in 0..connector.hops.len() {
+            let hop = &mut connector.hops[i];
+            let Some((cause, limit_ms)) = lateness(hop, limits) else {
+                set_since(hop, writers);
+                continue;
+            };
+            if leader.waits_until_ms.is_some() && hop.hop == Hop::Mirrored {
+                let (cause, message, remedy) = (None, None, None);
+                *hop = HopView { state: State::Pending, cause, message, remedy, ..hop.clone() };
+                continue;
+            }
+            let Some(began) = began(connector, i, writers) else { continue };
+            let hop = &mut connector.hops[i];
+            hop.since_ms = hop.since_ms.into_iter().chain([began]).min();
+            hop.at_least = false;
+            // What carries it, the machine knows better.
+            let is_told = hop.state == State::Stuck && hop.hop == Hop::Carried;
+            if is_told || now <= began.plus(limit_ms + RESOLUTION_MS) {
+                continue;
+            }
+            let facts = facts(connector, i, writers, leader.holder.as_deref());
+            let hop = &mut connector.hops[i];
+            let problem = problem(hop, cause, began, facts);
+            hop.state = State::Stuck;
+            hop.cause = Some(cause);
+            hop.message = Some(problem.sentence());
+            hop.remedy = Some(cause.remedy(&problem.about, &problem.facts, kubectl));
+            found.push(problem);
+        }
+        let worst = connector.hops.iter().map(|hop| hop.state).max();
+        connector.state = worst.unwrap_or(State::Ok);
+    }
+    fleet.counts = counts(&fleet.connectors);
+    found
+}
+
+/// What is known of a hop that is late. `holder`: the leader.
+fn facts(connector: &Connector, i: usize, writers: &Writers, holder: Option<&str>) -> Facts {
+    let hop = &connector.hops[i];
+    let hub = connector.hops_of(Hop::Mirrored).next().map(|hop| &hop.cluster);
+    let what = if hop.hop == Hop::Carried {
+        let is_karmadas = hub.is_some_and(|hub| writers.is_karmadas(hub, hop.object.as_ref()));
+        let object = hop.object.as_ref().filter(|_| is_karmadas);
+        object.map(|object| format!("{}-connector", object.name))
+    } else {
+        Some(holder.map_or("unknown from here".to_owned(), |holder| format!("see {holder}")))
+    };
+    Facts {
+        upstream: connector.upstream.as_ref().map(|name| name.cluster.clone()),
+        hub: hub.cloned(),
+        edge: (hop.hop != Hop::Mirrored).then(|| hop.cluster.clone()),
+        holder: holder.map(Into::into),
+        what: what.map(Into::into),
+        ..Facts::default()
+    }
+}
+
+/// The cause of a hop that is open, once it is late, and its limit.
+fn lateness(hop: &HopView, limits: &StallSettings) -> Option<(Cause, u64)> {
+    let late = match hop.hop {
+        Hop::Upstream => return None,
+        Hop::Mirrored => (Cause::NotMirrored, limits.mirrored_ms),
+        Hop::Carried => (Cause::NotCarried, limits.arrived_ms),
+        Hop::Announced => (Cause::NotAnnounced, limits.touched_ms),
+    };
+    let is_open = hop.state == State::Pending || hop.cause == Some(late.0);
+    is_open.then_some(late)
+}
+
+/// When the hop before came to have what it has.
+fn began(connector: &Connector, i: usize, writers: &Writers) -> Option<UnixMillis> {
+    let hop = &connector.hops[i];
+    let written = |hop: Option<&HopView>| Some(hop?.writer.as_ref()?.at_ms);
+    let upstream = || written(connector.hops_of(Hop::Upstream).next());
+    match hop.hop {
+        Hop::Upstream => None,
+        Hop::Mirrored => upstream(),
+        Hop::Carried => {
+            let mirrored = connector.hops_of(Hop::Mirrored).next();
+            // The last write of a nudged Connector is the nudge, which is later than the value's.
+            let is_nudged = |hop: &HopView| writers.is_nudged(&hop.cluster, hop.object.as_ref());
+            match mirrored.is_some_and(is_nudged) {
+                true => upstream(),
+                false => written(mirrored),
+            }
+        }
+        Hop::Announced => {
+            let mut carried = connector.hops_of(Hop::Carried);
+            written(carried.find(|of| of.cluster == hop.cluster))
+        }
+    }
+}
+
+/// An object is as it is since its last write, where that was before it was seen to change; for longer,
+/// where that was a nudge. Since when it is held or unknown, a look cannot tell.
+fn set_since(hop: &mut HopView, writers: &Writers) {
+    if matches!(hop.state, State::Held | State::Unknown) {
+        hop.since_ms = None;
+        hop.at_least = false;
+        return;
+    }
+    let written = hop.writer.as_ref().map(|writer| writer.at_ms);
+    let is_earlier =
+        |written: &UnixMillis| hop.since_ms.is_none_or(|since| written.plus(RESOLUTION_MS) < since);
+    if let Some(written) = written.filter(is_earlier).filter(|_| hop.state == State::Ok) {
+        hop.since_ms = Some(written);
+        hop.at_least =
+            hop.hop == Hop::Mirrored && writers.is_nudged(&hop.cluster, hop.object.as_ref());
+    }
+}
+
+fn problem(hop: &HopView, cause: Cause, since: UnixMillis, facts: Facts) -> Problem {
+    let object = hop.object.clone();
+    let about = About { kind: Some(hop.kind), object, ..About::cluster(&hop.cluster) };
+    Problem { facts, ..Problem::new(cause, about, since) }
+}
+
+fn counts(connectors: &[Connector]) -> BTreeMap<State, u64> {
+    let mut counts: BTreeMap<_, _> = State::ALL.into_iter().map(|state| (state, 0)).collect();
+    for connector in connectors {
+        *counts.entry(connector.state).or_default() += 1;
+    }
+    counts
+}

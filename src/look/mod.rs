@@ -1,0 +1,68 @@
+//! Looks at a fleet from outside: at the clusters, at a running instance, or at an event log. `status` and
+//! `trace` print what such a look shows.
+
+pub mod clusters;
+pub mod find;
+pub mod judge;
+pub mod log;
+pub mod status;
+pub mod trace;
+pub mod writers;
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::core::contract::settings::{OrphanMode, Settings};
+use crate::core::view::fleet::{Fleet, Source};
+use crate::instance;
+use crate::outside_text::one_line;
+use crate::report::duration;
+
+const TEN_YEARS_MS: u64 = 315_000_000_000;
+
+/// Settings under which a machine observes and never acts. Without leadership it mirrors nothing;
+/// touches wait for a window that never closes, and one that is due before, as a stamp makes it, is
+/// dropped and not decided again.
+pub fn read_only_settings(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    settings.orphans.mode = OrphanMode::Off;
+    settings.mirror.nudge = false;
+    settings.touch.window_ms = TEN_YEARS_MS;
+    settings.touch.confirm_after_ms.clear();
+    settings.touch.confirm_after_outage_ms = TEN_YEARS_MS;
+    settings.retry.first_ms = TEN_YEARS_MS;
+    settings
+}
+
+/// What the instance at `url` (`http://HOST:PORT`) knows; waits at most `within` for its answer.
+///
+/// # Errors
+/// The instance can't be reached, refuses, or answers something else; each says what to do.
+pub async fn instance(url: &str, within: Duration) -> anyhow::Result<Fleet> {
+    let body = instance::state(url, within).await?;
+    serde_json::from_slice(&body).with_context(|| {
+        format!("{url}: the answer is not the state of a throughline of this version")
+    })
+}
+
+/// Why the instance that was asked, or any, does not write.
+fn not_writing(fleet: &Fleet) -> Option<String> {
+    if let Some(until) = fleet.leader.waits_until_ms {
+        let wait = duration(until.since(fleet.at_ms));
+        return Some(format!("no instance writes for {wait}: the Lease was not there before"));
+    }
+    let is_other = fleet.source == Source::Instance && !fleet.leader.leads;
+    let holder = fleet.leader.holder.as_ref().filter(|_| is_other)?;
+    Some(format!("this instance does not lead; {} does, and knows more", one_line(holder)))
+}
+
+/// The source in words.
+const fn source_text(source: Source) -> &'static str {
+    match source {
+        Source::Clusters => "from the clusters; a running instance knows more (--state)",
+        Source::Instance => "from a running instance",
+        Source::Log => "from a run's event log",
+        Source::Recording => "from a recording without throughline",
+    }
+}

@@ -1,0 +1,129 @@
+//! What a look at the clusters says of times: it has seen nothing change, and judges by who wrote when.
+
+use throughline::core::contract::settings::StallSettings;
+use throughline::core::view::fleet::{Leader, Writer};
+use throughline::look::judge;
+use throughline::look::writers::Writers;
+
+use super::*;
+
+fn writers() -> Writers {
+    Writers::new(&Settings::default().mirror.nudge_key)
+}
+
+type Write<'a> = (&'a str, Kind, &'a ObjectKey, u64);
+
+/// A look whose objects were written at these times, in seconds after the start of the stage.
+fn look(stage: &Stage, written: &[Write<'_>], leader: Leader) -> Fleet {
+    look_with(writers(), stage, written, leader)
+}
+
+fn look_with(mut writers: Writers, stage: &Stage, written: &[Write<'_>], leader: Leader) -> Fleet {
+    for (cluster, kind, object, at) in written {
+        let at_ms = UnixMillis(START + at * SECOND);
+        let writer = Writer { manager: "agent".to_owned(), at_ms, of_field: true };
+        writers.set_writer(&(*cluster).into(), *kind, object, writer);
+    }
+    let mut fleet = Fleet { source: Source::Clusters, leader, ..stage.fleet() };
+    let limits = StallSettings::default();
+    judge::complete(&mut fleet, &writers, &limits, &Problems::default(), &|_| None);
+    fleet
+}
+
+fn found(fleet: &Fleet) -> (State, Hop, Option<Cause>) {
+    worst(&fleet.connectors[0]).unwrap()
+}
+
+#[test]
+fn what_is_late_follows_from_the_time_of_the_write_before() {
+    let mut stage = Stage::settled(Settings::default());
+    stage.leads(false).upstream(OFFLINE);
+    let (up, hub) = (lab(), at_edge("lab"));
+    let upstream_at = |at| ("up", Kind::Connector, &up, at);
+    let pending = (State::Pending, Hop::Mirrored, None);
+    let late = (State::Stuck, Hop::Mirrored, Some(Cause::NotMirrored));
+    let nobody = Leader::default();
+    // managedFields have whole seconds, so a hop is late a second later.
+    for (at, expected) in [(594, pending), (593, late)] {
+        let fleet = look(&stage, &[upstream_at(at)], nobody.clone());
+        assert_eq!(found(&fleet), expected, "written at {at} s");
+        let is_late = expected == late;
+        assert_eq!(
+            (fleet.count(State::Stuck), fleet.problems.len()),
+            (is_late.into(), is_late.into())
+        );
+        assert_eq!(fleet.connectors[0].worst().unwrap().since_ms.unwrap().0, START + at * SECOND);
+    }
+    assert_eq!(found(&look(&stage, &[], nobody.clone())), pending, "nobody knows since when");
+
+    let holder = Leader { holder: Some("pod-b".to_owned()), ..nobody.clone() };
+    let fleet = look(&stage, &[upstream_at(1)], holder.clone());
+    let message = &fleet.problems[0].message;
+    assert!(message.ends_with("last write: see pod-b."), "{message}");
+    let waits_until_ms = Some(UnixMillis(stage.now + 1));
+    let fleet = look(&stage, &[upstream_at(1)], Leader { waits_until_ms, ..holder });
+    assert_eq!((found(&fleet), fleet.problems.len()), (pending, 0), "it may not write yet");
+
+    stage.hub(OFFLINE);
+    let carried = (State::Stuck, Hop::Carried, Some(Cause::NotCarried));
+    let written = [upstream_at(1), ("hub", Kind::Connector, &hub, 1)];
+    assert_eq!(found(&look(&stage, &written, nobody.clone())), carried);
+    stage.edge(OFFLINE);
+    let announced = (State::Stuck, Hop::Announced, Some(Cause::NotAnnounced));
+    let written = [upstream_at(1), ("edge", Kind::Connector, &hub, 1)];
+    assert_eq!(found(&look(&stage, &written, nobody)), announced);
+}
+
+/// A look that has just begun says since when at least.
+#[test]
+fn a_time_that_may_be_longer_says_so() {
+    let mut stage = Stage::settled(Settings::default());
+    let copy = |uid| with_uid(UP.copy("lab", N1), uid);
+    stage.list("up", "Connector", [with_uid(UP.connector("lab", N1), "u-up")]);
+    stage.list("hub", "Connector", [copy("u-hub")]).list("edge", "Connector", [copy("u-edge")]);
+    stage.pass(1_000);
+    let text = status_of(&look(&stage, &[], Leader::default()));
+    assert!(text.contains("  > 1.00 s  1/1"), "{text}");
+
+    // A nudge is a later write of the same object, and no mirror.
+    let hub = at_edge("lab");
+    let written = [("hub", Kind::Connector, &hub, 590)];
+    let mirrored = |fleet: Fleet| {
+        let hop = fleet.connectors[0].hops_of(Hop::Mirrored).next().unwrap().clone();
+        (hop.since_ms.unwrap().0 - START, hop.at_least)
+    };
+    assert_eq!(mirrored(look(&stage, &written, Leader::default())), (590_000, false));
+    let mut nudged = writers();
+    let key = Settings::default().mirror.nudge_key;
+    let object = with(copy("u-hub"), json!({"metadata": {"annotations": { key: "3" }}}));
+    let object = std::sync::Arc::new(read(object));
+    nudged.observe(&EventKind::Applied { cluster: "hub".into(), object });
+    let fleet = look_with(nudged, &stage, &written, Leader::default());
+    assert_eq!(mirrored(fleet), (590_000, true));
+}
+
+#[test]
+fn gateways_that_announce_what_was_true_are_stale() {
+    let mut stage = Stage::settled(Settings::default());
+    let column = |stage: &Stage| {
+        let text = status_of(&fleet(stage));
+        let row = text.lines().nth(1).unwrap();
+        row.split_at(row.find("/1").unwrap() - 1).1.to_owned()
+    };
+    assert_eq!(column(&stage), "1/1");
+    stage.upstream(OFFLINE);
+    assert_eq!(column(&stage), "1/1 stale", "it still announces that it is online");
+    let mirror = stage.only_action();
+    stage.hub(OFFLINE).succeed(&mirror);
+    assert_eq!(column(&stage), "1/1 stale");
+    stage.edge(OFFLINE);
+    assert_eq!(column(&stage), "0/1", "the gateway has to be touched");
+    stage.settle_to(700_000);
+    assert_eq!(column(&stage), "1/1");
+    stage.upstream(Some(&status(None).replace(r#"{"id""#, r#"{"homeRelay":"r","id""#)));
+    assert_eq!(column(&stage), "1/1", "what routes nothing is no other truth");
+    stage.lost("up", "Connector");
+    assert_eq!(column(&stage), "1/1 stale", "nobody knows the truth");
+    stage.resumed("up", "Connector").lost("edge", "Gateway");
+    assert_eq!(column(&stage), "?/1");
+}
