@@ -1,16 +1,17 @@
 //! The hops of the last minutes, for the lanes of the live page.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use serde::Serialize;
-use serde::ser::{SerializeTuple, Serializer};
+use serde::{Serialize, Serializer};
 
-use crate::core::contract::note::{Hop, Note, NoteKind};
+use crate::core::contract::cause::Hop;
+use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 
 /// How long a hop is kept.
-pub(crate) const KEPT_MS: u64 = 15 * 60 * 1_000;
+const KEPT_MS: u64 = 15 * 60 * 1_000;
 
 /// At most so many are kept, which is well below a megabyte.
 const KEPT_MAX: usize = 4_096;
@@ -32,14 +33,8 @@ pub struct PassedHop {
 /// A tuple rather than an object: there are thousands of them.
 impl Serialize for PassedHop {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut tuple = serializer.serialize_tuple(6)?;
-        tuple.serialize_element(&self.at)?;
-        tuple.serialize_element(&self.hop)?;
-        tuple.serialize_element(&self.cluster)?;
-        tuple.serialize_element(&self.connector.namespace)?;
-        tuple.serialize_element(&self.connector.name)?;
-        tuple.serialize_element(&self.online)?;
-        tuple.end()
+        let Self { at, hop, cluster, connector: ObjectKey { namespace, name }, online, .. } = self;
+        (at, hop, cluster, namespace, name, online).serialize(serializer)
     }
 }
 
@@ -47,7 +42,7 @@ impl Serialize for PassedHop {
 /// minutes before it.
 #[derive(Debug, Default)]
 pub(crate) struct RecentHops {
-    hops: VecDeque<PassedHop>,
+    hops: VecDeque<Arc<PassedHop>>,
     count: u64,
 }
 
@@ -60,25 +55,25 @@ impl RecentHops {
         if after_ms.is_none() && *hop != Hop::Upstream {
             return;
         }
+
         let oldest = UnixMillis(note.at.0.saturating_sub(KEPT_MS));
         while self.hops.front().is_some_and(|hop| hop.at < oldest) || self.hops.len() >= KEPT_MAX {
             self.hops.pop_front();
         }
         self.count += 1;
-        self.hops.push_back(PassedHop {
+        self.hops.push_back(Arc::new(PassedHop {
             number: self.count,
             at: note.at,
             hop: *hop,
             cluster: cluster.clone(),
             connector: connector.clone(),
             online: *online,
-        });
+        }));
     }
 
-    /// Those with a higher number.
-    pub(crate) fn since(&self, number: u64) -> Vec<PassedHop> {
-        let first = self.hops.partition_point(|hop| hop.number <= number);
-        self.hops.range(first..).cloned().collect()
+    /// All of them, in the order in which they happened.
+    pub(crate) fn all(&self) -> Vec<Arc<PassedHop>> {
+        self.hops.iter().cloned().collect()
     }
 }
 
@@ -96,19 +91,18 @@ mod tests {
     fn the_last_minutes_are_kept_and_no_more_than_a_limit() {
         let mut recent = RecentHops::default();
         recent.add(&passed(0, Hop::Mirrored, None));
-        assert_eq!(recent.since(0), [], "it came with a list");
+        assert_eq!(recent.all(), [], "it came with a list");
         recent.add(&passed(1, Hop::Upstream, None));
         recent.add(&passed(2, Hop::Mirrored, Some(1)));
-        let numbers = |recent: &RecentHops, after| {
-            recent.since(after).iter().map(|hop| hop.number).collect::<Vec<_>>()
-        };
-        assert_eq!((numbers(&recent, 0), numbers(&recent, 1)), (vec![1, 2], vec![2]));
-        recent.add(&passed(2 + KEPT_MS, Hop::Touched, Some(1)));
-        assert_eq!(numbers(&recent, 0), [2, 3], "the first is older than a quarter of an hour");
+        let numbers =
+            |recent: &RecentHops| recent.all().iter().map(|hop| hop.number).collect::<Vec<_>>();
+        assert_eq!(numbers(&recent), [1, 2]);
+        recent.add(&passed(2 + KEPT_MS, Hop::Announced, Some(1)));
+        assert_eq!(numbers(&recent), [2, 3], "the first is older than a quarter of an hour");
         for _ in 0..2 * KEPT_MAX {
-            recent.add(&passed(3 + KEPT_MS, Hop::Touched, Some(1)));
+            recent.add(&passed(3 + KEPT_MS, Hop::Announced, Some(1)));
         }
-        assert_eq!(recent.since(0).len(), KEPT_MAX);
-        assert_eq!(recent.since(recent.count), []);
+        assert_eq!(recent.all().len(), KEPT_MAX);
+        assert_eq!(recent.all().last().unwrap().number, recent.count);
     }
 }

@@ -11,28 +11,28 @@ mod scrape;
 mod state;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::task::JoinError;
 use tokio::time::{Instant, timeout};
 
 use crate::build_info::InstanceInfo;
 use crate::clock::wall_clock_now;
 use crate::config::StateAccess;
-use crate::core::view::{View, WatchState};
+use crate::core::view::WatchState;
+use crate::core::view::fleet::Fleet;
 use crate::metrics::{MachineCounts, Metrics, Readiness, WatchStatus};
-use access::{StateReader, refusal};
+use access::refusal;
 use page::Feed;
 use scrape::Scrapes;
-use state::{Layout, Turn};
 
 pub use hops::PassedHop;
 pub(crate) use hops::RecentHops;
@@ -49,7 +49,6 @@ const PATHS: &str = "\
 /readyz           whether the watches have been listed; ?verbose shows each
 /metrics          Prometheus metrics
 /state            the state of every connector, as JSON
-/trace            where one connector is stuck, as JSON; ?connector=NAMESPACE/NAME
 /changes          the state and its changes, as server-sent events for the live page
 ";
 
@@ -58,38 +57,50 @@ const PATHS: &str = "\
 pub enum Query {
     /// Whether the loop answers.
     Ping(oneshot::Sender<()>),
-    /// [`Machine::phases`](crate::core::machine::Machine::phases) and
-    /// [`Machine::orphan_counts`](crate::core::machine::Machine::orphan_counts).
+    /// What the loop counts for a scrape.
     Counts(oneshot::Sender<MachineCounts>),
-    /// [`Machine::view`](crate::core::machine::Machine::view). The HTTP handler turns it into JSON,
-    /// so that the loop can go on.
-    State(oneshot::Sender<Box<View>>),
-    /// The hops of the last minutes with a number after this one.
-    PassedHops { after: u64, reply: oneshot::Sender<Vec<PassedHop>> },
+    /// What the machine knows, and the open problems. The HTTP handler turns it into JSON, so that the
+    /// loop can go on.
+    State(oneshot::Sender<Box<Fleet>>),
+    /// The hops of the last minutes.
+    PassedHops(oneshot::Sender<Vec<Arc<PassedHop>>>),
 }
 
-/// Why a query got no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum QueryError {
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
     #[error("the event loop did not answer within {} s; the process should be restarted", ANSWER_WITHIN.as_secs())]
     TimedOut,
     #[error("the event loop has ended; the process is stopping, or should be restarted")]
     LoopEnded,
+    #[error("too many requests for the state; try again")]
+    Busy,
+    #[error("too many scrapes at once")]
+    Scrapes,
+    #[error("cannot encode the answer: {0}")]
+    Encode(#[from] serde_json::Error),
+    #[error("cannot encode the answer: {0}")]
+    Panicked(#[from] JoinError),
 }
 
-impl IntoResponse for QueryError {
+impl IntoResponse for NoAnswer {
     fn into_response(self) -> Response {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("{self}\n")).into_response()
+        let status = match self {
+            Self::Encode(_) | Self::Panicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (status, format!("{self}\n")).into_response()
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Admin {
     access: StateAccess,
     instance: Arc<InstanceInfo>,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
-    turn: Turn,
+    /// Whose turn it is to ask for the state, and not before when.
+    turn: Mutex<Instant>,
     scrapes: Scrapes,
     feed: Feed,
 }
@@ -113,34 +124,30 @@ pub async fn serve(
         instance: Arc::new(InstanceInfo::since(wall_clock_now())),
         metrics,
         queries,
-        turn: Arc::new(Mutex::new(Instant::now())),
+        turn: Mutex::new(Instant::now()),
         scrapes: Scrapes::new(connections::share()),
         feed: Feed::new(connections::share(), stopping),
     };
     let router = Router::new()
         .route("/", get(page::index))
         .route("/changes", get(page::changes))
-        .route("/trace", get(page::trace))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape::metrics))
-        .route("/state", get(state))
+        .route("/state", get(state::state))
         .fallback(not_found)
-        .with_state(admin);
+        .with_state(Arc::new(admin));
     connections::serve(listener, router, stop).await;
 }
 
 impl Admin {
-    async fn ask<T>(
-        &self,
-        query: impl FnOnce(oneshot::Sender<T>) -> Query,
-    ) -> Result<T, QueryError> {
+    async fn ask<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, NoAnswer> {
         let (answer, answered) = oneshot::channel();
         let asked = async {
-            self.queries.send(query(answer)).await.map_err(|_| QueryError::LoopEnded)?;
-            answered.await.map_err(|_| QueryError::LoopEnded)
+            self.queries.send(query(answer)).await.map_err(|_| NoAnswer::LoopEnded)?;
+            answered.await.map_err(|_| NoAnswer::LoopEnded)
         };
-        timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(QueryError::TimedOut))
+        timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(NoAnswer::TimedOut))
     }
 }
 
@@ -149,15 +156,12 @@ async fn not_found(uri: Uri) -> Response {
     (StatusCode::NOT_FOUND, format!("no such path: {path}; these exist:\n{PATHS}")).into_response()
 }
 
-async fn livez(State(admin): State<Admin>) -> Response {
-    match admin.ask(Query::Ping).await {
-        Ok(()) => "ok\n".into_response(),
-        Err(error) => error.into_response(),
-    }
+async fn livez(State(admin): State<Arc<Admin>>) -> Result<&'static str, NoAnswer> {
+    admin.ask(Query::Ping).await.map(|()| "ok\n")
 }
 
 async fn readyz(
-    State(admin): State<Admin>,
+    State(admin): State<Arc<Admin>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -172,29 +176,23 @@ async fn readyz(
 }
 
 /// When ready: `ok`, and a line for each watch that is not live. When not ready, or `verbose`: a
-/// line for each watch. In the format of kube-apiserver's `/readyz`.
+/// line for each watch. In the format of kube-apiserver's `/readyz`. Of many watches a line for each state
+/// and cause: nobody reads thousands.
 fn readiness_text(readiness: &Readiness, verbose: bool, with_errors: bool) -> String {
-    let mut text = String::new();
     let all = verbose || !readiness.ready;
-    if readiness.watches.len() > WATCHES_EACH_MAX {
-        summarize(&mut text, readiness, with_errors);
-    }
-    let each = Some(readiness).filter(|readiness| readiness.watches.len() <= WATCHES_EACH_MAX);
-    let watches = each.into_iter().flat_map(|readiness| &readiness.watches);
-    for watch in watches.filter(|w| all || w.state != WatchState::Live) {
-        let WatchStatus { cluster, kind, state, was_listed, failure, .. } = watch;
-        let _ = match (state, was_listed) {
-            (WatchState::Live, _) => writeln!(text, "[+]{cluster}/{kind} ok"),
-            (WatchState::Never, _) => writeln!(text, "[-]{cluster}/{kind} not started"),
-            (WatchState::Listing, false) => writeln!(text, "[-]{cluster}/{kind} listing"),
-            (WatchState::Listing, true) => writeln!(text, "[-]{cluster}/{kind} listing again"),
-            (WatchState::Lost, _) => {
-                let error = failure.as_deref().filter(|_| with_errors).unwrap_or("see the log");
-                writeln!(text, "[-]{cluster}/{kind} lost: {error}")
-            }
+    let watches = &readiness.watches;
+    let mut text = if watches.len() > WATCHES_EACH_MAX {
+        summary(watches, with_errors)
+    } else {
+        let shown = watches.iter().filter(|watch| all || watch.state != WatchState::Live);
+        let line = |watch: &WatchStatus| {
+            let WatchStatus { cluster, kind, .. } = watch;
+            let (sign, does, error) = words(watch, with_errors);
+            format!("[{sign}]{cluster}/{kind} {does}{error}\n")
         };
-    }
-    text.push_str(match (readiness.ready, readiness.watches.is_empty()) {
+        shown.map(line).collect()
+    };
+    text.push_str(match (readiness.ready, watches.is_empty()) {
         (true, _) if all => "readyz check passed\n",
         (true, _) => "ok\n",
         (false, true) => "not ready: no watch has started yet\n",
@@ -206,37 +204,33 @@ fn readiness_text(readiness: &Readiness, verbose: bool, with_errors: bool) -> St
     text
 }
 
-/// A line for each state and cause: nobody reads thousands.
-fn summarize(text: &mut String, readiness: &Readiness, with_errors: bool) {
-    let mut groups: BTreeMap<(WatchState, &str), Vec<&WatchStatus>> = BTreeMap::new();
-    for watch in &readiness.watches {
-        let error = watch.failure.as_deref().filter(|_| with_errors).unwrap_or("see the log");
-        let error = if watch.state == WatchState::Lost { error } else { "" };
-        groups.entry((watch.state, error)).or_default().push(watch);
+fn summary(watches: &[WatchStatus], with_errors: bool) -> String {
+    let mut groups: BTreeMap<_, Vec<&WatchStatus>> = BTreeMap::new();
+    for watch in watches {
+        groups.entry((watch.state, words(watch, with_errors))).or_default().push(watch);
     }
-    for ((state, error), watches) in groups {
-        let (WatchStatus { cluster, kind, .. }, count) = (watches[0], watches.len());
-        let _ = match state {
-            WatchState::Live => writeln!(text, "[+]{count} watches ok"),
-            WatchState::Never => {
-                writeln!(text, "[-]{count} watches not started, such as {cluster}/{kind}")
-            }
-            WatchState::Listing => {
-                writeln!(text, "[-]{count} watches listing, such as {cluster}/{kind}")
-            }
-            WatchState::Lost => {
-                writeln!(text, "[-]{count} watches lost, such as {cluster}/{kind}: {error}")
-            }
+    let line = |((state, (sign, does, error)), watches): ((_, _), Vec<&WatchStatus>)| {
+        let WatchStatus { cluster, kind, .. } = watches[0];
+        let such_as = match state {
+            WatchState::Live => String::new(),
+            _ => format!(", such as {cluster}/{kind}"),
         };
-    }
+        format!("[{sign}]{} watches {does}{such_as}{error}\n", watches.len())
+    };
+    groups.into_iter().map(line).collect()
 }
 
-async fn state(State(admin): State<Admin>, _: StateReader, headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let is_program = accept.is_some_and(|a| a.contains("application/json"));
-    let layout = if is_program { Layout::Compact } else { Layout::Pretty };
-    match state::json(&admin, layout).await {
-        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        Err(error) => error.into_response(),
-    }
+/// What a watch does, and why it is lost.
+fn words(watch: &WatchStatus, with_errors: bool) -> (char, &'static str, String) {
+    let does = match (watch.state, watch.was_listed) {
+        (WatchState::Live, _) => return ('+', "ok", String::new()),
+        (WatchState::Never, _) => "not started",
+        (WatchState::Listing, false) => "listing",
+        (WatchState::Listing, true) => "listing again",
+        (WatchState::Lost, _) => {
+            let error = watch.failure.as_deref().filter(|_| with_errors);
+            return ('-', "lost", format!(": {}", error.unwrap_or("see the log")));
+        }
+    };
+    ('-', does, String::new())
 }

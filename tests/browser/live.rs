@@ -86,15 +86,25 @@ fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
     assert!(browser.text("byId('when').textContent").ends_with("UTC, live"));
     assert_eq!(browser.text(FIRST), "shop/conn-1");
 
-    // The worst comes first by itself, with its reason, its cause as a banner and its count.
+    // The worst comes first by itself, with its cause, and its problem is above the rows with what to do.
     fleet.stall(6);
     browser.until(&format!("{FIRST} === 'shop/conn-6'"));
     browser.until("document.title === '1 stuck · throughline live'");
     assert_eq!(browser.text("byId('title').textContent"), "8 connectors: 1 stuck");
-    let banner = browser.text("byId('banners').innerText");
-    assert!(banner.contains("carried (edge-1)") && banner.contains("1 connector"), "{banner}");
-    let phases = browser.text("byId('phases').innerText");
-    assert!(phases.contains("stalled") && phases.contains("settled"), "{phases}");
+    let problems = browser.text("byId('problems').innerText");
+    for part in ["not carried", "edge-1 does not have the hub annotation", "error", "kubectl"] {
+        assert!(problems.contains(part), "{part}: {problems}");
+    }
+    let states = browser.text("byId('states').innerText");
+    assert!(
+        states.starts_with("1") && states.contains("stuck") && states.contains("ok"),
+        "{states}"
+    );
+    let row = browser.text("document.querySelector('.row').textContent");
+    for part in ["stuck for", "2/2 announced, stale", "carried (edge-1): not carried: edge-1 does"]
+    {
+        assert!(row.contains(part), "{part}: {row}");
+    }
     assert_eq!(browser.text("document.querySelectorAll('.row rect.problem').length"), "1");
 
     // Opened, it says where it is stuck and what to do.
@@ -102,23 +112,33 @@ fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
     browser.press(&[ENTER]);
     browser.until("byId('panel-body').innerText.includes('What to do')");
     let panel = browser.text("byId('panel').innerText");
-    for part in ["shop/conn-6", "Stuck at carried (edge-1)", "mirrored (hub), offline", "Copy"] {
+    for part in [
+        "shop/conn-6",
+        "Stuck at carried (edge-1)",
+        "not carried: edge-1 does not have",
+        "mirrored (hub), offline",
+        "carried (edge-1), online, expected offline, since",
+        "at hub:",
+        "Copy",
+    ] {
         assert!(panel.contains(part), "{part}: {panel}");
     }
+    let command = browser.text("document.querySelector('.command code').textContent");
+    assert!(command.starts_with("kubectl -n ns-shop describe"), "{command}");
     assert_eq!(browser.text("document.activeElement.getAttribute('aria-expanded')"), "true");
     browser.until("location.hash === '#connector=ns-shop%2Fconn-6'");
     browser.until("document.querySelectorAll('.row.on .sub').length === 4");
 
-    // It is mended while somebody looks: row, banner and panel follow, and the focus stays.
+    // It is mended while somebody looks: row, problem and panel follow, and the focus stays.
     fleet.flip(6, false, 3);
     browser.until("byId('panel-body').innerText.includes('Every hop agrees')");
-    browser.until("byId('banners').hidden && byId('title').textContent.includes('none stuck')");
+    browser.until("byId('problems').hidden && byId('title').textContent.includes('none stuck')");
     assert_eq!(browser.text("document.activeElement.textContent"), "shop/conn-6");
-    let stall =
-        "fleet.rows.get('ns-shop/conn-6').lanes.find((l) => l.hop === 'arrived').problems[0]";
-    assert_ne!(browser.text(&format!("{stall}.ended_ms")), "null");
+    let problem =
+        "fleet.rows.get('ns-shop/conn-6').lanes.find((l) => l.hop === 'carried').problems[0]";
+    assert_ne!(browser.text(&format!("{problem}.ended_ms")), "null");
 
-    // Keys move, the filter and the phases narrow.
+    // Keys move, the filter and the states narrow.
     browser.press(&[DOWN]);
     assert_eq!(browser.text("document.activeElement.textContent"), "shop/conn-7");
     browser.press(&["\u{e010}", "\u{e011}"]);
@@ -129,13 +149,43 @@ fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
     browser.until("byId('shown').textContent === '1 of 8 connectors'");
     browser.js("byId('filter').value = ''; byId('filter').dispatchEvent(new Event('input'))");
     browser.until("byId('shown').textContent === '8 connectors'");
-    browser.point("#phases [data-phase=offline]", true);
+    browser.press(&["o", "f", "f", "l", "i", "n", "e"]);
     browser.until("byId('shown').textContent === '2 of 8 connectors'");
-    browser.point("#phases [data-phase=offline]", true);
+    browser.js("byId('filter').value = ''; byId('filter').dispatchEvent(new Event('input'))");
+    fleet.flip(4, false, 1);
+    browser.until("document.querySelector('#states [data-state=pending]')");
+    browser.point("#states [data-state=pending]", true);
+    browser.until("byId('shown').textContent === '1 of 8 connectors'");
+    browser.point("#states [data-state=pending]", true);
     browser.until("byId('shown').textContent === '8 connectors'");
     // A connector that goes takes its row with it.
-    fleet.change(|view| drop(view["connectors"].as_array_mut().unwrap().remove(7)));
+    fleet.change(|fleet| drop(fleet["connectors"].as_array_mut().unwrap().remove(7)));
     browser.until("document.querySelectorAll('.row').length === 7");
+    // What keeps a connector from being ok has a line, open problem or not; what needs nobody has none.
+    fleet.change(|fleet| {
+        let connector = &mut fleet["connectors"][1];
+        connector["state"] = json!("held");
+        connector["hops"][2]["state"] = json!("held");
+        connector["hops"][2]["cause"] = json!("not_placed");
+        connector["hops"][2]["message"] = json!("No edge has the Connector ns-shop/conn-2.");
+        fleet["problems"] = json!([{
+            "cause": "deferred", "severity": "info", "cluster": "up", "sinceMs": 1, "count": 1, "objects": [],
+            "message": "ns-shop/conn-1 changed in what does not route.", "error": null, "remedy": "None needed.",
+        }]);
+    });
+    browser.until("byId('problems').innerText.includes('not placed')");
+    let problems = browser.text("byId('problems').innerText");
+    assert!(problems.contains("No edge has the Connector ns-shop/conn-2."), "{problems}");
+    assert!(!problems.contains("deferred"), "{problems}");
+    assert_eq!(browser.text(FIRST), "shop/conn-2");
+    // A stream ends now and then, and the page gets everything again: what it knows does not change.
+    browser.js(
+        "const again = new EventSource('changes');
+         again.addEventListener('fleet', (event) => { window.again = take(JSON.parse(event.data), true).size; again.close(); });",
+    );
+    browser.until("window.again !== undefined");
+    assert_eq!(browser.text("window.again"), "0");
+    assert_ne!(browser.text(&format!("{problem}.ended_ms")), "null");
     // The past of a lane is what happened, not what the page saw.
     let changes = "fleet.rows.get('ns-shop/conn-3').lanes.map((l) => l.changes.length).join()";
     assert_eq!(browser.text(changes), "2,2,2,2");
@@ -177,21 +227,27 @@ fn a_page_without_its_server_says_so_and_since_when_and_comes_back() {
 fn names_and_reasons_from_clusters_are_shown_as_text() {
     let fleet = LiveFleet::of(2);
     fleet.stall(1);
-    fleet.change(|view| {
-        let connector = &mut view["connectors"][0];
+    fleet.change(|fleet| {
+        let connector = &mut fleet["connectors"][0];
         connector["upstream"]["name"] = json!(EVIL);
-        connector["replica"]["name"] = json!(EVIL);
-        connector["stalls"][0]["reason"] = json!(EVIL);
-        view["holder"] = json!(EVIL);
-        view["clusters"][1]["watches"]["Connector"] = json!("lost");
-        view["clusters"][1]["name"] = json!(EVIL);
+        connector["name"]["name"] = json!(EVIL);
+        let hop = &mut connector["hops"][2];
+        for field in ["cluster", "message", "remedy"] {
+            hop[field] = json!(EVIL);
+        }
+        hop["remedy"] = json!(format!("{EVIL} `{EVIL}` `at {EVIL}: kubectl {EVIL}`"));
+        hop["evidence"] = json!([EVIL]);
+        hop["object"]["name"] = json!(EVIL);
+        connector["hops"][4]["object"]["name"] = json!(EVIL);
+        fleet["leader"] = json!({ "leads": false, "holder": EVIL });
+        fleet["clusters"][1]["name"] = json!(EVIL);
     });
     let served = Served::new(&fleet);
     let browser = Browser::start();
     browser.open(&served.url());
-    browser.until("document.querySelectorAll('.row').length === 2 && !byId('banners').hidden");
+    browser.until("document.querySelectorAll('.row').length === 2 && !byId('problems').hidden");
     browser.js("document.querySelector('.row .name').click()");
-    browser.until("!byId('panel-body').innerText.startsWith('Asking')");
+    browser.until("byId('panel-body').innerText.includes('What to do')");
     let page = browser.text("document.body.innerText");
     assert!(page.contains(EVIL), "{page}");
     assert_eq!(browser.text("document.querySelectorAll('img, iframe, [onerror]').length"), "0");
@@ -213,9 +269,21 @@ fn the_live_page_is_readable_in_light_and_in_dark() {
     }
     fleet.flip(6, false, 1);
     fleet.flip(7, false, 2);
-    fleet.change(|view| {
-        view["clusters"][0]["watches"]["HTTPRoute"] = json!("lost");
-        view["clusters"][0]["errors"] = json!({"HTTPRoute": "403 Forbidden: httproutes.gateway.networking.k8s.io is forbidden"});
+    fleet.change(|fleet| {
+        fleet["problems"] = json!([{
+            "cause": "permission_missing", "severity": "error", "cluster": "up", "sinceMs": now - 60_000, "count": 1,
+            "objects": [], "message": "up does not allow throughline to list HTTPRoute objects.", "error": "403 Forbidden",
+            "remedy": "As an administrator: `at up: kubectl create clusterrole throughline-list --verb=list \
+                       --resource=httproutes.gateway.networking.k8s.io`",
+        }, {
+            "cause": "paused", "severity": "info", "cluster": "hub", "sinceMs": now - 60_000, "count": 2,
+            "objects": [], "message": "Connector ns-shop/conn-11 and 1 more in hub is paused by annotation.",
+            "error": null, "remedy": "`at hub: kubectl -n ns-shop annotate connector conn-11 throughline.datumapis.com/paused-`",
+        }]);
+        for (i, state) in [(10, "held"), (20, "unknown")] {
+            fleet["connectors"][i]["state"] = json!(state);
+            fleet["connectors"][i]["hops"][1]["state"] = json!(state);
+        }
     });
     let mut served = Served::new(&fleet);
     let browser = Browser::start();
@@ -256,7 +324,7 @@ fn five_thousand_connectors_stay_responsive() {
     }
     fleet.stall(4_321);
     browser.until(&format!("{FIRST} === 'shop/conn-4321'"));
-    browser.until("fleet.head.phases.offline === 50");
+    browser.until("[...fleet.rows.values()].filter((row) => !row.online).length === 51");
     let cost = "const began = performance.now(); for (let i = 0; i < 10; i++) { drawHead(); arrange(); draw(); }
                 return (performance.now() - began) / 10";
     println!("an update with changes: {:.1} ms", browser.js(cost).as_f64().unwrap());
@@ -301,7 +369,7 @@ fn a_real_run_is_shown_while_it_goes_on() {
     // The incident ends, and the page with it at what is true then.
     lines.find(|line| line.contains("keeps running")).unwrap();
     browser.until("byId('title').textContent === '2 connectors, none stuck'");
-    let hops = "Math.max(...[...fleet.rows.values()].map((r) => r.lanes.find((l) => l.hop === 'touched').changes.length)) > 1";
+    let hops = "Math.max(...[...fleet.rows.values()].map((r) => r.lanes.find((l) => l.hop === 'announced').changes.length)) > 1";
     browser.until(hops);
     browser.js("document.querySelectorAll('.row .name').forEach((name) => name.click())");
     browser.until("byId('panel-body').innerText.includes('Every hop agrees')");

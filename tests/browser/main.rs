@@ -237,7 +237,7 @@ fn marks_and_rows_say_what_they_stand_for() {
     let shapes = browser.js(
         "const outline = (item) => glyph({ actions: [], outcome: 'applied', ...item })
              .map((shape) => ['d', 'x', 'r', 'rx', 'width'].map((name) => shape.getAttribute(name)).join()).join(';');
-         const kinds = ['mirror', 'touch', 'confirm', 'nudge', 'delete', 'began', 'ended', 'arrived'];
+         const kinds = ['mirror', 'touch', 'confirm', 'nudge', 'delete', 'began', 'ended', 'carried'];
          return [...kinds.map((kind) => outline({ kind })), outline({ kind: 'upstream', online: true }), outline({ kind: 'upstream', online: false })]",
     );
     let mut shapes: Vec<_> =

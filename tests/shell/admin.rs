@@ -1,5 +1,6 @@
 //! The admin port over TCP: probes, metrics, state, and how they behave when the loop is gone.
 
+mod access;
 mod crowd;
 mod fleet;
 mod page;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use throughline::config::StateAccess;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::Kind;
+use throughline::core::view::fleet::Source;
 use throughline::metrics::{ClusterRequests, Metrics};
 
 use crate::every_metric::count;
@@ -138,7 +140,7 @@ async fn the_documentation_lists_exactly_the_metrics_that_exist() {
 #[tokio::test]
 async fn the_state_is_indented_json_unless_json_is_asked_for() {
     let stage = stage();
-    let expected = serde_json::to_value(stage.machine.view()).unwrap();
+    let expected = serde_json::to_value(stage.machine.fleet(Source::Instance, &|_| None)).unwrap();
     let server = Server::with_loop(stage.machine).await;
     let people = get(server.address, "/state", "*/*").await;
     assert_eq!(people.status, 200);
@@ -153,6 +155,19 @@ async fn the_state_is_indented_json_unless_json_is_asked_for() {
         assert_eq!(instance["version"], env!("CARGO_PKG_VERSION"));
         assert!(instance["commit"].is_string() && instance["sinceMs"].is_u64(), "{instance}");
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_state_has_what_only_the_process_knows() {
+    let server = Server::with_loop(stage().machine).await;
+    server.metrics.set_lease_holder("pod-1");
+    server.metrics.watch(&"edge".into(), Kind::Connector).list_finished();
+    let state: serde_json::Value = serde_json::from_str(&server.get("/state").await.body).unwrap();
+    assert_eq!(state["leader"]["holder"], "pod-1");
+    let clusters = state["clusters"].as_array().unwrap();
+    let edge = clusters.iter().find(|cluster| cluster["name"] == "edge").unwrap();
+    assert!(edge["receivedAtMs"]["Connector"].is_u64(), "{edge:#}");
     server.stop().await;
 }
 

@@ -6,10 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use throughline::admin::{PassedHop, Query};
-use throughline::core::contract::note::Hop;
+use throughline::core::contract::cause::{Cause, Hop, Severity, State};
 use throughline::core::data::ids::ObjectKey;
 use throughline::core::data::time::UnixMillis;
-use throughline::core::view::View;
+use throughline::core::view::fleet::Fleet;
+use throughline::core::view::group::GroupView;
 use tokio::sync::mpsc;
 
 pub(crate) fn now_ms() -> u64 {
@@ -20,34 +21,73 @@ pub(crate) fn now_ms() -> u64 {
 /// Connectors of project `up`, mirrored at `hub`, each with two gateways at `edge-1`.
 #[derive(Clone)]
 pub(crate) struct LiveFleet {
-    view: Arc<Mutex<Value>>,
-    hops: Arc<Mutex<Vec<PassedHop>>>,
+    fleet: Arc<Mutex<Value>>,
+    hops: Arc<Mutex<Vec<Arc<PassedHop>>>>,
     /// How often the loop was asked for the state.
     pub(crate) asked: Arc<AtomicUsize>,
 }
 
-fn live(kinds: &[&str]) -> Value {
-    let states = kinds.iter().map(|kind| ((*kind).to_owned(), json!("live")));
-    Value::Object(states.collect())
-}
-
 fn cluster(name: &str, role: &str) -> Value {
     let kinds = ["Connector", "Gateway", "HTTPProxy", "HTTPRoute", "Namespace"];
-    json!({ "name": name, "roles": [role], "watches": live(&kinds), "liveSinceMs": {} })
+    let watches = kinds.into_iter().map(|kind| (kind.to_owned(), json!("live")));
+    json!({ "name": name, "roles": [role], "watches": Value::Object(watches.collect()) })
+}
+
+const REMEDY: &str = "`at hub: kubectl -n ns-shop describe resourcebinding conn`";
+
+/// The hops, and where each ends: the last two are of one edge's gateways.
+const HOPS: [(Hop, &str, &str); 5] = [
+    (Hop::Upstream, "up", "shop"),
+    (Hop::Mirrored, "hub", "ns-shop"),
+    (Hop::Carried, "edge-1", "ns-shop"),
+    (Hop::Announced, "edge-1", "ns-shop"),
+    (Hop::Announced, "edge-1", "ns-shop"),
+];
+
+fn liveness(online: bool) -> Value {
+    json!({ "online": online, "node": if online { json!("c0ffee00") } else { Value::Null } })
+}
+
+/// The hop `n` of connector `i`, while it is done.
+fn hop(i: usize, n: usize, since: u64) -> Value {
+    let (hop, cluster, namespace) = HOPS[n];
+    let is_gateway = hop == Hop::Announced;
+    let name = if is_gateway { format!("app-{i}-{}", n - 2) } else { format!("conn-{i}") };
+    json!({
+        "hop": hop, "cluster": cluster, "kind": if is_gateway { "Gateway" } else { "Connector" },
+        "object": { "namespace": namespace, "name": name }, "state": "ok", "sinceMs": since + 40 * n as u64,
+        "says": if is_gateway { Value::Null } else { liveness(true) },
+        "expected": if n == 0 { Value::Null } else { liveness(true) }, "cause": null,
+    })
 }
 
 fn connector(i: usize, since: u64) -> Value {
-    let gateway = |n: usize| json!({ "name": format!("app-{i}-{n}"), "announcement": "announced", "trigger": "abc-1-0" });
-    let liveness = json!({ "online": true, "node": "c0ffee00" });
+    let name = format!("conn-{i}");
     json!({
-        "upstream": { "cluster": "up", "namespace": "shop", "name": format!("conn-{i}"), "exists": true,
-                      "online": true, "node": "c0ffee00", "changedAtMs": since },
-        "replica": { "namespace": "ns-shop", "name": format!("conn-{i}") },
-        "phase": "settled", "stalls": [],
-        "hubs": [{ "cluster": "hub", "annotation": "right", "annotated": true, "says": liveness,
-                   "rightSinceMs": since + 40, "spoiled": 0, "nudged": 0 }],
-        "edges": [{ "cluster": "edge-1", "online": true, "node": "c0ffee00", "changedAtMs": since + 90,
-                    "behindSinceMs": null, "asHub": true, "gateways": [gateway(1), gateway(2)] }],
+        "upstream": { "cluster": "up", "namespace": "shop", "name": name },
+        "name": { "namespace": "ns-shop", "name": name },
+        "online": true, "node": "c0ffee00", "state": "ok",
+        "hops": (0..HOPS.len()).map(|n| hop(i, n, since)).collect::<Vec<_>>(),
+    })
+}
+
+/// The problem of the connectors that are stuck.
+fn not_carried(fleet: &Fleet) -> Option<GroupView> {
+    let stuck = fleet.connectors.iter().filter(|connector| connector.state == State::Stuck);
+    let hops: Vec<_> = stuck.filter_map(|connector| connector.worst()).collect();
+    let first = hops.first()?;
+    Some(GroupView {
+        cause: Cause::NotCarried,
+        severity: Severity::Error,
+        cluster: first.cluster.clone(),
+        since_ms: hops.iter().filter_map(|hop| hop.since_ms).min()?,
+        count: hops.len(),
+        objects: hops.iter().filter_map(|hop| hop.object.clone()).take(3).collect(),
+        message: first.message.clone()?,
+        error: None,
+        remedy: first.remedy.clone()?,
+        places: Vec::new(),
+        ended_at: None,
     })
 }
 
@@ -55,13 +95,14 @@ impl LiveFleet {
     pub(crate) fn of(connectors: usize) -> Self {
         let since = now_ms() - 60_000;
         let roles = [("up", "upstream"), ("hub", "hub"), ("edge-1", "edge")];
-        let view = json!({
-            "atMs": 0, "leads": true, "inFlight": 0, "phases": {}, "orphans": [],
+        let fleet = json!({
+            "atMs": 0, "source": "instance", "leader": { "leads": true }, "inFlight": 0,
             "clusters": roles.map(|(name, role)| cluster(name, role)),
+            "problems": [], "counts": {}, "orphans": [],
             "connectors": (1..=connectors).map(|i| connector(i, since)).collect::<Vec<_>>(),
         });
-        let view = Arc::new(Mutex::new(view));
-        let fleet = Self { view, hops: Arc::default(), asked: Arc::default() };
+        let fleet = Arc::new(Mutex::new(fleet));
+        let fleet = Self { fleet, hops: Arc::default(), asked: Arc::default() };
         for i in 1..=connectors.min(100) {
             fleet.pass_all(since, i, true, 3);
         }
@@ -70,7 +111,7 @@ impl LiveFleet {
 
     /// Changes what the loop would answer.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Value)) {
-        change(&mut self.view.lock().unwrap());
+        change(&mut self.fleet.lock().unwrap());
     }
 
     /// The connector goes offline or online upstream, and gets so far: 1 mirrored, 2 carried, 3 announced.
@@ -80,39 +121,26 @@ impl LiveFleet {
 
     /// The same, at another time.
     pub(crate) fn flip_at(&self, now: u64, i: usize, online: bool, hops: usize) {
-        let phase = match (hops, online) {
-            (0, _) => "mirroring",
-            (1, _) => "carrying",
-            (2, _) => "touching",
-            (_, true) => "settled",
-            (_, false) => "offline",
-        };
-        let node = if online { json!("c0ffee00") } else { Value::Null };
-        self.change(|view| {
-            let connector = &mut view["connectors"][i - 1];
-            connector["phase"] = json!(phase);
-            connector["stalls"] = json!([]);
-            let upstream = &mut connector["upstream"];
-            upstream["online"] = json!(online);
-            upstream["node"] = node.clone();
-            upstream["changedAtMs"] = json!(now);
-            let hub = &mut connector["hubs"][0];
-            hub["annotation"] = json!(if hops >= 1 { "right" } else { "wrong" });
-            hub["rightSinceMs"] = if hops >= 1 { json!(now) } else { Value::Null };
-            if hops >= 1 {
-                hub["says"] = json!({ "online": online, "node": node });
-            }
-            let edge = &mut connector["edges"][0];
-            edge["asHub"] = json!(hops == 0 || hops >= 2);
-            edge["behindSinceMs"] = if hops == 1 { json!(now) } else { Value::Null };
-            if hops >= 2 {
-                edge["online"] = json!(online);
-                edge["node"] = node;
-                edge["changedAtMs"] = json!(now);
-                let announcement = if hops >= 3 { "announced" } else { "pending" };
-                for gateway in edge["gateways"].as_array_mut().unwrap() {
-                    gateway["announcement"] = json!(announcement);
+        self.change(|fleet| {
+            let connector = &mut fleet["connectors"][i - 1];
+            connector["online"] = json!(online);
+            connector["node"] = liveness(online)["node"].clone();
+            connector["state"] = json!(if hops < 3 { "pending" } else { "ok" });
+            let former = connector["hops"].as_array().unwrap().clone();
+            for (n, former) in former.into_iter().enumerate() {
+                // Both gateways are the third hop.
+                let reached = n.min(3);
+                let mut next = hop(i, n, now);
+                if reached > hops {
+                    next["says"] = former["says"].clone();
+                    next["state"] = json!("pending");
+                } else if n < 3 {
+                    next["says"] = liveness(online);
                 }
+                if n > 0 {
+                    next["expected"] = liveness(online);
+                }
+                connector["hops"][n] = if reached > hops + 1 { former } else { next };
             }
         });
         self.pass_all(now, i, online, hops);
@@ -120,44 +148,37 @@ impl LiveFleet {
 
     fn pass_all(&self, at: u64, i: usize, online: bool, hops: usize) {
         let mut passed = self.hops.lock().unwrap();
-        let all = [
-            (Hop::Upstream, "up", "shop"),
-            (Hop::Mirrored, "hub", "ns-shop"),
-            (Hop::Arrived, "edge-1", "ns-shop"),
-            (Hop::Touched, "edge-1", "ns-shop"),
-        ];
-        for (n, (hop, cluster, namespace)) in all.into_iter().take(hops + 1).enumerate() {
+        for (n, (hop, cluster, namespace)) in HOPS.into_iter().take(hops + 1).enumerate() {
             let number = passed.len() as u64 + 1;
             let connector = ObjectKey::new(namespace, format!("conn-{i}"));
-            let at = UnixMillis(at + 40 * n as u64);
-            passed.push(PassedHop { number, at, hop, cluster: cluster.into(), connector, online });
+            let (at, cluster) = (UnixMillis(at + 40 * n as u64), cluster.into());
+            passed.push(Arc::new(PassedHop { number, at, hop, cluster, connector, online }));
         }
     }
 
     /// The carrier does not bring it to the edge.
     pub(crate) fn stall(&self, i: usize) {
-        let since = now_ms() - 12_000;
-        self.flip_at(since, i, false, 1);
-        self.change(|view| {
-            let connector = &mut view["connectors"][i - 1];
-            connector["phase"] = json!("stalled");
-            connector["stalls"] = json!([{ "hop": "arrived", "cluster": "edge-1", "sinceMs": since,
-                                           "reason": "the carrier is behind at edge-1" }]);
-            connector["edges"][0]["behindSinceMs"] = json!(since);
+        self.flip_at(now_ms() - 12_000, i, false, 1);
+        self.change(|fleet| {
+            fleet["connectors"][i - 1]["state"] = json!("stuck");
+            let hop = &mut fleet["connectors"][i - 1]["hops"][2];
+            hop["state"] = json!("stuck");
+            hop["cause"] = json!("not_carried");
+            hop["message"] =
+                json!(format!("edge-1 does not have the hub annotation of ns-shop/conn-{i}."));
+            hop["remedy"] = json!(REMEDY);
         });
     }
 
-    fn now(&self) -> View {
-        let mut view = self.view.lock().unwrap().clone();
-        let mut phases = serde_json::Map::new();
-        for connector in view["connectors"].as_array().unwrap() {
-            let phase = connector["phase"].as_str().unwrap();
-            let n = phases.get(phase).and_then(Value::as_u64).unwrap_or(0);
-            phases.insert(phase.to_owned(), json!(n + 1));
+    fn now(&self) -> Fleet {
+        let mut fleet: Fleet = serde_json::from_value(self.fleet.lock().unwrap().clone()).unwrap();
+        fleet.at_ms = UnixMillis(now_ms());
+        for state in State::ALL {
+            let of_state = fleet.connectors.iter().filter(|connector| connector.state == state);
+            fleet.counts.insert(state, of_state.count() as u64);
         }
-        view["phases"] = Value::Object(phases);
-        view["atMs"] = json!(now_ms());
-        serde_json::from_value(view).unwrap()
+        fleet.problems.extend(not_carried(&fleet));
+        fleet
     }
 
     /// Answers as the loop does.
@@ -170,10 +191,8 @@ impl LiveFleet {
                     self.asked.fetch_add(1, Relaxed);
                     drop(answer.send(Box::new(self.now())));
                 }
-                Query::PassedHops { after, reply } => {
-                    let hops = self.hops.lock().unwrap();
-                    let hops = hops.iter().filter(|hop| hop.number > after).cloned().collect();
-                    drop(reply.send(hops));
+                Query::PassedHops(answer) => {
+                    drop(answer.send(self.hops.lock().unwrap().clone()));
                 }
             }
         }

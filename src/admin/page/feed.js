@@ -5,48 +5,84 @@
 const STALE_AFTER_MS = 5000;
 const AGAIN_AFTER_MS = 3000;
 
-const PHASE_TONES = { stalled: 'wrong', unknown: 'warn', unproven: 'warn', unreplicated: 'warn', unconfigured: 'warn' };
-const connection = { why: '', isFirst: true, drawn: null, title: 'Fleet' };
+/** The problems that are shown; the others are counted. */
+const PROBLEMS_MAX = 12;
+const SEVERITY_ORDER = ['error', 'warning', 'info'];
 
-function drawPhases() {
-  const phases = Object.entries(fleet.head.phases).filter(([phase, n]) => n > 0 || state.phases.has(phase));
-  const rank = ([phase]) => ['stalled', 'unknown', 'unproven', 'unconfigured', 'unreplicated'].indexOf(phase);
-  phases.sort((a, b) => (rank(a) < 0 ? 9 : rank(a)) - (rank(b) < 0 ? 9 : rank(b)) || b[1] - a[1]);
-  const parent = byId('phases');
-  const made = new Map([...parent.children].map((element) => [element.dataset.phase, element]));
-  parent.append(...phases.map(([phase, n]) => {
-    const chip = made.get(phase) ?? button('', () => {
-      if (!state.phases.delete(phase)) state.phases.add(phase);
-      drawPhases();
-      arrange();
-    }, { 'data-phase': phase, class: PHASE_TONES[phase] });
-    made.delete(phase);
-    chip.setAttribute('aria-pressed', state.phases.has(phase));
-    const had = document.activeElement === chip;
-    chip.replaceChildren(html('span', { class: 'n', text: n.toLocaleString('en') }), html('span', { text: phase }));
-    if (had) queueMicrotask(() => chip.focus());
-    return chip;
-  }));
-  made.forEach((chip) => chip.remove());
+const connection = { why: '', isFirst: true, drawn: '', title: 'Fleet' };
+
+/** A button for each state that occurs or is chosen, the worst first. */
+function drawChips() {
+  const { counts } = fleet.head;
+  const shown = STATES.filter((it) => counts[it] > 0 || state.states.has(it));
+  const made = new Map([...byId('states').children].map((element) => [element.dataset.state, element]));
+  const chips = shown.map((it) => made.get(it) ?? button('', () => {
+    if (!state.states.delete(it)) state.states.add(it);
+    drawChips();
+    arrange();
+  }, { 'data-state': it, class: TONES_OF[it] }));
+  const had = document.activeElement;
+  // One that is moved while it is pressed gets no click.
+  if (chips.length !== made.size || chips.some((chip) => !made.has(chip.dataset.state))) byId('states').replaceChildren(...chips);
+  if (chips.includes(had)) had.focus();
+  for (const chip of chips) {
+    const it = chip.dataset.state;
+    chip.setAttribute('aria-pressed', state.states.has(it));
+    chip.replaceChildren(html('span', { class: 'n', text: (counts[it] ?? 0).toLocaleString('en') }), html('span', { text: it }));
+  }
+}
+
+/** The open problems that need somebody, and what else keeps connectors from being ok. */
+function problemsShown() {
+  const rows = [...fleet.rows.values()].filter((row) => row.state !== 'ok' && row.worst?.cause);
+  const causes = new Set(rows.map((row) => row.worst.cause));
+  const open = fleet.head.problems.filter((it) => it.severity !== 'info' || causes.has(it.cause));
+  const isOpen = ({ worst, upstream }) => open.some((it) => it.cause === worst.cause && (worst.hop === 'mirrored' || [worst.cluster, upstream?.cluster].includes(it.cluster)));
+  const others = grouped(rows.filter((row) => !isOpen(row)), ({ worst }) => JSON.stringify([worst.cause, worst.cluster]));
+  const shown = others.map((of) => ({ ...of[0].worst, severity: of[0].state === 'stuck' ? 'error' : 'warning', count: of.length }));
+  const rank = ({ severity }) => SEVERITY_ORDER.indexOf(severity);
+  return [...open, ...shown].sort((a, b) => rank(a) - rank(b) || b.count - a.count);
+}
+
+/** A line for each: what is wrong, with how many objects, and what to do. */
+function problemLine({ severity, cause, count: n, message, remedy }) {
+  return html('li', { class: severity }, [
+    html('span', { class: 'cause', text: words(cause) }),
+    html('div', {}, [message && prose(message), remedy && html('span', { class: 'remedy' }, [' → ', ...withCode(remedy)])]),
+    html('span', { class: 'kind', text: n > 1 ? `${severity} · ${n.toLocaleString('en')} objects` : severity }),
+  ]);
+}
+
+function drawProblemLines() {
+  const problems = problemsShown();
+  const drawn = JSON.stringify(problems);
+  // A text that somebody has unfolded stays so while the problems are the same.
+  if (connection.drawn === drawn) return;
+  connection.drawn = drawn;
+  const rest = problems.slice(PROBLEMS_MAX);
+  const lines = problems.slice(0, PROBLEMS_MAX).map(problemLine);
+  if (rest.length) lines.push(html('li', { class: rest[0].severity }, [html('span', { class: 'cause', text: count(rest.length, 'more problem') })]));
+  byId('problems').hidden = !lines.length;
+  byId('problems').replaceChildren(...lines);
+}
+
+/** The leader, as far as this instance knows. */
+function leaderText({ leads, holder, waitsUntilMs }) {
+  if (leads) return 'this instance leads';
+  if (waitsUntilMs > fleet.at) return `this instance waits until ${timeText(waitsUntilMs)} before it leads`;
+  return holder ? `this instance is a standby: ${holder} leads` : 'this instance does not lead, and knows no leader';
 }
 
 function drawHead() {
-  const rows = [...fleet.rows.values()];
-  const of = (it) => rows.reduce((n, row) => n + (row.state === it), 0);
-  const wrong = of('wrong');
-  const parts = [['wrong', 'stuck'], ['unknown', 'unknown'], ['pending', 'pending']].map(([it, word]) => [of(it), word]).filter(([n]) => n);
-  connection.title = `${count(rows.length, 'connector')}${parts.length ? `: ${parts.map(([n, word]) => `${n.toLocaleString('en')} ${word}`).join(', ')}` : rows.length ? ', none stuck' : ''}`;
+  const { counts, clusters, leader } = fleet.head;
+  const parts = STATES.slice(0, -1).filter((it) => counts[it]).map((it) => `${counts[it].toLocaleString('en')} ${it}`);
+  const all = fleet.rows.size;
+  connection.title = `${count(all, 'connector')}${parts.length ? `: ${parts.join(', ')}` : all ? ', none stuck' : ''}`;
   byId('title').textContent = connection.title;
-  document.title = `${wrong ? `${wrong} stuck · ` : ''}throughline live`;
-  const { leads, holder, clusters, banners } = fleet.head;
-  byId('role').textContent = `${count(clusters, 'cluster')} · ${leads ? 'this instance leads' : holder ? `${holder} leads` : 'this instance does not lead'}`;
-  drawPhases();
-  byId('banners').hidden = !banners.length;
-  byId('banners').replaceChildren(...banners.map((banner) => html('li', { class: banner.level }, [
-    html('span', { class: 'place', text: banner.place || { bad: 'problem', warn: 'note', info: 'note' }[banner.level] }),
-    prose(banner.text),
-    html('span', { class: 'kind', text: banner.connectors ? count(banner.connectors, 'connector') : '' }),
-  ])));
+  document.title = `${counts.stuck ? `${counts.stuck} stuck · ` : ''}throughline live`;
+  byId('role').textContent = `${count(clusters.length, 'cluster')} · ${leaderText(leader)}`;
+  drawChips();
+  drawProblemLines();
 }
 
 /** Says how old the shown state is; old state is marked as such. */
@@ -70,26 +106,25 @@ function drawAge() {
   }
 }
 
-function receive(event, isWhole) {
-  fleet.id = event.lastEventId;
-  const changed = take(JSON.parse(event.data), isWhole);
+function receive(message, isWhole) {
+  const event = JSON.parse(message.data);
+  const changed = take(event, isWhole);
   connection.why = '';
   drawAge();
-  const needsOrder = !changed || changed.size > 0;
-  if (needsOrder || fleet.head !== connection.drawn || document.title.startsWith('no connection')) drawHead();
-  connection.drawn = fleet.head;
-  if (needsOrder) arrange();
+  // At rest an event has only its time.
+  if (Object.keys(event).length > 1 || document.title.startsWith('no connection')) drawHead();
+  if (changed.size || isWhole) arrange();
   else redraw();
   if (connection.isFirst) {
     connection.isFirst = false;
     restoreSelection();
   }
   if (state.selected && !fleet.rows.has(state.selected)) select(null);
-  else if (state.selected && (!changed || changed.has(state.selected))) retrace();
+  else if (changed.has(state.selected)) drawPanel();
 }
 
 function connect() {
-  const source = new EventSource(`changes${fleet.id ? `?since=${encodeURIComponent(fleet.id)}` : ''}`);
+  const source = new EventSource('changes');
   source.addEventListener('fleet', (event) => receive(event, true));
   source.addEventListener('change', (event) => receive(event, false));
   const fail = (why) => { connection.why = why; drawAge(); };

@@ -4,16 +4,14 @@
 /** As long as the server keeps hops. */
 const KEPT_MS = 15 * 60e3;
 /** From the worst to the best. */
-const STATES = ['wrong', 'unknown', 'pending', 'deferred', 'ok'];
-const STATE_WORDS = { wrong: 'stuck', unknown: 'unknown', pending: 'pending', deferred: 'deferred', ok: 'ok' };
-const HOP_NAMES = { upstream: 'upstream', mirrored: 'mirrored', arrived: 'carried', touched: 'announced' };
+const STATES = ['stuck', 'unknown', 'held', 'pending', 'ok'];
+const TONES_OF = { stuck: 'wrong', unknown: 'warn', held: 'warn', pending: 'warn' };
 
 const fleet = {
   /** The server's time in its last event, and this page's when it came. */
   at: 0,
   received: 0,
-  /** The id of the last event. */
-  id: null,
+  /** The state's other fields, as `/state` has them; null until the first event. */
   head: null,
   rows: new Map(),
   /** The past of each lane: changes and problems, by hop, cluster and connector. */
@@ -22,45 +20,84 @@ const fleet = {
 
 const keyOf = (object) => (object ? `${object.namespace}/${object.name}` : '');
 const laneKey = (hop, cluster, connector) => JSON.stringify([hop, cluster, connector]);
+/** As the server forms it. */
+const idOf = ({ name, upstream }) => (name ? keyOf(name) : upstream ? `${upstream.cluster}: ${keyOf(upstream)}` : '');
 
 function pastOf(key) {
   if (!fleet.past.has(key)) fleet.past.set(key, { changes: [], problems: [] });
   return fleet.past.get(key);
 }
 
+/** A hop may come again when the page has lost its connection. */
 function takeHop([at, hop, cluster, namespace, name, online]) {
   const { changes } = pastOf(laneKey(hop, cluster, `${namespace}/${name}`));
   const last = changes.at(-1);
-  if (!last || at >= last.at) changes.push({ at, online });
+  if (!last || at > last.at) changes.push({ at, online });
+  else if (at === last.at) last.online = online;
+}
+
+const grouped = (items, key) => [...Map.groupBy(items, key).values()];
+
+/** What a lane says now; null where that is not known. Gateways announce what their edge has, once all do. */
+function onlineOf(hops) {
+  const [{ hop, says, expected, state }] = hops;
+  if (hop === 'announced') return hops.every((it) => it.state === 'ok' && !it.cause) ? expected?.online ?? null : null;
+  return state === 'unknown' ? null : says?.online ?? null;
 }
 
 /** Brings the past of a lane to its present. */
-function takeLane(row, lane) {
-  const key = laneKey(lane.hop, lane.cluster, keyOf(lane.hop === 'upstream' ? row.upstream : row.replica));
+function takeLane(given, hops) {
+  const [{ hop, cluster }] = hops;
+  const key = laneKey(hop, cluster, keyOf(hop === 'upstream' ? given.upstream : given.name));
   const past = pastOf(key);
   const last = past.changes.at(-1);
-  if (last ? last.online !== lane.online : lane.online !== null) {
-    const at = lane.online === null ? fleet.at : lane.sinceMs ?? fleet.at;
-    past.changes.push({ at: last && at <= last.at ? fleet.at : at, online: lane.online });
+  const online = onlineOf(hops);
+  if (last ? last.online !== online : online !== null) {
+    const at = (online === null ? null : hops[0].sinceMs) ?? fleet.at;
+    past.changes.push({ at: last && at <= last.at ? fleet.at : at, online });
   }
-  const problem = past.problems.at(-1);
-  const isOpen = problem && problem.ended_ms === null;
-  if (lane.stalledMs && !isOpen) past.problems.push({ cause: 'stalled', severity: 'error', since_ms: lane.stalledMs, ended_ms: null });
-  if (!lane.stalledMs && isOpen) problem.ended_ms = fleet.at;
-  return { hop: lane.hop, cluster: lane.cluster, key, changes: past.changes, problems: past.problems };
+  const stuck = hops.find((it) => it.state === 'stuck');
+  const cause = stuck?.cause ?? 'stuck';
+  const open = past.problems.find((problem) => problem.ended_ms === null);
+  const goesOn = open && stuck && open.cause === cause;
+  if (open && !goesOn) open.ended_ms = fleet.at;
+  if (stuck && !goesOn) past.problems.push({ cause, severity: 'error', since_ms: open?.ended_ms ?? stuck.sinceMs ?? fleet.at, ended_ms: null });
+  return { hop, cluster, key, changes: past.changes, problems: past.problems };
 }
 
-/** The first hop that disagrees or is not known, if a person has to look. */
-const troubleOf = (row) => row.stuck ?? row.unknown ?? null;
+/** The first of the worst hops; where all are ok, the first of which there is something to say. */
+const worstOf = ({ state, hops }) => hops.find((hop) => (state === 'ok' ? hop.cause : hop.state === state)) ?? null;
 
+/** Whether an object is not known to have what it should. */
+const isBehind = (hop) => hop.state !== 'ok' && (hop.hop === 'upstream' || JSON.stringify(hop.says) !== JSON.stringify(hop.expected));
+
+/** How many gateways announce what their edge has. */
+function gatewaysText(hops) {
+  const gateways = hops.filter((hop) => hop.hop === 'announced' && hop.object);
+  if (!gateways.length) return '';
+  if (gateways.some((hop) => hop.state === 'unknown')) return `?/${gateways.length} announced`;
+  const isStale = hops.some((hop) => hop.hop !== 'announced' && isBehind(hop));
+  return `${gateways.filter((hop) => hop.state === 'ok').length}/${gateways.length} announced${isStale ? ', stale' : ''}`;
+}
+
+/** Takes a connector; returns whether it has changed. */
 function takeRow(given) {
-  const former = fleet.rows.get(given.id);
-  const name = keyOf(given.upstream) || keyOf(given.replica);
-  const clusters = [given.upstream?.cluster, ...given.hubs, ...given.edges].filter(Boolean);
-  fleet.rows.set(given.id, {
-    ...given, name, lanes: given.lanes.map((lane) => takeLane(given, lane)), open: former?.open ?? false,
-    search: [name, given.id, ...clusters, given.phase, troubleOf(given)?.why ?? ''].join('\n').toLowerCase(),
+  const id = idOf(given);
+  const json = JSON.stringify(given);
+  const former = fleet.rows.get(id);
+  if (former?.json === json) return false;
+  const name = keyOf(given.upstream) || keyOf(given.name);
+  const worst = worstOf(given);
+  const hops = given.hops.filter((hop) => hop.cause !== 'no_gateway');
+  const words = [name, id, given.state, given.online === null ? '' : stateWord(given.online), worst?.cause, worst?.message, ...given.hops.map((hop) => hop.cluster)];
+  fleet.rows.set(id, {
+    ...given, id, json, name, at: keyOf(given.name), worst, open: former?.open ?? false,
+    lanes: grouped(hops, (hop) => laneKey(hop.hop, hop.cluster)).map((lane) => takeLane(given, lane)),
+    sinceMs: given.state === 'ok' ? Math.max(0, ...hops.map((hop) => hop.sinceMs ?? 0)) : worst?.sinceMs,
+    gateways: gatewaysText(hops),
+    search: words.filter(Boolean).join('\n').toLowerCase(),
   });
+  return true;
 }
 
 /** Forgets what is older than any lane shows, except for the state at its beginning. */
@@ -76,24 +113,25 @@ function forgetPast() {
   for (const row of fleet.rows.values()) for (const lane of row.lanes) lane.problems = pastOf(lane.key).problems;
 }
 
-/** Takes an event: the whole fleet, or its changes. Returns the ids of the rows that changed; null: all. */
-function take(event, isWhole) {
-  fleet.at = event.atMs;
-  fleet.received = performance.now();
-  if (isWhole) {
+/** Takes an event: the whole fleet, or its changes. Returns the ids of the rows that changed. */
+function take({ connectors = [], removed = [], hops = [], ...head }, isWhole) {
+  // Another instance, or another run of it: what happened in between is not known.
+  if (isWhole && JSON.stringify(head.instance) !== JSON.stringify(fleet.head?.instance)) {
     fleet.past.clear();
-    const open = new Set([...fleet.rows.values()].filter((row) => row.open).map((row) => row.id));
-    fleet.rows.clear();
-    (event.hops ?? []).forEach(takeHop);
-    event.rows.forEach(takeRow);
-    for (const id of open) if (fleet.rows.has(id)) fleet.rows.get(id).open = true;
-  } else {
-    (event.hops ?? []).forEach(takeHop);
-    (event.rows ?? []).forEach(takeRow);
-    (event.removed ?? []).forEach((id) => fleet.rows.delete(id));
+    for (const row of fleet.rows.values()) row.json = null;
   }
-  if (event.head) fleet.head = event.head;
-  return isWhole ? null : new Set([...(event.rows ?? []).map((row) => row.id), ...(event.removed ?? [])]);
+  fleet.at = head.atMs ?? fleet.at;
+  fleet.received = performance.now();
+  fleet.head = { ...fleet.head, ...head };
+  hops.forEach(takeHop);
+  const changed = new Set(connectors.filter(takeRow).map(idOf));
+  const left = new Set(isWhole ? connectors.map(idOf) : []);
+  const gone = isWhole ? [...fleet.rows.keys()].filter((id) => !left.has(id)) : removed;
+  for (const id of gone) {
+    fleet.rows.delete(id);
+    changed.add(id);
+  }
+  return changed;
 }
 
 /** The server's time now, as far as this page can tell. */

@@ -6,7 +6,7 @@ const state = {
   shown: [],
   offsets: [],
   elements: new Map(),
-  phases: new Set(),
+  states: new Set(),
   spanMs: 2 * 60e3,
   /** The id of the row that has or had the focus, and of the row in the panel. */
   at: null,
@@ -26,13 +26,13 @@ function redraw() {
 }
 
 const heightOf = (row) => (row.open ? HEAD + row.lanes.length * LANE + 6 : FOLDED);
-const toneOf = (row) => ({ wrong: 'wrong', unknown: 'warn', pending: 'warn' }[row.state] ?? '');
+const toneOf = (row) => TONES_OF[row.state] ?? '';
 
 /** Filters, orders and measures. */
 function arrange() {
   const wanted = byId('filter').value.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const all = [...fleet.rows.values()];
-  state.shown = all.filter((row) => (!state.phases.size || state.phases.has(row.phase)) && wanted.every((word) => row.search.includes(word)));
+  state.shown = all.filter((row) => (!state.states.size || state.states.has(row.state)) && wanted.every((word) => row.search.includes(word)));
   state.shown.sort(byId('order').value === 'worst' ? byWorst : byName);
   byId('shown').textContent = state.shown.length === all.length ? count(all.length, 'connector') : `${state.shown.length.toLocaleString('en')} of ${count(all.length, 'connector')}`;
   byId('nothing').hidden = state.shown.length > 0;
@@ -63,9 +63,10 @@ function makeRow(id) {
 const ageText = (ms) => (ms < 60e3 ? `${Math.max(0, Math.floor(ms / 1000))} s` : duration(Math.floor(ms / 1000) * 1000));
 
 function subtitle(row, now) {
+  const liveness = row.online === null ? '' : stateWord(row.online);
   const age = row.sinceMs ? ` for ${ageText(now - row.sinceMs)}` : '';
-  const liveness = row.online === null || row.phase === 'settled' || row.phase === 'offline' ? '' : ` · ${stateWord(row.online)}`;
-  return `${row.phase}${age}${liveness}${row.gateways ? ` · ${row.announced}/${row.gateways} announced${row.stale ? ', stale' : ''}` : ''}`;
+  const is = row.state === 'ok' ? `${liveness || 'ok'}${age}` : [`${row.state}${age}`, liveness].filter(Boolean).join(' · ');
+  return [is, row.gateways].filter(Boolean).join(' · ');
 }
 
 function drawGutter(made, row, now) {
@@ -84,9 +85,12 @@ function drawGutter(made, row, now) {
   });
 }
 
-function whyText(row) {
-  const trouble = troubleOf(row);
-  return trouble ? `${HOP_NAMES[trouble.hop]} (${trouble.cluster}): ${trouble.why}` : '';
+/** Where a hop is. */
+const placeOf = (hop) => `${hop.hop} (${hop.cluster})`;
+
+function whyText({ worst }) {
+  if (!worst) return '';
+  return [placeOf(worst), worst.cause && words(worst.cause), worst.message].filter(Boolean).join(': ');
 }
 
 function drawTrack(made, row, scale, ticks, range) {
@@ -98,7 +102,7 @@ function drawTrack(made, row, scale, ticks, range) {
   };
   if (row.open) row.lanes.forEach((it, i) => lane(it, HEAD + (LANE - BAND) / 2 - 2 + i * LANE, BAND));
   else {
-    const edge = row.lanes.filter((it) => it.hop === 'touched' || it.hop === 'arrived').at(-1);
+    const edge = row.lanes.filter((it) => it.hop === 'announced' || it.hop === 'carried').at(-1);
     [row.lanes.find((it) => it.hop === 'upstream'), edge].forEach((it, i) => it && drawStates(out, it, scale, 25 + i * 12, 7, range));
     row.lanes.forEach((it) => drawProblems(out, it, scale, 25, 19, range.to));
   }
@@ -228,7 +232,7 @@ function addControlHandlers() {
 function legend() {
   const box = (children) => svg('svg', { width: 26, height: 16, 'aria-hidden': 'true' }, children);
   const band = (cls) => box([svg('rect', { x: 1, y: 2, width: 24, height: 12, rx: 2, class: cls })]);
-  const items = [[band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not known'], [band('problem'), 'stalled'],
+  const items = [[band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not known'], [band('problem'), 'stuck'],
     [band('s-busy'), 'changes too quick to tell apart']];
   byId('legend').replaceChildren(...items.map(([picture, title]) => html('li', {}, [picture, title])),
     html('li', { text: 'A folded row: upstream above, the edge below.' }));

@@ -18,7 +18,7 @@ function legend() {
     [band('o-dead'), 'dead tunnel: connector down, route online'],
     [mark({ kind: 'upstream', online: true }), 'goes online upstream'], [mark({ kind: 'upstream' }), 'goes offline upstream'],
     [mark({ kind: 'mirror' }), 'mirror'], [mark({ kind: 'touch' }), 'touch'], [mark({ kind: 'confirm' }), 'touched again to confirm'],
-    [mark({ kind: 'arrived' }), 'hop passed'],
+    [mark({ kind: 'carried' }), 'hop passed'],
     [small([svg('line', { x1: 13, x2: 13, y1: 0, y2: 16, class: 'end' })]), 'end of the recording'],
     [crowd(), 'several entries, with a count for each kind'],
   ];

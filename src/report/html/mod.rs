@@ -7,17 +7,12 @@
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
 use super::ReportOptions;
-use super::json::report_fields;
 use super::model::{Report, Story};
-use super::story_entry::{StoryEntry, story_entries};
+use super::story_entry::{Seen, StoryEntry, story_entries};
 use super::user_impact::figures;
-use crate::core::contract::cause::Severity;
-use crate::core::data::ids::ActionId;
-use crate::core::data::time::UnixMillis;
 use crate::outside_text::plain_json::PlainJson;
 use crate::replay::Replay;
 
@@ -62,16 +57,14 @@ const END: &str = concat!(
 /// # Errors
 /// Those of `out`.
 pub fn html(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
-    let report = Report::new(replay, options.connector.as_ref());
-    let page_data = PageData::new(&report, options)?;
+    let mut report = Report::new(replay, options.connector.as_ref());
+    report.actions.are_bare = true;
+    let picture = Picture::new(&report, options)?;
     let mut out = BufWriter::new(out);
     out.write_all(BEGIN.as_bytes())?;
     let mut data = BufWriter::new(Escaped(&mut out));
-    let mut serializer = serde_json::Serializer::new(PlainJson::for_people(&mut data));
-    let mut map = serializer.serialize_map(None)?;
-    report_fields(&report, false, &mut map)?;
-    map.serialize_entry("picture", &page_data)?;
-    map.end()?;
+    let page_data = PageData { report: &report, picture };
+    serde_json::to_writer(PlainJson::for_people(&mut data), &page_data)?;
     data.flush()?;
     drop(data);
     out.write_all(END.as_bytes())?;
@@ -98,9 +91,16 @@ impl<W: Write> Write for Escaped<W> {
     }
 }
 
-/// What the scripts need in addition to the report.
 #[derive(Serialize)]
 struct PageData<'a> {
+    #[serde(flatten)]
+    report: &'a Report<'a>,
+    picture: Picture<'a>,
+}
+
+/// What the scripts need in addition to the report.
+#[derive(Serialize)]
+struct Picture<'a> {
     /// Parts of the text report: its head, and its end with what needs a person and the summary.
     /// Each level of indentation is two spaces.
     head: Vec<String>,
@@ -110,7 +110,7 @@ struct PageData<'a> {
     /// In the order of the report's `connectors`.
     connectors: Vec<ConnectorPart<'a>>,
     /// What is not tied to one connector.
-    others: Vec<StoryRow>,
+    others: Vec<StoryEntry>,
 }
 
 #[derive(Serialize)]
@@ -122,24 +122,10 @@ struct ConnectorPart<'a> {
     figures: Vec<Value>,
     /// Which of the report's `problems` are about it.
     problems: &'a [usize],
-    story: Vec<StoryRow>,
+    story: Vec<StoryEntry>,
 }
 
-#[derive(Serialize)]
-struct StoryRow {
-    at_ms: UnixMillis,
-    /// `upstream`, a hop, a verb, `confirm`, `began` or `ended`.
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    online: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    severity: Option<Severity>,
-    text: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    actions: Vec<ActionId>,
-}
-
-impl<'a> PageData<'a> {
+impl<'a> Picture<'a> {
     fn new(report: &'a Report<'_>, options: &ReportOptions) -> io::Result<Self> {
         let mut figures = figures(report);
         let part = |story: &'a Story<'_>| ConnectorPart {
@@ -148,14 +134,14 @@ impl<'a> PageData<'a> {
             full_name: story.full_name(),
             figures: story.hub.and_then(|key| figures.remove(key)).unwrap_or_default(),
             problems: &story.problems,
-            story: rows(report, story),
+            story: story_entries(report, story, Seen::default()),
         };
         Ok(Self {
             head: lines(|out, options| super::head(report.replay, options, out), options)?,
             summary: lines(|out, options| super::summary_of(report, options, out), options)?,
             only: options.connector.as_ref().map(ToString::to_string),
             connectors: report.connectors.iter().map(part).collect(),
-            others: rows(report, &report.others),
+            others: story_entries(report, &report.others, Seen::default()),
         })
     }
 }
@@ -168,16 +154,4 @@ fn lines(
     let mut text = Vec::new();
     write(&mut text, &ReportOptions { color: false, width: usize::MAX, ..options.clone() })?;
     Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
-}
-
-fn rows(report: &Report<'_>, story: &Story<'_>) -> Vec<StoryRow> {
-    let row = |entry: &StoryEntry<'_>| StoryRow {
-        at_ms: entry.at,
-        kind: entry.kind_name(),
-        online: entry.online(),
-        severity: entry.severity(),
-        text: entry.text().into_iter().map(|(_, text)| text).collect(),
-        actions: entry.actions().iter().map(|record| record.decision.action.id).collect(),
-    };
-    story_entries(report, story).iter().map(row).collect()
 }

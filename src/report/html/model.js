@@ -6,7 +6,7 @@ const isVerify = report.mode === 'verify';
 const whole = { from: report.from_ms, to: Math.max(report.ended_ms, report.to_ms, report.from_ms + 1) };
 const actionsById = new Map(report.actions.map((action) => [action.id, action]));
 /** From the least to the most important kind: of several entries at one place, the last shows. */
-const RANKS = ['arrived', 'mirrored', 'touched', 'confirm', 'ended', 'touch', 'nudge', 'mirror', 'delete', 'upstream', 'began'];
+const RANKS = ['carried', 'mirrored', 'announced', 'confirm', 'ended', 'touch', 'nudge', 'mirror', 'delete', 'upstream', 'began'];
 
 /** `+2.061 s` after the first line of the log. */
 function offset(ms) {
@@ -35,9 +35,6 @@ function entry(row) {
 
 const hubNameOf = (it) => (it.name === null ? '' : `${it.namespace}/${it.name}`);
 
-/** The lane of the hop that a problem delays. */
-const LANES = { mirrored: 'mirrored', carried: 'arrived', announced: 'touched' };
-
 /** One lane for each hop and cluster, in the order of the hops. */
 function lanesOf(hops, problems) {
   const lanes = new Map();
@@ -49,7 +46,7 @@ function lanesOf(hops, problems) {
   for (const hop of hops) lane(hop.hop, hop.cluster).changes.push({ at: hop.at_ms, online: hop.online, after: hop.after_ms });
   for (const problem of problems) {
     // A write that fails delays the hop that it would complete.
-    const hop = LANES[problem.hop] ?? (problem.about.kind === 'Gateway' ? 'touched' : 'mirrored');
+    const hop = problem.hop ?? (problem.about.kind === 'Gateway' ? 'announced' : 'mirrored');
     if (problem.hop || lanes.has(JSON.stringify([hop, problem.about.cluster]))) lane(hop, problem.about.cluster).problems.push(problem);
   }
   const order = (l) => HOPS.indexOf(l.hop);
@@ -64,7 +61,7 @@ const unknownBecause = ['upstream', 'edge'].filter((role) => !roles.has(role)).m
 function userLanesOf(lanes, recorded, replayed) {
   const edges = new Set([...recorded, ...replayed].map((outage) => outage.edge));
   if (!unknownBecause) {
-    lanes.filter((l) => l.hop === 'touched').forEach((l) => edges.add(l.cluster));
+    lanes.filter((l) => l.hop === 'announced').forEach((l) => edges.add(l.cluster));
   }
   const span = (end) => (o) => ({
     from: o.from_ms, until: o.until_ms ?? end, isOpen: o.until_ms === null, firstRecovered: o.first_right_ms,

@@ -1,8 +1,8 @@
 'use strict';
 // Words and numbers, as the picture and the live page write them.
 
-const HOPS = ['upstream', 'mirrored', 'arrived', 'touched'];
-const HOP_TITLES = { upstream: 'upstream', mirrored: 'hub annotation', arrived: 'edge annotation', touched: 'gateways announce' };
+const HOPS = ['upstream', 'mirrored', 'carried', 'announced'];
+const HOP_TITLES = { upstream: 'upstream', mirrored: 'hub annotation', carried: 'edge annotation', announced: 'gateways announce' };
 
 const pad = (n, width) => String(n).padStart(width, '0');
 

@@ -103,7 +103,7 @@ async fn loops_on_the_metrics_leave_the_loop_most_of_its_time() {
                     std::thread::sleep(BUILDING);
                 }
                 Query::Ping(answer) => drop(answer.send(())),
-                Query::State(_) | Query::PassedHops { .. } => {}
+                Query::State(_) | Query::PassedHops(_) => {}
             }
         }
     });

@@ -36,7 +36,6 @@ struct Page(BufReader<TcpStream>);
 
 #[derive(Debug)]
 struct Event {
-    id: Option<String>,
     name: String,
     data: Value,
     bytes: usize,
@@ -52,7 +51,7 @@ impl Page {
 
     /// The next event; `None` at the end.
     async fn try_next(&mut self) -> Option<Event> {
-        let (mut id, mut name, mut bytes) = (None, String::new(), 0);
+        let (mut name, mut bytes) = (String::new(), 0);
         loop {
             let mut line = String::new();
             let read = timeout(SOON, self.0.read_line(&mut line)).await.unwrap().unwrap();
@@ -61,14 +60,12 @@ impl Page {
             }
             bytes += read;
             let line = line.trim_end();
-            if let Some(given) = line.strip_prefix("id: ") {
-                id = Some(given.to_owned());
-            } else if let Some(given) = line.strip_prefix("event: ") {
+            if let Some(given) = line.strip_prefix("event: ") {
                 given.clone_into(&mut name);
             } else if let Some(data) = line.strip_prefix("data: ") {
-                return Some(Event { id, name, data: serde_json::from_str(data).unwrap(), bytes });
+                return Some(Event { name, data: serde_json::from_str(data).unwrap(), bytes });
             } else if line == "data:" {
-                return Some(Event { id, name, data: Value::Null, bytes });
+                return Some(Event { name, data: Value::Null, bytes });
             }
         }
     }
@@ -132,7 +129,7 @@ async fn the_policy_allows_only_the_pages_own_style_and_script() {
 
 #[tokio::test]
 async fn the_page_is_for_those_who_may_read_the_state() {
-    let paths = [("/", HTML), ("/changes", EVENTS), ("/trace?connector=shop/conn-1", "*/*")];
+    let paths = [("/", HTML), ("/changes", EVENTS)];
     let start = async |ip: &str, access| {
         let (server, asked) = Server::start(ip, access).await;
         tokio::spawn(LiveFleet::of(1).answer(asked));
@@ -163,49 +160,74 @@ async fn the_page_is_for_those_who_may_read_the_state() {
     server.stop().await;
 }
 
+/// The next event that has this field.
+async fn next_with(page: &mut Page, field: &str) -> Event {
+    loop {
+        let event = page.next().await;
+        if event.data.get(field).is_some() {
+            return event;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_page_gets_the_fleet_and_then_only_what_changes() {
     let fleet = LiveFleet::of(40);
     let server = serve(&fleet).await;
     let mut page = Page::open(server.address, "/changes").await;
     let first = page.next().await;
-    assert_eq!((&*first.name, first.data["rows"].as_array().unwrap().len()), ("fleet", 40));
-    assert_eq!(first.data["head"]["phases"]["settled"], 40);
+    assert_eq!((&*first.name, first.data["connectors"].as_array().unwrap().len()), ("fleet", 40));
+    assert_eq!((&first.data["counts"]["ok"], &first.data["problems"]), (&json!(40), &json!([])));
+    assert!(first.data["instance"]["sinceMs"].is_u64(), "{}", first.data["instance"]);
     let still = page.next().await;
     assert_eq!((&*still.name, still.data.as_object().unwrap().len()), ("change", 1), "{still:?}");
     assert!(still.bytes < 120, "{still:?}");
+
     fleet.flip(7, false, 0);
-    let changed = async |page: &mut Page| loop {
-        let event = page.next().await;
-        if event.data.get("rows").is_some() {
-            return event;
-        }
-    };
-    let event = changed(&mut page).await;
-    let rows = event.data["rows"].as_array().unwrap();
-    assert_eq!((rows.len(), &rows[0]["phase"]), (1, &json!("mirroring")), "{event:?}");
+    let event = next_with(&mut page, "connectors").await;
+    let connectors = event.data["connectors"].as_array().unwrap();
+    assert_eq!((connectors.len(), &connectors[0]["state"]), (1, &json!("pending")), "{event:?}");
     assert_eq!(event.data["hops"][0].as_array().unwrap()[1..3], [json!("upstream"), json!("up")]);
-    assert_eq!(event.data["head"]["phases"]["mirroring"], 1);
-    // A page that comes again needs only what it missed.
-    drop(page);
-    fleet.flip(8, false, 3);
-    fleet.change(|view| drop(view["connectors"].as_array_mut().unwrap().remove(39)));
-    let id = event.id.unwrap();
-    let mut page = Page::open(server.address, &format!("/changes?since={id}")).await;
-    let mut event = page.next().await;
-    while event.data.get("removed").is_none() {
-        event = page.next().await;
-    }
+    assert_eq!(event.data["counts"]["pending"], 1);
+    assert!(
+        event.data.get("leader").is_none() && event.data.get("problems").is_none(),
+        "{event:?}"
+    );
+
+    fleet.stall(8);
+    let event = next_with(&mut page, "problems").await;
+    let problem = &event.data["problems"][0];
+    assert_eq!((&problem["cause"], &problem["count"]), (&json!("not_carried"), &json!(1)));
+
+    fleet.change(|fleet| {
+        drop(fleet["connectors"].as_array_mut().unwrap().remove(39));
+        fleet["leader"] = json!({ "leads": false, "waitsUntilMs": 1 });
+    });
+    let event = next_with(&mut page, "removed").await;
     assert_eq!((&*event.name, &event.data["removed"]), ("change", &json!(["ns-shop/conn-40"])));
-    // Ids that mean nothing here bring everything.
-    for id in ["1-1", "nonsense", "99999999999999999999-1"] {
-        let mut page = Page::open(server.address, &format!("/changes?since={id}")).await;
-        assert_eq!(page.next().await.name, "fleet", "{id}");
+    assert_eq!(event.data["leader"], json!({ "leads": false, "waitsUntilMs": 1 }));
+    drop(page);
+    server.stop().await;
+}
+
+/// Whatever it had: the server keeps nothing of a page that has gone.
+#[tokio::test]
+async fn a_page_that_comes_again_gets_everything() {
+    let fleet = LiveFleet::of(3);
+    let server = serve(&fleet).await;
+    let mut stays = Page::open(server.address, "/changes").await;
+    for _ in 0..2 {
+        let mut page = Page::open(server.address, "/changes").await;
+        let first = page.next().await;
+        assert_eq!(first.name, "fleet");
+        assert_eq!(first.data["connectors"].as_array().unwrap().len(), 3);
+        assert_eq!(first.data["hops"].as_array().unwrap().len(), 12, "those of the last minutes");
     }
+    assert_eq!((&*stays.next().await.name, &*stays.next().await.name), ("fleet", "change"));
+    drop(stays);
     // A client that does not ask for a stream gets one event.
     let answer = timeout(SOON, get(server.address, "/changes", "*/*")).await.expect("it ends");
     assert_eq!(answer.body.matches("event: ").count(), 1, "{}", answer.body);
-    drop(page);
     server.stop().await;
 }
 
@@ -304,28 +326,23 @@ async fn a_page_learns_that_the_loop_hangs() {
     server.stop().await;
 }
 
+/// The page asks for nothing else to say where a connector is stuck.
 #[tokio::test]
-async fn a_trace_has_the_hops_and_what_to_do() {
+async fn each_connector_comes_with_its_hops_their_causes_and_what_to_do() {
     let fleet = LiveFleet::of(3);
     fleet.stall(2);
     let server = serve(&fleet).await;
-    let answer = server.get("/trace?connector=ns-shop%2Fconn-2&in=hub").await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let answer: Value = serde_json::from_str(&answer.body).unwrap();
-    let trace = &answer["traces"][0];
-    assert_eq!((&trace["state"], &trace["phase"]), (&json!("wrong"), &json!("stalled")));
-    let first = &trace["hops"][trace["first"].as_u64().unwrap() as usize];
-    assert_eq!(first["hop"], "arrived");
-    assert!(!first["remedies"].as_array().unwrap().is_empty(), "{first:#}");
-    for (path, status) in [
-        ("/trace", 400),
-        ("/trace?connector=conn-2", 400),
-        ("/trace?connector=shop/nobody", 404),
-        ("/trace?connector=shop/conn-2&in=nowhere", 404),
-    ] {
-        let answer = server.get(path).await;
-        assert_eq!(answer.status, status, "{path}: {}", answer.body);
-    }
+    let answer = get(server.address, "/changes", "*/*").await;
+    let data = answer.body.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    let data: Value = serde_json::from_str(data).unwrap();
+    let hops = data["connectors"][1]["hops"].as_array().unwrap();
+    let names: Vec<_> = hops.iter().map(|hop| hop["hop"].as_str().unwrap()).collect();
+    assert_eq!(names, ["upstream", "mirrored", "carried", "announced", "announced"]);
+    let stuck = &hops[2];
+    assert_eq!((&stuck["state"], &stuck["cause"]), (&json!("stuck"), &json!("not_carried")));
+    assert!(stuck["message"].as_str().unwrap().contains("conn-2"), "{stuck:#}");
+    assert!(stuck["remedy"].as_str().unwrap().contains("kubectl"), "{stuck:#}");
+    assert_eq!(server.get("/trace").await.status, 404);
     server.stop().await;
 }
 
@@ -336,7 +353,7 @@ async fn five_thousand_connectors_cost_few_bytes() {
     let server = serve(&fleet).await;
     let mut page = Page::open(server.address, "/changes").await;
     let first = page.next().await;
-    assert_eq!(first.data["rows"].as_array().unwrap().len(), 5_000);
+    assert_eq!(first.data["connectors"].as_array().unwrap().len(), 5_000);
     let rest = page.next().await.bytes;
     for i in 1..=100 {
         fleet.flip(i, false, 3);
@@ -349,7 +366,7 @@ async fn five_thousand_connectors_cost_few_bytes() {
         "5,000 connectors: {} bytes at first, {rest} in a second at rest, {busy} with 100 changes",
         first.bytes
     );
-    assert!(rest < 120 && first.bytes < 4_000_000, "{rest} {}", first.bytes);
+    assert!(rest < 120 && first.bytes < 8_000_000, "{rest} {}", first.bytes);
     assert!(busy < first.bytes / 10, "{busy}");
     drop(page);
     server.stop().await;
