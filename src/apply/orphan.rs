@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use crate::client::{CallError, ErrorClass, JSON, get, path};
 use crate::clock::millis;
 use crate::core::contract::action::{AbsentObjects, AbsentProject, Action};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::route_origin::origin_of;
@@ -225,7 +226,11 @@ fn checked_route(
     if required.resource_version.as_deref() != Some(&object.meta.resource_version) {
         return Err("the route has changed since it was judged".to_owned());
     }
-    let origin = origin_of(&object).map_err(|keep| format!("the route must stay: {keep}"))?;
+    let origin = origin_of(&object).map_err(|cause| {
+        let about = About::object(&action.cluster, action.kind, action.object.clone());
+        let cause = cause.unwrap_or(Cause::RouteNotOrphaned);
+        format!("the route must stay: {}", cause.sentence(&about, &Facts::default()))
+    })?;
     let is_as_judged = match evidence {
         Evidence::Gateways(absent) => {
             let names: BTreeSet<_> = absent.names.iter().collect();

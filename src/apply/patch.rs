@@ -106,10 +106,8 @@ pub(super) fn outcome_of_answer(action: &Action, body: &[u8]) -> Result<Outcome,
     for (key, sent) in &action.annotations {
         if let Some(what) = difference(sent.as_deref(), stored.annotations.get(key)) {
             let text = format!(
-                "the API server accepted the write, but {key} {what} in its answer: an admission \
-                 webhook or a proxy changes writes to {} in {}",
-                action.kind.resource(),
-                action.cluster
+                "the write was accepted, but {key} {what} in the answer: a webhook, a policy or a \
+                 proxy changes it"
             );
             let error = RequestFailure::new(ErrorCause::NotKept, text);
             return Ok(Outcome::Refused { error });

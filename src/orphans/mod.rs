@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::EventKind;
-use crate::core::contract::keep_reason::OrphanCandidate;
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::time::UnixMillis;
+use crate::core::view::orphans::OrphanCandidate;
 use crate::discovery::joiner::{self, Joiner};
 use crate::engine::{Engine, PendingLists};
 use crate::leader::gate::Gate;

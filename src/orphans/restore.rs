@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
+use crate::core::contract::cause::Cause;
 use crate::core::contract::route_origin::origin_of;
 use crate::core::data::ids::{Kind, ObjectKey, Uid};
 use crate::core::data::objects::{Object, WireObject};
@@ -96,8 +97,10 @@ fn manifest(text: &str) -> Result<(String, ObjectKey, Value), String> {
     if !matches!(uid_of_namespace, Some(Uid::Uuid(_))) {
         return Err(format!("{name}: throughline deletes only in namespaces ns-<uid>"));
     }
-    origin_of(&route)
-        .map_err(|keep| format!("{name}: throughline deletes no such route: {keep}"))?;
+    origin_of(&route).map_err(|cause| {
+        let cause = cause.unwrap_or(Cause::RouteNotOrphaned).as_str();
+        format!("{name}: throughline deletes no such route: {cause}")
+    })?;
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.retain(|member, _| METADATA.contains(&member.as_str()));
     }

@@ -91,7 +91,7 @@ async fn each_candidate_is_listed_with_its_evidence() {
         "ns-6bcb0b35-0000-4000-8000-000000000001/orphan at hub (created ",
         " ago)\n  orphan\n  parent Gateways: gone (does not exist)\n  \
          upstream namespace: shop in up, proven by its uid\n",
-        "kept (protected): ",
+        "kept (route_protected): A label, ",
         "\n1 orphan, 1 kept\na run with `orphans.mode: delete` deletes orphans\n",
     ] {
         assert!(out.contains(text), "{text}: {out}");
@@ -108,7 +108,7 @@ async fn each_candidate_is_listed_with_its_evidence() {
     assert_eq!(orphan["parents"], json!([["gone", false]]));
     assert_eq!(orphan["namespace_proved"], true);
     assert!(orphan["heard_ms"].is_u64() && orphan["orphan_since_ms"].is_u64());
-    assert_eq!(candidates[1]["kept"], "protected");
+    assert_eq!(candidates[1]["kept"], "route_protected");
 
     let (_, of_up, _) = environment.live(&["--upstream", "up"]).await;
     assert!(of_up.contains("/orphan at hub"), "{of_up}");
@@ -130,7 +130,7 @@ async fn routes_that_cannot_be_judged_are_no_success() {
     environment.up.handle.inject(&Fault::on_watches(Kind::Gateway, 403), 1_000);
     let (code, out, err) = environment.live(&[]).await;
     assert_eq!(code, 1, "{out}");
-    assert!(out.contains("kept (lists_incomplete): "), "{out}");
+    assert!(out.contains("kept (route_unproven): The Gateways of up "), "{out}");
     assert!(out.contains("alive") && out.contains("parent Gateways: site (unknown)"), "{out}");
     assert!(err.contains("does not allow throughline"), "{err}");
 }

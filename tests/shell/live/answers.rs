@@ -106,7 +106,7 @@ async fn an_object_without_what_was_written_is_a_refusal_that_names_its_likely_c
         assert_eq!(outcome.name(), if kept { "applied" } else { "refused" }, "{annotations}");
         if let Some(error) = outcome.error() {
             assert_eq!(error.cause, ErrorCause::NotKept);
-            assert!(error.contains("an admission webhook or a proxy"), "{error}");
+            assert!(error.contains("a webhook, a policy or a proxy"), "{error}");
         }
     }
 }
