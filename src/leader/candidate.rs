@@ -125,7 +125,7 @@ impl Candidate {
         let began = self.keeper.now_ms();
         self.attempt(api).await;
         self.compare_sight(api).await;
-        self.look_for_leader(&api.about());
+        self.look_for_leader(&api.about(), api.foreign_holder().as_deref());
         let now = self.keeper.now_ms();
         let is_holder = self.election.is_holder(now);
         let pauses = if is_holder { 1 } else { self.failures.clamp(1, PAUSES_MAX) };

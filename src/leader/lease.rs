@@ -56,6 +56,11 @@ pub trait LeaseApi: Send {
 
     /// The instance that asked for leadership since the last call.
     fn take_question(&mut self) -> Option<String>;
+
+    /// Who holds the Lease and is no throughline, by who wrote its name.
+    fn foreign_holder(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The Lease of a cluster.
@@ -246,5 +251,15 @@ impl LeaseApi for LeaseClient {
 
     fn take_question(&mut self) -> Option<String> {
         self.question.take()
+    }
+
+    fn foreign_holder(&self) -> Option<String> {
+        let holder = self.object["spec"]["holderIdentity"].as_str()?;
+        let entries = self.object["metadata"]["managedFields"].as_array()?.iter();
+        let mut writers =
+            entries.filter(|entry| entry["fieldsV1"]["f:spec"]["f:holderIdentity"].is_object());
+        let is_foreign = writers.clone().next().is_some()
+            && !writers.any(|entry| entry["manager"] == FIELD_MANAGER);
+        (is_foreign && !holder.is_empty()).then(|| holder.to_owned())
     }
 }

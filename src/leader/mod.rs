@@ -26,6 +26,7 @@ use crate::problems::Outside;
 use candidate::Candidate;
 use election::Timings;
 use lease::LeaseApi;
+pub(crate) use publish::no_leader;
 
 /// Who learns of what an election does.
 #[derive(Debug)]

@@ -50,8 +50,8 @@ impl Candidate {
     }
 
     /// Whether anybody leads: an instance that does renews the Lease. Where this one cannot read it, it
-    /// does not know.
-    pub(super) fn look_for_leader(&mut self, lease: &About) {
+    /// does not know. `foreign`: who holds it and is no throughline.
+    pub(super) fn look_for_leader(&mut self, lease: &About, foreign: Option<&str>) {
         if self.failure.is_some() {
             return;
         }
@@ -63,12 +63,8 @@ impl Candidate {
             });
         let is_led =
             self.election.owns_lease() || unchanged_ms.is_none_or(|ms| ms < UNLED_AFTER * own_ms);
-        let nobody = (!is_led).then(|| {
-            let problem = Problem::new(Cause::NoLeader, lease.clone(), wall_clock_now());
-            let hub = Some(lease.cluster.clone());
-            Problem { facts: Facts { hub, ..Facts::default() }, ..problem }
-        });
-        self.led.set(nobody);
+        let is_led = is_led && foreign.is_none();
+        self.led.set((!is_led).then(|| no_leader(lease, foreign)));
     }
 
     /// Opens or closes the gate, and reports the change.
@@ -144,4 +140,11 @@ impl Candidate {
             },
         }
     }
+}
+
+/// Nobody leads by this Lease. `foreign`: who holds it and is no throughline.
+pub(crate) fn no_leader(lease: &About, foreign: Option<&str>) -> Problem {
+    let problem = Problem::new(Cause::NoLeader, lease.clone(), wall_clock_now());
+    let (hub, holder) = (Some(lease.cluster.clone()), foreign.map(Into::into));
+    Problem { facts: Facts { hub, holder, ..Facts::default() }, ..problem }
 }
