@@ -1,6 +1,6 @@
 //! The recording is played while the run reacts: one loop, until everything has converged.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,7 +13,9 @@ use super::clusters::DemoClusters;
 use super::play::Player;
 use super::story::RunStory;
 use crate::clock::{Clock, sleep_until_opt};
-use crate::core::contract::settings::Settings;
+use crate::core::contract::cause::State;
+use crate::look;
+use crate::replay::not_converged;
 use crate::report::Notice;
 
 /// After the recording, the demo checks for convergence once the run has been quiet for this long.
@@ -22,9 +24,12 @@ const QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// The demo ends without convergence once the run has been quiet for this long.
 const GIVE_UP_TIME: Duration = Duration::from_secs(60);
 
+/// How long the run may take to say what it knows.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
 /// How the demo ended.
 pub(super) enum DemoEnd {
-    Converged,
+    Converged { held: u64 },
     Stopped,
     NotConverged(Vec<String>),
 }
@@ -34,7 +39,8 @@ pub(super) struct DemoLoop<'a> {
     pub(super) player: &'a mut Player,
     pub(super) clusters: &'a DemoClusters,
     pub(super) story: &'a mut RunStory,
-    pub(super) settings: &'a Settings,
+    /// The run's admin port.
+    pub(super) page: &'a str,
     pub(super) clock: Clock,
     pub(super) is_playing: bool,
     /// The run's last activity when convergence was last checked.
@@ -58,7 +64,7 @@ impl DemoLoop<'_> {
             tokio::select! {
                 observation = self.story.next() => self.story.apply(observation),
                 () = self.player.hub_changed() => {}
-                () = due => if let Some(ended) = self.do_what_is_due(out)? {
+                () = due => if let Some(ended) = self.do_what_is_due(out).await? {
                     return Ok(ended);
                 },
                 ended = &mut *running => {
@@ -73,7 +79,6 @@ impl DemoLoop<'_> {
     /// Keeps everything up until `stop` turns true.
     pub(super) async fn linger(
         &mut self,
-        page: &str,
         options: &DemoOptions,
         running: &mut JoinHandle<anyhow::Result<()>>,
         stop: &mut watch::Receiver<bool>,
@@ -81,7 +86,7 @@ impl DemoLoop<'_> {
     ) -> anyhow::Result<()> {
         self.story.print(out)?;
         if options.report.is_some() {
-            writeln!(out, "\n  the recording is over; throughline keeps running: {page}")?;
+            writeln!(out, "\n  the recording is over; throughline keeps running: {}", self.page)?;
             writeln!(out, "  Ctrl-C ends it")?;
             out.flush()?;
         }
@@ -117,7 +122,10 @@ impl DemoLoop<'_> {
         all.into_iter().flatten().min()
     }
 
-    fn do_what_is_due(&mut self, out: &mut (dyn Write + Send)) -> io::Result<Option<DemoEnd>> {
+    async fn do_what_is_due(
+        &mut self,
+        out: &mut (dyn Write + Send),
+    ) -> anyhow::Result<Option<DemoEnd>> {
         let now = Instant::now();
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.player.carrier_due_at()) {
@@ -133,7 +141,7 @@ impl DemoLoop<'_> {
             self.story.last_activity = now;
             self.announce_next();
         } else if is_due(self.check_at()) {
-            return Ok(self.check());
+            return self.check().await;
         }
         Ok(None)
     }
@@ -152,17 +160,19 @@ impl DemoLoop<'_> {
         }
     }
 
-    /// Whether everything has converged; if not, gives up at the second check without new activity.
-    fn check(&mut self) -> Option<DemoEnd> {
+    /// Whether everything has converged, as the run itself says; if not, gives up at the second check
+    /// without new activity.
+    async fn check(&mut self) -> anyhow::Result<Option<DemoEnd>> {
         let is_second_check = self.checked_at_activity == Some(self.story.last_activity);
         self.checked_at_activity = Some(self.story.last_activity);
-        let mut problems = self.player.problems(self.settings, &self.story.touched);
-        if self.story.has_writes_in_flight() {
-            problems.push("writes are still in flight".to_owned());
+        let fleet = look::instance(self.page, ANSWER_WITHIN).await?;
+        let mut problems = not_converged(&fleet);
+        if self.player.carrier_due_at().is_some() {
+            problems.push("the carrier is still copying changes to an edge".to_owned());
         }
-        match problems.is_empty() {
-            true => Some(DemoEnd::Converged),
+        Ok(match problems.is_empty() {
+            true => Some(DemoEnd::Converged { held: fleet.count(State::Held) }),
             false => is_second_check.then_some(DemoEnd::NotConverged(problems)),
-        }
+        })
     }
 }

@@ -30,7 +30,7 @@ use crate::config::{ClusterConfig, Config, EventLogConfig};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::event_log::LogReader;
-use crate::replay::{self, Replay, ReplayMode, stuck_problems};
+use crate::replay::{self, Replay, ReplayMode};
 use crate::report;
 use crate::run::Run;
 
@@ -58,8 +58,8 @@ impl Default for DemoOptions {
 ///
 /// Returns a [`Replay`] of mode [`ReplayMode::Live`]: the run's actions; what users saw in the recording,
 /// and what they would have seen in the run.
-/// Its verdict is good if every status annotation at the hub matches upstream and has reached the
-/// edges, every gateway concerned announces what its edge holds, and the event log verifies.
+/// Its verdict is good if the run says that every connector is ok or held and that no action is in
+/// flight, the carrier is done, and the event log verifies.
 ///
 /// # Errors
 /// The log cannot be read or names no clusters; loopback, the folder for temporary files or the
@@ -102,25 +102,25 @@ pub async fn run(
         player: &mut player,
         clusters: &clusters,
         story: &mut story,
-        settings: &recording.replay.settings,
+        page: &page,
         clock,
         is_playing: false,
         checked_at_activity: None,
     };
     let mut ended = demo.run(&mut running, &mut stop, out).await;
     if options.linger
-        && matches!(ended, Ok(DemoEnd::Converged | DemoEnd::NotConverged(_)))
-        && let Err(error) = demo.linger(&page, options, &mut running, &mut stop, out).await
+        && matches!(ended, Ok(DemoEnd::Converged { .. } | DemoEnd::NotConverged(_)))
+        && let Err(error) = demo.linger(options, &mut running, &mut stop, out).await
     {
         ended = Err(error);
     }
     if ended.is_err() {
         running.abort();
     }
-    let problems = match ended? {
-        DemoEnd::Converged => Vec::new(),
-        DemoEnd::Stopped => vec!["the demo was stopped before its end".to_owned()],
-        DemoEnd::NotConverged(problems) => problems,
+    let (problems, held) = match ended? {
+        DemoEnd::Converged { held } => (Vec::new(), held),
+        DemoEnd::Stopped => (vec!["the demo was stopped before its end".to_owned()], 0),
+        DemoEnd::NotConverged(problems) => (problems, 0),
     };
     stop_run.send_replace(true);
     running.await.context("the run crashed")??;
@@ -136,7 +136,7 @@ pub async fn run(
     replay.actions = run.actions;
     replay.replayed = outages;
     replay.verdict.problems.extend(problems);
-    replay.verdict.problems.extend(stuck_problems(&replay.notes));
+    replay.held = held;
     replay.verdict.good = replay.verdict.problems.is_empty();
     if let Some(report) = &options.report {
         report::summary(&replay, report, out)?;

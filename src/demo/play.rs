@@ -11,13 +11,9 @@ use super::clusters::DemoClusters;
 use super::recording::DemoLog;
 use crate::clock::Clock;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
-use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::core::data::objects::{Object, UPSTREAM_STATUS};
+use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::core::data::objects::Object;
 use crate::core::data::time::UnixMillis;
-use crate::core::status::go_json;
-use crate::core::status::trigger::NodeIds;
-use crate::replay::audit;
 use crate::replay::overlay::Overlay;
 use crate::report::Notice;
 use throughline_sim::SimClusters;
@@ -179,45 +175,6 @@ impl Player {
     pub(super) fn advance_carrier(&self) {
         self.lock().advance(self.clock.now());
     }
-
-    /// What differs from the desired state; empty if everything was played and has converged.
-    pub(super) fn problems(
-        &self,
-        settings: &Settings,
-        touched: &BTreeSet<(ClusterName, ObjectKey)>,
-    ) -> Vec<String> {
-        let sim = self.lock();
-        let mut problems = audit::problems(&sim, settings, touched, NodeIds::Real);
-        problems.extend(edge_differences(&sim));
-        if sim.next_due().is_some() {
-            problems.push("the carrier is still copying changes to an edge".to_owned());
-        }
-        problems
-    }
-}
-
-/// Status annotations that differ between hub and edge. A replay finds them by the problem that follows.
-fn edge_differences(sim: &SimClusters) -> Vec<String> {
-    let annotation =
-        |object: &Object| object.meta.annotations.get(UPSTREAM_STATUS).map(str::to_owned);
-    let canonical = |value: &Option<String>| value.as_deref().map(go_json::canonical);
-    let mut problems = Vec::new();
-    for hub in sim.with_role(Role::Hub) {
-        for edge in sim.with_role(Role::Edge).filter(|edge| *edge != hub) {
-            for hub_connector in sim.objects(hub, Kind::Connector) {
-                let key = hub_connector.meta.key();
-                let Some(edge_connector) = sim.get(edge, Kind::Connector, &key) else { continue };
-                let (at_hub, at_edge) = (annotation(hub_connector), annotation(edge_connector));
-                if at_hub != at_edge && canonical(&at_hub) != canonical(&at_edge) {
-                    problems.push(format!(
-                        "{edge}: the status annotation of Connector {key} differs from the one at \
-                         {hub}"
-                    ));
-                }
-            }
-        }
-    }
-    problems
 }
 
 /// Moves the times within objects to the present, so that the age of each object stays the same.

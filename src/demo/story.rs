@@ -11,12 +11,12 @@ use crate::core::contract::action::Decision;
 use crate::core::contract::cause::Problem;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::note::{Note, NoteKind};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use crate::observer::Observer;
 use crate::outage::{Outage, OutageTracker};
-use crate::replay::Replay;
-use crate::report::{self, LiveStory, Notice};
+use crate::replay::{Replay, ReplayMode};
+use crate::report::{self, Notice, ReportOptions, Seen};
 
 /// Related lines arrive within this time and are printed together.
 const BATCH_WINDOW: Duration = Duration::from_millis(300);
@@ -57,11 +57,16 @@ impl Observer for ChannelObserver {
 /// The state of the run as observed, and the lines that are not printed yet.
 pub(super) struct RunStory {
     observations: UnboundedReceiver<Observation>,
-    live: LiveStory,
-    is_printed: bool,
+    /// What the run did so far.
+    replay: Replay,
+    started: UnixMillis,
+    /// What was printed of it.
+    seen: Seen,
+    /// Not printed yet.
+    notices: Vec<(UnixMillis, Notice)>,
+    /// `None` prints nothing.
+    options: Option<ReportOptions>,
     outages: OutageTracker,
-    /// Objects that the run decided to write.
-    pub(super) touched: BTreeSet<(ClusterName, ObjectKey)>,
     /// Kinds that must be listed before the recording is played.
     unlisted: BTreeSet<(ClusterName, Kind)>,
     /// All kinds that the recording contains.
@@ -77,16 +82,20 @@ impl RunStory {
         replay: &Replay,
         started: UnixMillis,
         kinds: BTreeSet<(ClusterName, Kind)>,
-        options: Option<report::ReportOptions>,
+        options: Option<ReportOptions>,
     ) -> (Self, Box<dyn Observer>) {
         let (sender, observations) = unbounded_channel();
-        let is_printed = options.is_some();
+        let outages = OutageTracker::new(&replay.clusters, &replay.settings, false);
+        let (clusters, settings) = (replay.clusters.clone(), replay.settings.clone());
+        let run = Replay::new(&replay.file, ReplayMode::Live, clusters, settings);
         let story = Self {
             observations,
-            live: LiveStory::new(replay, started, options.unwrap_or_default()),
-            is_printed,
-            outages: OutageTracker::new(&replay.clusters, &replay.settings, false),
-            touched: BTreeSet::new(),
+            replay: Replay { connectors: replay.connectors.clone(), ..run },
+            started,
+            seen: Seen::default(),
+            notices: Vec::new(),
+            options,
+            outages,
             known: kinds.clone(),
             unlisted: kinds,
             pending_since: None,
@@ -117,12 +126,10 @@ impl RunStory {
                 self.outages.observe(&event);
                 self.apply_event(event);
             }
-            Observation::Decision(decision) => {
-                let action = &decision.action;
-                self.touched.insert((action.cluster.clone(), action.object.clone()));
-                self.live.add_decision(decision);
+            Observation::Decision(decision) => self.replay.decided(decision),
+            Observation::Note(note) if self.is_about_recorded(&note) => {
+                self.replay.notes.push(note);
             }
-            Observation::Note(note) if self.is_about_recorded(&note) => self.live.add_note(note),
             Observation::Note(_) => {}
         }
         self.update_pending();
@@ -131,7 +138,7 @@ impl RunStory {
     fn apply_event(&mut self, event: Event) {
         match event.kind {
             EventKind::ActionFinished { id, outcome } => {
-                self.live.add_outcome(event.at, id, outcome)
+                self.replay.finished(event.at, id, outcome);
             }
             EventKind::ListFinished { cluster, kind } => {
                 self.unlisted.remove(&(cluster, kind));
@@ -153,12 +160,12 @@ impl RunStory {
 
     /// Adds a line about something that the run does not report, such as a pause.
     pub(super) fn add_line(&mut self, at: UnixMillis, line: Notice) {
-        self.live.add_notice(at, line);
+        self.notices.push((at, line));
         self.update_pending();
     }
 
     fn update_pending(&mut self) {
-        if self.live.has_news() {
+        if Seen::all_of(&self.replay) != self.seen || !self.notices.is_empty() {
             self.pending_since.get_or_insert_with(Instant::now);
         }
     }
@@ -168,27 +175,25 @@ impl RunStory {
         self.unlisted.is_empty()
     }
 
-    pub(super) fn has_writes_in_flight(&self) -> bool {
-        self.live.in_flight() > 0
-    }
-
     /// When to print the pending lines.
     pub(super) fn print_at(&self) -> Option<Instant> {
         let latest = self.pending_since? + PRINT_DELAY_MAX;
-        let waits = self.has_writes_in_flight();
+        let waits = self.replay.actions.iter().any(|record| record.finished.is_none());
         Some(if waits { latest } else { latest.min(self.last_activity + BATCH_WINDOW) })
     }
 
     pub(super) fn print(&mut self, out: &mut dyn Write) -> io::Result<()> {
         self.pending_since = None;
-        match self.is_printed {
-            true => self.live.write_news(out),
-            false => self.live.write_news(&mut io::sink()),
+        let seen = std::mem::replace(&mut self.seen, Seen::all_of(&self.replay));
+        let notices = std::mem::take(&mut self.notices);
+        match &self.options {
+            Some(options) => report::news(&self.replay, seen, &notices, self.started, options, out),
+            None => Ok(()),
         }
     }
 
     /// What the run did, and what users would have seen.
     pub(super) fn finish(self) -> (Replay, Vec<Outage>) {
-        (self.live.into_replay(), self.outages.finish())
+        (self.replay, self.outages.finish())
     }
 }

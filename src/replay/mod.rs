@@ -5,7 +5,6 @@
 //! [`SimClusters`](throughline_sim::SimClusters), on top of the recorded changes, and continues after the
 //! last line until nothing is due.
 
-pub(crate) mod audit;
 pub(crate) mod overlay;
 mod result;
 mod span;
@@ -21,12 +20,13 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use crate::build_info;
 use crate::core::contract::action::Decision;
+use crate::core::contract::cause::State;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
-use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
 use crate::core::status::trigger::NodeIds;
+use crate::core::view::fleet::{Connector, Fleet};
 use crate::event_log::{Header, LogEntry, LogError, LogReader, LogWriter};
 pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict, RequestCounts};
 pub use span::Span;
@@ -266,27 +266,36 @@ impl ReplayBuilder {
         self.replay.actions.push(ActionRecord { decision, finished: None });
     }
 
-    fn written(&self) -> audit::WrittenObjects {
-        let actions = self.replay.actions.iter().map(|record| &record.decision.action);
-        actions.map(|action| (action.cluster.clone(), action.object.clone())).collect()
-    }
-
     fn add_problems(&mut self, problems: Vec<String>) {
         self.replay.verdict.problems.extend(problems);
     }
 
     fn finish(self) -> Replay {
         let mut replay = self.replay;
-        if replay.mode != ReplayMode::Verify {
-            replay.verdict.problems.extend(stuck_problems(&replay.notes));
-        }
         replay.verdict.good = replay.verdict.problems.is_empty();
         replay
     }
 }
 
-/// One sentence for each problem that keeps a connector from what upstream says.
-pub(crate) fn stuck_problems(notes: &[Note]) -> Vec<String> {
-    let spans = Span::all(notes).into_iter().filter(Span::is_stuck);
-    spans.map(|span| span.message).collect()
+/// What has not converged, one sentence each: connectors that are neither ok nor held, and actions in
+/// flight.
+pub(crate) fn not_converged(fleet: &Fleet) -> Vec<String> {
+    let is_open = |connector: &&Connector| !matches!(connector.state, State::Ok | State::Held);
+    let mut problems: Vec<_> = fleet.connectors.iter().filter(is_open).map(open_text).collect();
+    match fleet.in_flight {
+        0 => {}
+        1 => problems.push("1 action is still in flight".to_owned()),
+        n => problems.push(format!("{n} actions are still in flight")),
+    }
+    problems
+}
+
+fn open_text(connector: &Connector) -> String {
+    let upstream = connector.upstream.as_ref().map(ToString::to_string);
+    let name = upstream.or_else(|| Some(connector.name.as_ref()?.to_string())).unwrap_or_default();
+    let state = connector.state.as_str();
+    let Some(hop) = connector.worst() else { return format!("{name} is {state}") };
+    let place = format!("{} ({})", hop.hop.as_str(), hop.cluster);
+    let why = hop.message.as_ref().map_or(String::new(), |message| format!(": {message}"));
+    format!("{name} is {state} at {place}{why}")
 }

@@ -1,16 +1,18 @@
 //! What a replay found.
 
+use serde::{Serialize, Serializer};
+
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{ClusterSpec, Outcome};
 use crate::core::contract::membership::Membership;
 use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::ids::{ActionId, ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::outage::Outage;
 use throughline_sim::CarrierRate;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayMode {
     /// Carry actions out in memory, on top of the recorded changes.
@@ -32,52 +34,73 @@ pub struct ActionRecord {
 
 #[derive(Clone, Debug, Default)]
 pub struct ReplayVerdict {
-    /// What-if: at the end every object is right and no action is in flight.
+    /// What-if: at the end every connector is ok or held, and no action is in flight.
     /// Verify: every action equals the recorded one. Live: as what-if, and its own log verifies.
     pub good: bool,
     /// One sentence each; empty if `good`.
     pub problems: Vec<String>,
 }
 
-/// The result of a replay, for the reports.
-#[derive(Clone, Debug)]
+/// The result of a replay, for the reports; serialized, the beginning of the JSON report.
+#[derive(Clone, Debug, Serialize)]
 pub struct Replay {
+    pub mode: ReplayMode,
     /// The file's name as the user gave it.
     pub file: String,
-    pub mode: ReplayMode,
-    /// Those of the header, and those that joined later.
-    pub clusters: Vec<ClusterSpec>,
-    pub settings: Settings,
-    /// The rate of the simulated carrier, if it has one.
-    pub carrier_rate: Option<CarrierRate>,
     /// How many lines are events.
     pub events: u64,
     /// The times of the first and the last line. Live, both are the recording's.
+    #[serde(rename = "from_ms")]
     pub first_at: UnixMillis,
+    #[serde(rename = "to_ms")]
     pub last_at: UnixMillis,
     /// When virtual time ended. Live, when the run ended, by its own clock.
+    #[serde(rename = "ended_ms")]
     pub ended_at: UnixMillis,
+    /// Those of the header, and those that joined later.
+    pub clusters: Vec<ClusterSpec>,
+    /// The rate of the simulated carrier, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "per_second")]
+    pub carrier_rate: Option<CarrierRate>,
+    #[serde(skip)]
+    pub settings: Settings,
     /// In the order decided.
+    #[serde(skip)]
     pub actions: Vec<ActionRecord>,
     /// In the order noted.
+    #[serde(skip)]
     pub notes: Vec<Note>,
     /// Who the machine had join and leave, in that order.
+    #[serde(skip)]
     pub memberships: Vec<(UnixMillis, Membership)>,
     /// The reader's warnings.
+    #[serde(skip)]
     pub warnings: Vec<String>,
     /// One for each hub or edge Connector with upstream labels.
+    #[serde(skip)]
     pub connectors: Vec<ConnectorNames>,
     /// What users saw in the recording.
+    #[serde(skip)]
     pub recorded: Vec<Outage>,
     /// What users would have seen with throughline, or did see in a live run. Empty in a verify.
+    #[serde(skip)]
     pub replayed: Vec<Outage>,
     /// Requests to the API servers; live only.
+    #[serde(skip)]
     pub requests: Vec<RequestCounts>,
+    #[serde(skip)]
     pub verdict: ReplayVerdict,
+    /// How many connectors are held at the end: a person or another controller has to act. None in a verify.
+    #[serde(skip)]
+    pub held: u64,
+}
+
+fn per_second<S: Serializer>(rate: &Option<CarrierRate>, serializer: S) -> Result<S::Ok, S::Error> {
+    rate.map(CarrierRate::per_second).serialize(serializer)
 }
 
 /// How often one kind of request was sent to a cluster's API server.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequestCounts {
     pub cluster: ClusterName,
     /// As in RBAC rules: `list`, `watch`, `patch` …
@@ -115,6 +138,20 @@ impl Replay {
             replayed: Vec::new(),
             requests: Vec::new(),
             verdict: ReplayVerdict::default(),
+            held: 0,
+        }
+    }
+
+    /// Adds an action that was decided.
+    pub(crate) fn decided(&mut self, decision: Decision) {
+        self.actions.push(ActionRecord { decision, finished: None });
+    }
+
+    /// Adds the outcome of the latest action of that id.
+    pub(crate) fn finished(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
+        let mut latest = self.actions.iter_mut().rev();
+        if let Some(record) = latest.find(|record| record.decision.action.id == id) {
+            record.finished = Some((at, outcome));
         }
     }
 

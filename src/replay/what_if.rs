@@ -5,13 +5,15 @@ use std::io::Write;
 
 use super::overlay::Overlay;
 use super::threads::Timeline;
-use super::{ReplayBuilder, ReplayOptions, audit};
+use super::{ReplayBuilder, ReplayOptions, not_converged};
 use crate::core::contract::action::{Action, Verb};
+use crate::core::contract::cause::State;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
+use crate::core::view::fleet::Source;
 use crate::event_log::{LogEntry, LogError, LogWriter};
 use throughline_sim::{ApiError, Preconditions, SimClusters};
 
@@ -62,8 +64,7 @@ pub(super) fn run<W: Write>(
         }
         // A log that throughline wrote holds the bookmarks of its time.
         if (is_foreign || line.is_none())
-            && machine.orphan_counts().is_any()
-            && let Some(bookmark) = bookmarks.next_before(at, now)
+            && let Some(bookmark) = bookmarks.next_before(at, now, &machine)
         {
             now = now.max(bookmark.at);
             feed(&mut machine, builder, &mut log, bookmark, &mut writes, options)?;
@@ -101,13 +102,9 @@ pub(super) fn run<W: Write>(
         log.flush()?;
     }
     builder.end(now);
-    let (written, settings) = (builder.written(), machine.settings().clone());
-    builder.add_problems(audit::problems(&clusters, &settings, &written, builder.node_ids));
-    match machine.in_flight() {
-        0 => {}
-        1 => builder.add_problems(vec!["1 action is still in flight".to_owned()]),
-        n => builder.add_problems(vec![format!("{n} actions are still in flight")]),
-    }
+    let fleet = machine.fleet(Source::Log, &|_| None);
+    builder.replay.held = fleet.count(State::Held);
+    builder.add_problems(not_converged(&fleet));
     Ok(())
 }
 
@@ -243,11 +240,14 @@ impl Bookmarks {
         }
     }
 
-    /// The next bookmark, if it is due before `at`.
-    fn next_before(&mut self, at: UnixMillis, now: UnixMillis) -> Option<Event> {
+    /// The next bookmark, if it is due before `at` and a route waits for it.
+    fn next_before(&mut self, at: UnixMillis, now: UnixMillis, machine: &Machine) -> Option<Event> {
         let due = self.last_activity_at.iter();
         let due = due.map(|(cluster, at)| (at.plus(BOOKMARK_INTERVAL_MS), cluster));
         let (due, cluster) = due.min().filter(|(due, _)| *due < at)?;
+        if machine.candidates().is_empty() {
+            return None;
+        }
         let (at, cluster) = (due.max(now), cluster.clone());
         self.last_activity_at.insert(cluster.clone(), at);
         Some(Event { at, kind: EventKind::Bookmark { cluster, kind: Kind::Gateway } })

@@ -10,8 +10,9 @@ use expect_test::expect_file;
 use golden::rendered;
 use similar::TextDiff;
 use throughline::core::contract::action::Verb;
+use throughline::core::contract::cause::{Hop, State};
 use throughline::core::contract::event::{Event, EventKind, Outcome};
-use throughline::core::contract::note::{Hop, Note, NoteKind};
+use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::{
@@ -20,13 +21,17 @@ use throughline::core::data::objects::{
 };
 use throughline::core::status::go_json::canonical;
 use throughline::event_log::{LogEntry, LogReader};
+use throughline::look;
+use throughline::look::log::LogMoment;
 use throughline::replay::{ActionRecord, Replay, ReplayMode, ReplayOptions, replay};
+
+use crate::oracle;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-fn names(extension: &str) -> BTreeSet<String> {
+pub(crate) fn names(extension: &str) -> BTreeSet<String> {
     let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let of_kind = files.filter(|p| p.extension().is_some_and(|e| e == extension));
     of_kind.map(|p| p.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
@@ -44,7 +49,11 @@ fn titles() -> BTreeMap<String, String> {
 }
 
 /// Replays a fixture in what-if mode; `log` receives the machine's events and actions.
-fn replayed(name: &str, change: impl Fn(&mut Settings), log: Option<&mut Vec<u8>>) -> Replay {
+pub(crate) fn replayed(
+    name: &str,
+    change: impl Fn(&mut Settings),
+    log: Option<&mut Vec<u8>>,
+) -> Replay {
     let path = folder().join(format!("{name}.jsonl"));
     let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
     let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
@@ -102,6 +111,25 @@ fn every_fixture_verifies_when_its_log_is_replayed() {
         assert_eq!(second.verdict.problems, Vec::<String>::new(), "{name}");
         assert_eq!(second.actions.len(), first.actions.len(), "{name}");
     }
+}
+
+/// An oracle that shares no code with the rules finds something wrong exactly where a what-if did not
+/// converge. It leaves out what is held.
+#[test]
+fn an_oracle_agrees_with_the_verdict_of_every_fixture() {
+    let mut disagreements = Vec::new();
+    for name in names("jsonl") {
+        let mut log = Vec::new();
+        let replay = replayed(&name, |_| {}, Some(&mut log));
+        let mut reader = LogReader::new("log", log.as_slice()).unwrap();
+        let (fleet, _) = look::log::fleet(&mut reader, LogMoment::End, true).unwrap();
+        let held = fleet.connectors.iter().filter(|connector| connector.state == State::Held);
+        let wrong = oracle::wrong(&log, &held.filter_map(|of| of.name.clone()).collect());
+        if replay.verdict.good != wrong.is_empty() {
+            disagreements.push((name, replay.verdict.problems, wrong));
+        }
+    }
+    assert!(disagreements.is_empty(), "{disagreements:#?}");
 }
 
 fn touches(replay: &Replay) -> impl Iterator<Item = &ActionRecord> {

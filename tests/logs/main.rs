@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
+mod agreement;
 mod event_log;
 mod event_log_damage;
 mod fixtures;
 mod live_log;
+mod oracle;
 mod reading;

@@ -1,30 +1,112 @@
-//! Checks the end of a what-if or a demo without the machine's help: does every annotation and
-//! every trigger have the right value?
+//! Judges the end of a what-if without the machine's help: does every annotation and every trigger have
+//! the right value?
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::core::contract::settings::{PlatformKeyMode, Settings, TouchScope};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
-use crate::core::status::go_json;
-use crate::core::status::liveness;
-use crate::core::status::trigger::{NodeIds, Trigger, digest, gateway_part};
-use throughline_sim::SimClusters;
+use throughline::core::contract::event::EventKind;
+use throughline::core::contract::settings::{PlatformKeyMode, Settings, TouchScope};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
+use throughline::core::status::go_json;
+use throughline::core::status::liveness;
+use throughline::core::status::trigger::{NodeIds, Trigger, digest, gateway_part};
+use throughline::event_log::{LogEntry, LogReader};
 
-/// Objects that the machine decided to write.
-pub(crate) type WrittenObjects = BTreeSet<(ClusterName, ObjectKey)>;
+/// The objects that a log shows at its end.
+#[derive(Default)]
+struct Objects {
+    roles: BTreeMap<ClusterName, Vec<Role>>,
+    objects: BTreeMap<(ClusterName, Kind, ObjectKey), Arc<Object>>,
+    listing: BTreeMap<(ClusterName, Kind), BTreeSet<ObjectKey>>,
+    /// Those that the machine decided to write.
+    written: BTreeSet<(ClusterName, ObjectKey)>,
+}
 
-/// One sentence for each wrong object.
-pub(crate) fn problems(
-    clusters: &SimClusters,
+impl Objects {
+    fn add(&mut self, entry: LogEntry) {
+        let event = match entry {
+            LogEntry::Event(event) => event.kind,
+            LogEntry::Action(decision) => {
+                let action = decision.action;
+                self.written.insert((action.cluster, action.object));
+                return;
+            }
+            LogEntry::Retired => return,
+        };
+        match event {
+            EventKind::ClusterAdded { cluster, roles } => drop(self.roles.insert(cluster, roles)),
+            EventKind::ClusterRemoved { cluster } => {
+                self.roles.remove(&cluster);
+                self.objects.retain(|(of, ..), _| *of != cluster);
+            }
+            EventKind::ListStarted { cluster, kind } => {
+                self.listing.insert((cluster, kind), BTreeSet::new());
+            }
+            EventKind::Listed { cluster, object } => {
+                let listing = self.listing.entry((cluster.clone(), object.kind())).or_default();
+                listing.insert(object.meta.key());
+                self.objects.insert((cluster, object.kind(), object.meta.key()), object);
+            }
+            EventKind::ListFinished { cluster, kind } => {
+                let listed = self.listing.remove(&(cluster.clone(), kind)).unwrap_or_default();
+                let is_gone = |of: &ClusterName, k: Kind, key: &ObjectKey| {
+                    *of == cluster && k == kind && !listed.contains(key)
+                };
+                self.objects.retain(|(of, k, key), _| !is_gone(of, *k, key));
+            }
+            EventKind::Applied { cluster, object } => {
+                self.objects.insert((cluster, object.kind(), object.meta.key()), object);
+            }
+            EventKind::Deleted { cluster, object } => {
+                self.objects.remove(&(cluster, object.kind(), object.meta.key()));
+            }
+            _ => {}
+        }
+    }
+
+    fn with_role(&self, role: Role) -> impl Iterator<Item = &ClusterName> {
+        self.roles.iter().filter(move |(_, roles)| roles.contains(&role)).map(|(name, _)| name)
+    }
+
+    fn objects(&self, cluster: &ClusterName, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
+        let of_kind =
+            self.objects.iter().filter(move |((of, k, _), _)| of == cluster && *k == kind);
+        of_kind.map(|(_, object)| object)
+    }
+
+    fn get(&self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.objects.get(&(cluster.clone(), kind, key.clone()))
+    }
+}
+
+/// What is wrong at the end of a what-if's log: one sentence for each wrong object. Hub Connectors that are
+/// held are left out.
+pub(crate) fn wrong(log: &[u8], held: &BTreeSet<ObjectKey>) -> Vec<String> {
+    let mut reader = LogReader::new("log", log).unwrap();
+    let header = reader.header().clone();
+    let mut objects = Objects::default();
+    for spec in &header.clusters {
+        objects.roles.insert(spec.name.clone(), spec.roles.clone());
+    }
+    while let Some(entry) = reader.next_line().unwrap() {
+        objects.add(entry);
+    }
+    let settings = header.settings.clone().unwrap_or_default();
+    problems(&objects, &settings, held, header.node_ids())
+}
+
+fn problems(
+    clusters: &Objects,
     settings: &Settings,
-    written: &WrittenObjects,
+    held: &BTreeSet<ObjectKey>,
     node_ids: NodeIds,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     if settings.mirror.enabled {
         for hub in clusters.with_role(Role::Hub) {
-            for connector in clusters.objects(hub, Kind::Connector) {
+            let all = clusters.objects(hub, Kind::Connector);
+            for connector in all.filter(|connector| !held.contains(&connector.meta.key())) {
                 problems.extend(annotation_problem(clusters, hub, connector));
             }
         }
@@ -34,8 +116,7 @@ pub(crate) fn problems(
             match settings.touch.scope_of(edge) {
                 TouchScope::Gateway => {
                     for gateway in clusters.objects(edge, Kind::Gateway) {
-                        let problem =
-                            gateway_problem(clusters, settings, edge, gateway, written, node_ids);
+                        let problem = gateway_problem(clusters, settings, edge, gateway, node_ids);
                         problems.extend(problem);
                     }
                 }
@@ -48,11 +129,7 @@ pub(crate) fn problems(
     problems
 }
 
-fn annotation_problem(
-    clusters: &SimClusters,
-    hub: &ClusterName,
-    connector: &Object,
-) -> Option<String> {
+fn annotation_problem(clusters: &Objects, hub: &ClusterName, connector: &Object) -> Option<String> {
     if connector.meta.is_paused() {
         return None;
     }
@@ -96,7 +173,7 @@ fn annotation_problem(
 /// The digest that a gateway should announce and the platform stamp that goes with it; `None` if
 /// throughline does not write the gateway.
 fn gateway_digest(
-    clusters: &SimClusters,
+    clusters: &Objects,
     edge: &ClusterName,
     key: &ObjectKey,
     node_ids: NodeIds,
@@ -124,11 +201,10 @@ fn gateway_digest(
 }
 
 fn gateway_problem(
-    clusters: &SimClusters,
+    clusters: &Objects,
     settings: &Settings,
     edge: &ClusterName,
     gateway: &Object,
-    written: &WrittenObjects,
     node_ids: NodeIds,
 ) -> Option<String> {
     if gateway.meta.is_paused() {
@@ -148,7 +224,7 @@ fn gateway_problem(
         )),
         Some(_) => None,
         // The gateway was right before throughline started, and the platform's stamp says so.
-        None if !written.contains(&(edge.clone(), key.clone()))
+        None if !clusters.written.contains(&(edge.clone(), key.clone()))
             && settings.touch.platform_key == PlatformKeyMode::Observe
             && gateway.meta.annotations.get(PLATFORM_KEY) == Some(&stamp) =>
         {
@@ -159,7 +235,7 @@ fn gateway_problem(
 }
 
 fn class_problems(
-    clusters: &SimClusters,
+    clusters: &Objects,
     settings: &Settings,
     edge: &ClusterName,
     node_ids: NodeIds,
