@@ -45,43 +45,24 @@ fn put_finding(writer: &mut TextWriter<'_>, finding: &Finding) -> io::Result<()>
     if let Some(cause) = cause {
         writer.put(4, 4, &[(Style::Dim, &format!("{}: {evidence}", cause.as_str()))])?;
     }
-    match remedy {
-        Some(remedy) => put_remedy(writer, 4, "→ ", &lines(remedy)),
-        None => Ok(()),
-    }
+    remedy.as_ref().map_or(Ok(()), |remedy| put_remedy(writer, remedy))
 }
 
-/// One line with the explanation, and one for each command that stands in backticks.
-fn lines(remedy: &str) -> String {
-    let mut commands = Vec::new();
-    let mut explanation = String::new();
+/// Writes the explanation, and below it each command that stands in backticks. A command is not
+/// broken, however long it is, so that it can be pasted.
+fn put_remedy(writer: &mut TextWriter<'_>, remedy: &str) -> io::Result<()> {
+    let (mut commands, mut explanation) = (Vec::new(), "→ ".to_owned());
     for (i, part) in remedy.split('`').enumerate() {
         let is_command = part.contains("kubectl ") || part.starts_with("throughline ");
         if i % 2 == 1 && is_command {
-            commands.push(part);
+            commands.push(part.replace(' ', NO_BREAK_SPACE));
             explanation += if commands.len() > 1 { "the second" } else { "run this" };
         } else {
             explanation += part;
         }
     }
-    [vec![explanation.as_str()], commands].concat().join("\n")
-}
-
-/// Writes a remedy: its first line is an explanation, each further line a command. A command is not
-/// broken, however long it is, so that it can be pasted.
-pub(crate) fn put_remedy(
-    writer: &mut TextWriter<'_>,
-    indent: usize,
-    mark: &str,
-    remedy: &str,
-) -> io::Result<()> {
-    let mut lines = remedy.lines();
-    let explanation = lines.next().unwrap_or_default();
-    writer.put(indent, indent + 2, &[(Style::Plain, mark), (Style::Plain, explanation)])?;
-    for command in lines {
-        writer.put(indent + 4, 0, &[(Style::Plain, &command.replace(' ', NO_BREAK_SPACE))])?;
-    }
-    Ok(())
+    writer.put(4, 6, &[(Style::Plain, &explanation)])?;
+    commands.iter().try_for_each(|command| writer.put(8, 0, &[(Style::Plain, command)]))
 }
 
 /// [`TextWriter`] breaks lines at blanks, and prints this one as a blank.

@@ -1,23 +1,17 @@
 //! The JSON report.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
 use super::ReportOptions;
-use super::model::{Report, Story};
-use super::still_wrong::still_wrong;
+use super::model::Report;
 use crate::core::contract::action::{Action, Precondition};
 use crate::core::contract::event::Outcome;
-use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::time::UnixMillis;
-use crate::outage::Outage;
 use crate::outside_text::plain_json::PlainJson;
-use crate::replay::{ActionRecord, Replay, ReplayMode};
+use crate::replay::{ActionRecord, Replay};
 
 /// Writes the replay as one pretty-printed JSON object and a final `\n`.
 ///
@@ -30,7 +24,8 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 /// - only where the simulated carrier had a rate, `carrier_rate`: changes a second
 /// - `verdict`: a boolean, named `converged` in a what-if or a live run and `verified` in a verify;
 ///   and `problems`: one sentence each; and `still_wrong`: what is wrong at the end although the
-///   verdict may be good, `[{what, connectors, text}]`, where `what` is `down`, `dead_tunnel` or `stuck`
+///   verdict may be good, `[{what, connectors, text}]`, where `what` is `down`, `dead_tunnel`, `stuck`
+///   or `held`
 /// - `actions`, in the order decided: `id`, `at_ms`, `type` (`mirror`, `nudge`, `touch`, `delete`),
 ///   `cluster`, `kind`, `namespace`, `name`; `annotations`: the exact values written, `null` for a
 ///   removed key, the field absent for a delete; `precondition`; `connectors`: the connectors it is
@@ -38,8 +33,8 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 ///   while unknown; `error`: the API server's answer, if there was an error
 /// - `connectors`, ordered by upstream: `upstream`: `{cluster, namespace, name}` or `null`;
 ///   `namespace`, `name` at the hub and the edges, `null` if no such Connector was seen; `hops`:
-///   `[{at_ms, hop, cluster, online, after_ms}]`, where `hop` is `upstream`, `mirrored`, `arrived` or
-///   `touched`, and `after_ms` is the time the hop took, absent if its beginning was not seen;
+///   `[{at_ms, hop, cluster, online, after_ms}]`, where `hop` is `upstream`, `mirrored`, `carried` or
+///   `announced`, and `after_ms` is the time the hop took, absent if its beginning was not seen;
 ///   `actions`: ids
 /// - `problems`, what was wrong, in the order reported: `cause`, `severity`, `hop` (`mirrored`, `carried`
 ///   or `announced`; absent if it delays no one hop); `about`: `{cluster, kind, object, more}`, where
@@ -62,72 +57,24 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
     let report = Report::new(replay, options.connector.as_ref());
     let mut out = BufWriter::new(out);
-    let mut serializer = serde_json::Serializer::pretty(PlainJson::new(&mut out));
-    let mut map = serializer.serialize_map(None)?;
-    report_fields(&report, true, &mut map)?;
-    map.end()?;
+    serde_json::to_writer_pretty(PlainJson::new(&mut out), &report)?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
-/// Writes the fields of [`json()`]. Without `with_annotations`, actions lack `annotations` and
-/// `precondition`, which make up most of a report's size.
-pub(super) fn report_fields<M: SerializeMap>(
-    report: &Report<'_>,
-    with_annotations: bool,
-    map: &mut M,
-) -> Result<(), M::Error> {
-    let replay = report.replay;
-    map.serialize_entry("mode", &replay.mode)?;
-    map.serialize_entry("file", &replay.file)?;
-    map.serialize_entry("events", &replay.events)?;
-    map.serialize_entry("from_ms", &replay.first_at)?;
-    map.serialize_entry("to_ms", &replay.last_at)?;
-    map.serialize_entry("ended_ms", &replay.ended_at)?;
-    map.serialize_entry("clusters", &replay.clusters)?;
-    if let Some(rate) = replay.carrier_rate {
-        map.serialize_entry("carrier_rate", &rate.per_second())?;
-    }
-    map.serialize_entry("verdict", &verdict(report))?;
-    let rows = || report.actions().map(|record| ActionRow::new(record, with_annotations));
-    map.serialize_entry("actions", &Rows(rows))?;
-    let connectors = || report.connectors.iter().map(|story| connector(report, story));
-    map.serialize_entry("connectors", &Rows(connectors))?;
-    map.serialize_entry("problems", &report.problems)?;
-    let spans = |has_hop: bool| report.problems.iter().filter(move |s| s.hop.is_some() == has_hop);
-    map.serialize_entry("stalls", &Rows(|| spans(true)))?;
-    map.serialize_entry("anomalies", &Rows(|| spans(false)))?;
-    let of = |outages: &'static str, all: &[Outage]| {
-        let covered = all.iter().filter(|outage| report.includes(&outage.connector));
-        (outages, covered.cloned().collect::<Vec<_>>())
-    };
-    let outages = [of("recorded", &replay.recorded), of("replayed", &replay.replayed)];
-    map.serialize_entry("outages", &BTreeMap::from(outages))?;
-    map.serialize_entry("warnings", &replay.warnings)?;
-    if replay.mode == ReplayMode::Live {
-        map.serialize_entry("requests", &replay.requests)?;
-        map.serialize_entry("needless_writes", &replay.needless_writes())?;
-    }
-    Ok(())
+/// The actions that a report covers, in the order decided.
+#[derive(Default)]
+pub(super) struct Actions<'a> {
+    pub(super) covered: Vec<&'a ActionRecord>,
+    /// Leaves out annotations and preconditions, which make up most of a report's size.
+    pub(super) are_bare: bool,
 }
 
-/// A list whose rows are built while they are written.
-struct Rows<F>(F);
-
-impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Rows<F> {
+impl Serialize for Actions<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq((self.0)())
+        serializer
+            .collect_seq(self.covered.iter().map(|record| ActionRow::new(record, self.are_bare)))
     }
-}
-
-fn verdict(report: &Report<'_>) -> Value {
-    let replay = report.replay;
-    let name = if replay.mode == ReplayMode::Verify { "verified" } else { "converged" };
-    json!({
-        name: replay.verdict.good,
-        "problems": replay.verdict.problems,
-        "still_wrong": still_wrong(report),
-    })
 }
 
 #[derive(Serialize)]
@@ -143,9 +90,9 @@ struct ActionRow<'a> {
 }
 
 impl<'a> ActionRow<'a> {
-    fn new(record: &'a ActionRecord, with_annotations: bool) -> Self {
+    fn new(record: &'a ActionRecord, is_bare: bool) -> Self {
         let mut action = Cow::Borrowed(&record.decision.action);
-        if !with_annotations {
+        if is_bare {
             let action = action.to_mut();
             action.annotations.clear();
             action.precondition = Precondition::default();
@@ -160,30 +107,4 @@ impl<'a> ActionRow<'a> {
             finished_at_ms: record.finished.as_ref().map(|(at, _)| *at),
         }
     }
-}
-
-fn connector(report: &Report<'_>, story: &Story<'_>) -> Value {
-    let upstream = story.upstream.map(|(cluster, key)| {
-        json!({ "cluster": cluster, "namespace": key.namespace, "name": key.name })
-    });
-    let notes = story.hops.iter().filter_map(|at| report.replay.notes.get(*at));
-    let actions = report.actions_of(story);
-    json!({
-        "upstream": upstream,
-        "namespace": story.hub.map(|key| &key.namespace),
-        "name": story.hub.map(|key| &key.name),
-        "hops": notes.filter_map(hop).collect::<Vec<_>>(),
-        "actions": actions.iter().map(|record| record.decision.action.id).collect::<Vec<_>>(),
-    })
-}
-
-fn hop(note: &Note) -> Option<Value> {
-    let NoteKind::HopPassed { cluster, hop, online, after_ms, .. } = &note.kind else {
-        return None;
-    };
-    let mut row = json!({ "at_ms": note.at, "hop": hop, "cluster": cluster, "online": online });
-    if let (Some(after_ms), Some(row)) = (after_ms, row.as_object_mut()) {
-        row.insert("after_ms".to_owned(), (*after_ms).into());
-    }
-    Some(row)
 }

@@ -1,7 +1,8 @@
 //! Reports of a replay: text for people, JSON for programs, a page for a browser.
 //!
-//! Each takes time linear in the replay. All start from `model::Report`, which sorts hops,
-//! actions and problems by connector.
+//! Each takes time linear in the replay. All print `model::Report`, which sorts hops, actions and
+//! problems by connector: JSON is its serialization, a page embeds that, and text is a line for each
+//! `story_entry::StoryEntry` and a summary. A live run prints the same entries while it goes on.
 
 use std::io::{self, Write};
 
@@ -22,11 +23,11 @@ mod summary;
 mod user_impact;
 
 pub use check::check;
-pub(crate) use check::put_remedy;
 pub use html::html;
 pub use json::json;
-pub use live::{LiveStory, Notice};
+pub use live::{Notice, news};
 pub use names::{UnknownConnector, require_connector};
+pub use story_entry::Seen;
 pub use style::{count, duration, moment};
 
 #[derive(Clone, Debug)]

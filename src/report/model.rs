@@ -2,26 +2,68 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::core::contract::action::Verb;
-use crate::core::contract::cause::About;
-use crate::core::contract::note::{Hop, NoteKind};
-use crate::core::data::ids::{Kind, ObjectKey};
-use crate::replay::{ActionRecord, Replay, Span};
+use serde::{Serialize, Serializer};
 
-/// Everything about one connector, as indexes into the replay and the report.
-#[derive(Default)]
+use super::json::Actions;
+use super::still_wrong::{StillWrong, still_wrong};
+use crate::core::contract::action::Verb;
+use crate::core::contract::cause::{About, Hop};
+use crate::core::contract::note::{Note, NoteKind};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::time::UnixMillis;
+use crate::outage::Outage;
+use crate::replay::{ActionRecord, Replay, ReplayMode, ReplayVerdict, RequestCounts, Span};
+
+/// A connector upstream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub(super) struct Upstream<'a> {
+    pub(super) cluster: &'a str,
+    #[serde(flatten)]
+    pub(super) key: &'a ObjectKey,
+}
+
+/// A hop that a connector passed.
+#[derive(Serialize)]
+pub(super) struct PassedHop<'a> {
+    pub(super) at_ms: UnixMillis,
+    pub(super) hop: Hop,
+    pub(super) cluster: &'a ClusterName,
+    pub(super) online: bool,
+    /// How long it took; absent if its beginning was not seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_ms: Option<u64>,
+    /// Where it is among the notes.
+    #[serde(skip)]
+    pub(super) noted_at: usize,
+}
+
+/// Everything about one connector.
+#[derive(Default, Serialize)]
 pub(super) struct Story<'a> {
-    pub(super) upstream: Option<(&'a str, &'a ObjectKey)>,
+    pub(super) upstream: Option<Upstream<'a>>,
     /// Its name at the hub and the edges.
+    #[serde(flatten, serialize_with = "with_nulls")]
     pub(super) hub: Option<&'a ObjectKey>,
-    /// The notes of the hops that it passed, in the order noted.
-    pub(super) hops: Vec<usize>,
+    /// In the order noted.
+    pub(super) hops: Vec<PassedHop<'a>>,
     /// In the order decided.
-    pub(super) actions: Vec<usize>,
-    /// In the order reported.
+    #[serde(serialize_with = "ids")]
+    pub(super) actions: Vec<&'a ActionRecord>,
+    /// Which of the report's problems are about it, in the order reported.
+    #[serde(skip)]
     pub(super) problems: Vec<usize>,
     /// The shortest name that no other connector has.
+    #[serde(skip)]
     pub(super) label: String,
+}
+
+fn with_nulls<S: Serializer>(hub: &Option<&ObjectKey>, serializer: S) -> Result<S::Ok, S::Error> {
+    let part = |part: fn(&ObjectKey) -> &String| hub.map(part);
+    serializer.collect_map([("namespace", part(|k| &k.namespace)), ("name", part(|k| &k.name))])
+}
+
+fn ids<S: Serializer>(actions: &[&ActionRecord], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(actions.iter().map(|record| record.decision.action.id))
 }
 
 impl<'a> Story<'a> {
@@ -31,121 +73,195 @@ impl<'a> Story<'a> {
 
     /// The value of `--connector` that selects it.
     pub(super) fn key(&self) -> Option<&'a ObjectKey> {
-        self.upstream.map(|(_, key)| key).or(self.hub)
+        self.upstream.map(|upstream| upstream.key).or(self.hub)
     }
 
     /// Its full name, e.g. `project-a default/home-lab`.
     pub(super) fn full_name(&self) -> String {
         match (self.upstream, self.hub) {
-            (Some((cluster, key)), _) => format!("{cluster} {key}"),
+            (Some(Upstream { cluster, key }), _) => format!("{cluster} {key}"),
             (None, Some(hub)) => hub.to_string(),
             (None, None) => String::new(),
         }
     }
 }
 
-/// What happened over a time, by connector.
+/// What happened over a time, by connector; serialized, the JSON report.
+#[derive(Serialize)]
 pub(super) struct Report<'a> {
+    #[serde(flatten)]
     pub(super) replay: &'a Replay,
+    pub(super) verdict: Verdict<'a>,
+    pub(super) actions: Actions<'a>,
     /// Ordered by upstream cluster and name.
     pub(super) connectors: Vec<Story<'a>>,
     /// What is not tied to one connector.
+    #[serde(skip)]
     pub(super) others: Story<'a>,
     /// What was wrong; of a report about one connector, only with it, or with a whole cluster.
+    #[serde(flatten, serialize_with = "with_views")]
     pub(super) problems: Vec<Span>,
+    pub(super) outages: Outages<'a>,
+    warnings: &'a [String],
+    /// Only of a live run.
+    #[serde(flatten)]
+    requests: Option<Requests<'a>>,
+    #[serde(skip)]
     only: Option<&'a ObjectKey>,
-    by_hub: HashMap<&'a ObjectKey, usize>,
-    by_upstream: HashMap<(&'a str, &'a ObjectKey), Vec<usize>>,
-    /// The connectors for which a Gateway was touched.
-    by_gateway: HashMap<(&'a str, &'a ObjectKey), BTreeSet<usize>>,
+    #[serde(skip)]
+    known: HashMap<Place<'a>, BTreeSet<usize>>,
+}
+
+/// Where an object is, without a cluster: at the hub and the edges. A Gateway stands for the connectors
+/// for which it was touched.
+type Place<'a> = (Kind, Option<&'a str>, &'a ObjectKey);
+
+/// Whether the replay was good, and what is wrong although it was.
+#[derive(Serialize)]
+pub(super) struct Verdict<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    converged: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
+    problems: &'a [String],
+    pub(super) still_wrong: Vec<StillWrong>,
+}
+
+impl<'a> Verdict<'a> {
+    fn new(replay: &'a Replay) -> Self {
+        let ReplayVerdict { good, problems } = &replay.verdict;
+        let is_verify = replay.mode == ReplayMode::Verify;
+        Self {
+            converged: (!is_verify).then_some(*good),
+            verified: is_verify.then_some(*good),
+            problems,
+            still_wrong: Vec::new(),
+        }
+    }
+}
+
+/// What users saw of the connectors that the report covers.
+#[derive(Default, Serialize)]
+pub(super) struct Outages<'a> {
+    pub(super) recorded: Vec<&'a Outage>,
+    pub(super) replayed: Vec<&'a Outage>,
+}
+
+#[derive(Serialize)]
+struct Requests<'a> {
+    requests: &'a [RequestCounts],
+    needless_writes: u64,
+}
+
+/// Version 1 of the report promises two views of the problems: those that delay a hop, and the others.
+fn with_views<S: Serializer>(problems: &[Span], serializer: S) -> Result<S::Ok, S::Error> {
+    let (stalls, anomalies): (Vec<_>, _) = problems.iter().partition(|span| span.hop.is_some());
+    let problems = problems.iter().collect();
+    serializer.collect_map([("problems", problems), ("stalls", stalls), ("anomalies", anomalies)])
 }
 
 impl<'a> Report<'a> {
     /// Indexes everything, or `only` one connector.
     pub(super) fn new(replay: &'a Replay, only: Option<&'a ObjectKey>) -> Self {
+        let requests =
+            Requests { requests: &replay.requests, needless_writes: replay.needless_writes() };
         let mut report = Self {
             replay,
+            verdict: Verdict::new(replay),
+            actions: Actions::default(),
             connectors: Vec::new(),
             others: Story::default(),
             problems: Vec::new(),
+            outages: Outages::default(),
+            warnings: &replay.warnings,
+            requests: (replay.mode == ReplayMode::Live).then_some(requests),
             only,
-            by_hub: HashMap::new(),
-            by_upstream: HashMap::new(),
-            by_gateway: HashMap::new(),
+            known: HashMap::new(),
         };
         for names in &replay.connectors {
-            let upstream = names.upstream.as_ref().map(|(cluster, key)| (cluster.as_str(), key));
-            let is_wanted =
-                |only| &names.hub == only || upstream.is_some_and(|(_, key)| key == only);
+            let upstream = names.upstream.as_ref().map(|(cluster, key)| Upstream { cluster, key });
+            let is_wanted = |only| &names.hub == only || upstream.is_some_and(|up| up.key == only);
             if only.is_none_or(is_wanted) {
                 report.add_connector(upstream, Some(&names.hub));
             }
         }
-        report.add_hops();
-        report.add_actions();
+        for (at, note) in replay.notes.iter().enumerate() {
+            report.add_hop(at, note);
+        }
+        for record in &replay.actions {
+            report.add_action(record);
+        }
         for span in Span::all(&replay.notes) {
             report.add_span(span);
         }
         report.sort_and_label();
+        let covered = |all: &'a [Outage]| all.iter().filter(|o| report.includes(&o.connector));
+        let (recorded, replayed) = (covered(&replay.recorded), covered(&replay.replayed));
+        report.outages = Outages { recorded: recorded.collect(), replayed: replayed.collect() };
+        report.verdict.still_wrong = still_wrong(&report);
         report
     }
 
     /// Adds a connector if it is new; returns its report.
     fn add_connector(
         &mut self,
-        upstream: Option<(&'a str, &'a ObjectKey)>,
+        upstream: Option<Upstream<'a>>,
         hub: Option<&'a ObjectKey>,
     ) -> usize {
-        let known = hub.and_then(|hub| self.by_hub.get(hub)).copied();
+        let at_hub = hub.map(|hub| (Kind::Connector, None, hub));
+        let known = at_hub.and_then(|place| self.known.get(&place)?.first().copied());
         // A hub Connector may be seen first without labels, or named twice.
-        if let Some(known) = known
-            && let Some(story) = self.connectors.get_mut(known)
-            && (story.upstream.is_none() || upstream.is_none() || story.upstream == upstream)
-        {
-            if story.upstream.is_none()
-                && let Some(upstream) = upstream
-            {
-                story.upstream = Some(upstream);
-                self.by_upstream.entry(upstream).or_default().push(known);
-            }
-            return known;
+        let is_same = |story: &Story<'_>| {
+            story.upstream.is_none() || upstream.is_none() || story.upstream == upstream
+        };
+        let same = known.filter(|at| self.connectors.get(*at).is_some_and(is_same));
+        let at = same.unwrap_or(self.connectors.len());
+        if same.is_none() {
+            self.connectors.push(Story { hub, ..Story::default() });
         }
-        let at = self.connectors.len();
-        if let Some(hub) = hub {
-            self.by_hub.entry(hub).or_insert(at);
+        if let (None, Some(place)) = (known, at_hub) {
+            self.known.entry(place).or_default().insert(at);
         }
-        if let Some(upstream) = upstream {
-            self.by_upstream.entry(upstream).or_default().push(at);
+        if let Some(Upstream { cluster, key }) = upstream {
+            self.known.entry((Kind::Connector, Some(cluster), key)).or_default().insert(at);
+            self.story(at, |story| story.upstream = upstream);
         }
-        self.connectors.push(Story { upstream, hub, ..Story::default() });
         at
     }
 
-    fn add_hops(&mut self) {
-        for (at, note) in self.replay.notes.iter().enumerate() {
-            let NoteKind::HopPassed { cluster, connector, hop, .. } = &note.kind else { continue };
-            let upstream = (*hop == Hop::Upstream).then_some((cluster.as_str(), connector));
-            for of in self.find_or_add(upstream, connector) {
-                self.story(of, |story| story.hops.push(at));
-            }
+    fn add_hop(&mut self, noted_at: usize, note: &'a Note) {
+        let NoteKind::HopPassed { cluster, connector, hop, online, after_ms } = &note.kind else {
+            return;
+        };
+        let (at_ms, hop, online, after_ms) = (note.at, *hop, *online, *after_ms);
+        let upstream = (hop == Hop::Upstream).then_some(cluster.as_str());
+        for of in self.find_or_add(upstream, connector) {
+            let passed = PassedHop { at_ms, hop, cluster, online, after_ms, noted_at };
+            self.story(of, |story| story.hops.push(passed));
         }
     }
 
-    fn add_actions(&mut self) {
-        for (at, record) in self.replay.actions.iter().enumerate() {
-            let action = &record.decision.action;
-            let about = connectors_of(record);
-            if about.is_empty() && self.only.is_none() {
-                self.others.actions.push(at);
-            }
-            for connector in about {
-                for of in self.find_or_add(None, connector) {
-                    self.story(of, |story| story.actions.push(at));
-                    if action.verb == Verb::Touch {
-                        let gateway = (action.cluster.as_str(), &action.object);
-                        self.by_gateway.entry(gateway).or_default().insert(of);
-                    }
-                }
+    fn add_action(&mut self, record: &'a ActionRecord) {
+        let action = &record.decision.action;
+        // By their names at the hub and the edges.
+        let about = match action.verb {
+            Verb::Mirror | Verb::Nudge => std::slice::from_ref(&action.object),
+            Verb::Touch => &action.connectors,
+            Verb::Delete => &[],
+        };
+        let is_of_nobody = about.is_empty() && self.only.is_none();
+        if is_of_nobody {
+            self.others.actions.push(record);
+        }
+        let of: Vec<_> = about.iter().flat_map(|key| self.find_or_add(None, key)).collect();
+        if is_of_nobody || !of.is_empty() {
+            self.actions.covered.push(record);
+        }
+        for of in of {
+            self.story(of, |story| story.actions.push(record));
+            if action.verb == Verb::Touch {
+                let gateway = (Kind::Gateway, Some(action.cluster.as_str()), &action.object);
+                self.known.entry(gateway).or_default().insert(of);
             }
         }
     }
@@ -172,52 +288,36 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The connectors of that name upstream, or at the hub and the edges. Adds one if there is none
-    /// yet, unless the report is about another.
-    fn find_or_add(
-        &mut self,
-        upstream: Option<(&'a str, &'a ObjectKey)>,
-        connector: &'a ObjectKey,
-    ) -> Vec<usize> {
-        let known = match upstream {
-            Some(upstream) => self.by_upstream.get(&upstream).cloned(),
-            None => self.by_hub.get(connector).map(|at| vec![*at]),
-        };
-        match known {
-            Some(found) => found,
-            None if self.only.is_some_and(|only| only != connector) => Vec::new(),
-            None if upstream.is_some() => vec![self.add_connector(upstream, None)],
-            None => vec![self.add_connector(None, Some(connector))],
+    /// The connectors of that name in an upstream cluster, or at the hub and the edges. Adds one if
+    /// there is none yet, unless the report is about another.
+    fn find_or_add(&mut self, cluster: Option<&'a str>, key: &'a ObjectKey) -> BTreeSet<usize> {
+        if let Some(found) = self.known.get(&(Kind::Connector, cluster, key)) {
+            return found.clone();
         }
+        if self.only.is_some_and(|only| only != key) {
+            return BTreeSet::new();
+        }
+        let upstream = cluster.map(|cluster| Upstream { cluster, key });
+        BTreeSet::from([self.add_connector(upstream, cluster.is_none().then_some(key))])
     }
 
     /// The connectors that a problem is about; none where it is about many.
-    fn concerned(&self, about: &About) -> Vec<usize> {
-        let Some(object) = about.object.as_ref().filter(|_| about.more == 0) else {
-            return Vec::new();
-        };
-        let at = (about.cluster.as_str(), object);
-        match about.kind {
-            Some(Kind::Connector) => {
-                let at_hub = || self.by_hub.get(object).map(|at| vec![*at]);
-                self.by_upstream.get(&at).cloned().or_else(at_hub).unwrap_or_default()
-            }
-            Some(Kind::Gateway) => {
-                self.by_gateway.get(&at).into_iter().flatten().copied().collect()
-            }
-            _ => Vec::new(),
-        }
+    fn concerned(&self, about: &About) -> BTreeSet<usize> {
+        let one = about.kind.zip(about.object.as_ref()).filter(|_| about.more == 0);
+        let found = one.and_then(|(kind, object)| {
+            let here = self.known.get(&(kind, Some(about.cluster.as_str()), object));
+            here.or_else(|| self.known.get(&(kind, None, object)))
+        });
+        found.cloned().unwrap_or_default()
     }
 
     fn sort_and_label(&mut self) {
         self.connectors.sort_by_key(|h| (h.upstream.is_none(), h.upstream, h.hub));
-        // Nothing is looked up by the others once all is sorted.
-        self.by_upstream.clear();
-        self.by_gateway.clear();
-        self.by_hub.clear();
+        // Once all is sorted, only names at the hub are looked up.
+        self.known.clear();
         for (at, story) in self.connectors.iter().enumerate() {
             if let Some(hub) = story.hub {
-                self.by_hub.entry(hub).or_insert(at);
+                self.known.entry((Kind::Connector, None, hub)).or_default().insert(at);
             }
         }
         let (mut names, mut keys) = (HashMap::new(), HashMap::new());
@@ -235,42 +335,27 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Whether a cluster has that role.
+    pub(super) fn has(&self, role: Role) -> bool {
+        self.replay.clusters.iter().any(|cluster| cluster.roles.contains(&role))
+    }
+
+    /// The first connector of that name at the hub and the edges.
+    fn at_hub(&self, hub: &ObjectKey) -> Option<&Story<'a>> {
+        self.connectors.get(*self.known.get(&(Kind::Connector, None, hub))?.first()?)
+    }
+
     /// Whether the report covers a connector, given by its name at the hub and the edges.
     pub(super) fn includes(&self, hub: &ObjectKey) -> bool {
-        self.only.is_none_or(|only| only == hub) || self.by_hub.contains_key(hub)
+        self.only.is_none_or(|only| only == hub) || self.at_hub(hub).is_some()
     }
 
     /// The label of a connector, given by its name at the hub and the edges.
     pub(super) fn label(&self, hub: &ObjectKey) -> String {
-        match self.by_hub.get(hub).and_then(|at| self.connectors.get(*at)) {
-            Some(story) => story.label.clone(),
-            None => hub.to_string(),
-        }
-    }
-
-    /// The actions that the report covers, in the order decided.
-    pub(super) fn actions(&self) -> impl Iterator<Item = &'a ActionRecord> {
-        let is_covered = |record: &&ActionRecord| {
-            self.only.is_none() || connectors_of(record).iter().any(|key| self.includes(key))
-        };
-        self.replay.actions.iter().filter(is_covered)
-    }
-
-    pub(super) fn actions_of(&self, story: &Story<'_>) -> Vec<&'a ActionRecord> {
-        story.actions.iter().filter_map(|at| self.replay.actions.get(*at)).collect()
+        self.at_hub(hub).map_or_else(|| hub.to_string(), |story| story.label.clone())
     }
 
     pub(super) fn problems_of(&self, story: &Story<'_>) -> Vec<&Span> {
         story.problems.iter().filter_map(|at| self.problems.get(*at)).collect()
-    }
-}
-
-/// The connectors that an action is about, by their names at the hub and the edges.
-fn connectors_of(record: &ActionRecord) -> &[ObjectKey] {
-    let action = &record.decision.action;
-    match action.verb {
-        Verb::Mirror | Verb::Nudge => std::slice::from_ref(&action.object),
-        Verb::Touch => &action.connectors,
-        Verb::Delete => &[],
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::model::Report;
+use super::model::{Report, Story};
 use crate::core::data::ids::ObjectKey;
 use crate::nearest::nearest;
 use crate::replay::Replay;
@@ -20,16 +20,15 @@ pub struct UnknownConnector(String);
 /// # Errors
 /// It has none.
 pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), UnknownConnector> {
-    let report = Report::new(replay, Some(name));
-    if !report.connectors.is_empty() {
-        return Ok(());
-    }
     let report = Report::new(replay, None);
-    let of = |connector: &super::model::Story<'_>| {
-        [connector.upstream.map(|(_, key)| key.to_string()), connector.hub.map(ToString::to_string)]
+    let of = |story: &Story<'_>| {
+        [story.upstream.map(|upstream| upstream.key), story.hub].map(|key| Some(key?.to_string()))
     };
     let names: BTreeSet<_> = report.connectors.iter().flat_map(of).flatten().collect();
     let word = name.to_string();
+    if names.contains(&word) {
+        return Ok(());
+    }
     let elsewhere = |known: &&String| known.ends_with(&format!("/{}", name.name));
     let near = names.iter().find(elsewhere).or_else(|| {
         let near = nearest(&word, &names)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::model::{Report, Story};
+use super::model::{Outages, Report, Story};
 use super::style::count;
 use super::user_impact::Symptom;
 use crate::core::data::ids::ObjectKey;
@@ -15,7 +15,7 @@ use crate::replay::{ReplayMode, Span};
 #[derive(Serialize)]
 pub(super) struct StillWrong {
     /// `down`: up upstream, and users get 503; `dead_tunnel`: down upstream, and users reach it;
-    /// `stuck`: without an outage that the log shows.
+    /// `stuck`: without an outage that the log shows; `held`: until a person or another controller acts.
     what: &'static str,
     connectors: usize,
     text: String,
@@ -36,9 +36,10 @@ impl StillWrong {
 pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
     let replay = report.replay;
     let is_verify = replay.mode == ReplayMode::Verify;
-    let outages = if is_verify { &replay.recorded } else { &replay.replayed };
+    let Outages { recorded, replayed } = &report.outages;
+    let outages = if is_verify { recorded } else { replayed };
     let with = |symptom| -> BTreeSet<&ObjectKey> {
-        let open = outages.iter().filter(|o| o.until.is_none() && report.includes(&o.connector));
+        let open = outages.iter().filter(|outage| outage.until.is_none());
         open.filter(|o| Symptom::of(o.kind) == symptom).map(|o| &o.connector).collect()
     };
     let (down, dead_tunnel) = (with(Symptom::Error503), with(Symptom::DeadTunnel));
@@ -49,10 +50,12 @@ pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
     };
     // A what-if and a demo count them among the problems of their verdict.
     let stuck = if is_verify { report.connectors.iter().filter(is_stuck).count() } else { 0 };
+    let held = usize::try_from(replay.held).unwrap_or(usize::MAX);
     let found = [
         StillWrong::new("down", down.len(), "", "down"),
         StillWrong::new("dead_tunnel", dead_tunnel.len(), "users of ", "sent to a dead tunnel"),
         StillWrong::new("stuck", stuck, "", "stuck before a hop"),
+        StillWrong::new("held", held, "", "held"),
     ];
     found.into_iter().flatten().collect()
 }

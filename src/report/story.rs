@@ -7,10 +7,13 @@ use std::io;
 
 use super::ReportOptions;
 use super::model::{Report, Story};
-use super::story_entry::{StoryEntry, borrowed, likewise, story_entries, style_of, subject_of};
+use super::story_entry::{Seen, StoryEntry, likewise, story_entries, style_of, subject_of};
 use super::style::Style::{Bold, Dim, Plain, Yellow};
-use super::style::{TextWriter, clock, count, duration, grouped, moment, offset};
+use super::style::{
+    ROWS_MAX, Style, TextWriter, borrowed, clock, count, duration, grouped, moment, offset,
+};
 use crate::config::role_name;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::data::ids::ObjectKey;
 use crate::replay::{Replay, ReplayMode, Span};
 
@@ -19,8 +22,6 @@ const FIRST_ENTRIES: usize = 28;
 const LAST_ENTRIES: usize = 12;
 /// Of more connectors only the most affected get a story.
 const STORIES_MAX: usize = 24;
-/// Other lists are cut after this many rows.
-const ROWS_MAX: usize = 20;
 
 pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let how = match replay.mode {
@@ -39,18 +40,12 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
         let took = duration(replay.last_at.since(replay.first_at));
         writer.put(2, 2, &[(Plain, &format!("{events} from {from} to {to} UTC ({took})"))])?;
     }
-    let shown: Vec<_> = replay
-        .clusters
-        .iter()
-        .take(ROWS_MAX)
-        .map(|c| {
-            format!(
-                "{} ({})",
-                c.name,
-                c.roles.iter().map(|role| role_name(*role)).collect::<Vec<_>>().join(", ")
-            )
-        })
-        .collect();
+    let roles = |cluster: &ClusterSpec| {
+        cluster.roles.iter().map(|role| role_name(*role)).collect::<Vec<_>>().join(", ")
+    };
+    let shown = replay.clusters.iter().take(ROWS_MAX);
+    let shown: Vec<_> =
+        shown.map(|cluster| format!("{} ({})", cluster.name, roles(cluster))).collect();
     let more = replay.clusters.len().saturating_sub(shown.len());
     let more = if more > 0 { format!(" … {} more", grouped(more)) } else { String::new() };
     let title = if replay.clusters.len() == 1 { "cluster" } else { "clusters" };
@@ -85,23 +80,20 @@ pub(super) fn connectors(
         if let (Some(_), Some(hub)) = (story.upstream, story.hub) {
             writer.put(2, 4, &[(Dim, &format!("at the hub and the edges: {hub}"))])?;
         }
+        let entries = story_entries(report, story, Seen::default());
         let key = story.key().filter(|_| !show_all);
-        write_entries(report.replay, &story_entries(report, story), key, show_all, writer)?;
+        write_entries(report.replay, &entries, key, show_all, writer)?;
     }
     if selected.is_some() {
-        let more = eventful.len() - STORIES_MAX;
+        let more = count(eventful.len() - STORIES_MAX, "less affected connector");
         writer.gap()?;
-        let text = format!(
-            "… {} (--connector NAMESPACE/NAME shows one)",
-            count(more, "less affected connector")
-        );
-        writer.put(0, 2, &[(Dim, &text)])?;
+        writer.put(0, 2, &[(Dim, &format!("… {more} (--connector NAMESPACE/NAME shows one)"))])?;
     }
     nothing_to_do(&quiet, writer)?;
     if !report.others.is_empty() {
         writer.gap()?;
         writer.put(0, 2, &[(Bold, "Not tied to one connector")])?;
-        let entries = story_entries(report, &report.others);
+        let entries = story_entries(report, &report.others, Seen::default());
         write_entries(report.replay, &entries, None, false, writer)?;
     }
     Ok(())
@@ -132,8 +124,8 @@ fn most_affected(report: &Report<'_>, eventful: &[&Story<'_>]) -> Option<HashSet
     let replay = report.replay;
     let mut outage_ms: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
     for outage in replay.recorded.iter().chain(&replay.replayed) {
-        *outage_ms.entry(&outage.connector).or_default() +=
-            outage.until.unwrap_or(replay.last_at).since(outage.from);
+        let until = outage.until.unwrap_or(replay.last_at);
+        *outage_ms.entry(&outage.connector).or_default() += until.since(outage.from);
     }
     let mut ranked: Vec<_> = eventful
         .iter()
@@ -152,7 +144,7 @@ fn most_affected(report: &Report<'_>, eventful: &[&Story<'_>]) -> Option<HashSet
 /// Writes the entries in order of time; abridged unless `all`.
 fn write_entries(
     replay: &Replay,
-    entries: &[StoryEntry<'_>],
+    entries: &[StoryEntry],
     key: Option<&ObjectKey>,
     all: bool,
     writer: &mut TextWriter<'_>,
@@ -170,15 +162,14 @@ fn write_entries(
             }
             continue;
         }
-        if in_recording && entry.at > replay.last_at {
+        if in_recording && entry.at_ms > replay.last_at {
             in_recording = false;
             writer.put(2, 4, &[(Dim, "– end of the recording; actions that were still due –")])?;
         }
-        let since_start = offset(entry.at.since(replay.first_at));
-        let time = format!("{}  {since_start:>widest$}  ", clock(entry.at));
-        let text = entry.text();
+        let since_start = offset(entry.at_ms.since(replay.first_at));
+        let time = format!("{}  {since_start:>widest$}  ", clock(entry.at_ms));
         let mut line = vec![(Dim, time.as_str())];
-        line.extend(borrowed(&text));
+        line.extend(borrowed(&entry.text));
         writer.put(2, 2 + time.chars().count(), &line)?;
     }
     Ok(())
@@ -188,41 +179,30 @@ fn write_entries(
 pub(super) fn still_open(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
     let mut open: Vec<&Span> = report.problems.iter().filter(|span| span.is_open()).collect();
-    open.sort_by_key(|span| (Reverse(span.severity), subject_of(&[*span])));
-    let alike: Vec<_> = open.chunk_by(|a, b| subject_of(&[*a]) == subject_of(&[*b])).collect();
-    section(writer, "Not over at the end", &alike, |alike| {
-        let Some(first) = alike.first() else { return Vec::new() };
+    open.sort_by_key(|span| (Reverse(span.severity), subject_of(span)));
+    let alike: Vec<_> = open.chunk_by(|a, b| subject_of(a) == subject_of(b)).collect();
+    let rows = alike.iter().filter_map(|alike| {
+        let first = alike.first()?;
         let lasted = duration(replay.ended_at.since(first.since_ms));
         let (since, others) = (clock(first.since_ms), likewise(alike.len()));
-        vec![
-            (style_of(first), first.cause.as_str().to_owned()),
-            (Plain, format!(" for {lasted}, since {since}: {}{others}", first.message)),
-        ]
-    })?;
-    let warnings: Vec<_> = replay.warnings.iter().collect();
-    section(writer, "Warnings about the log", &warnings, |warning| {
-        vec![(Yellow, (*warning).clone())]
-    })
+        let text = format!(" for {lasted}, since {since}: {}{others}", first.message);
+        Some(vec![(style_of(first), first.cause.as_str().to_owned()), (Plain, text)])
+    });
+    section(writer, "Not over at the end", rows.collect())?;
+    let warnings = replay.warnings.iter().map(|warning| vec![(Yellow, warning.clone())]);
+    section(writer, "Warnings about the log", warnings.collect())
 }
 
-/// Writes a list with a title, cut if it is long; nothing if it is empty.
-fn section<T>(
+/// Writes a list with a title; nothing if it is empty.
+fn section(
     writer: &mut TextWriter<'_>,
     title: &str,
-    rows: &[T],
-    text: impl Fn(&T) -> Vec<(super::style::Style, String)>,
+    rows: Vec<Vec<(Style, String)>>,
 ) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
     writer.gap()?;
     writer.put(0, 2, &[(Bold, title)])?;
-    for row in rows.iter().take(ROWS_MAX) {
-        writer.put(2, 4, &borrowed(&text(row)))?;
-    }
-    if rows.len() > ROWS_MAX {
-        let text = format!("… {} more (--output json has all)", grouped(rows.len() - ROWS_MAX));
-        writer.put(2, 4, &[(Dim, &text)])?;
-    }
-    Ok(())
+    writer.rows(2, rows.into_iter())
 }

@@ -1,18 +1,19 @@
-//! A connector's story: hops, actions and problems in order of time, related ones grouped into one entry.
+//! The lines of a connector's story: hops, actions and problems in order of time, related ones in one.
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::model::{Report, Story};
+use serde::{Serialize, Serializer};
+
+use super::model::{PassedHop, Report, Story};
 use super::style::{Style, clock, count, duration, grouped};
 use crate::core::contract::action::Verb;
-use crate::core::contract::cause::Severity;
+use crate::core::contract::cause::{Hop, Severity};
 use crate::core::contract::event::Outcome;
-use crate::core::contract::note::{Hop, NoteKind};
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
 use crate::core::status::trigger::Trigger;
-use crate::replay::{ActionRecord, Span};
+use crate::replay::{ActionRecord, Replay, Span};
 
 /// Touches of different gateways form one entry if they have the same reason and are at most this
 /// far apart, and so do problems of one cause in one cluster. An edge writes one bundle per window; a person who
@@ -22,101 +23,219 @@ const BUNDLE_MS: u64 = 1_500;
 /// Slower writes are reported with their duration.
 const SLOW_MS: u64 = 1_000;
 
-pub(super) struct StoryEntry<'a> {
-    pub(super) at: UnixMillis,
-    kind: EntryKind<'a>,
+/// One line of a story.
+#[derive(Serialize)]
+pub(super) struct StoryEntry {
+    pub(super) at_ms: UnixMillis,
+    /// `upstream`, a hop, a verb, `confirm`, `began`, `ended` or `notice`.
+    kind: &'static str,
+    /// The state that upstream or a hop changed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    online: Option<bool>,
+    /// How bad the problem is that began or ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    severity: Option<Severity>,
+    #[serde(serialize_with = "without_styles")]
+    pub(super) text: Vec<(Style, String)>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    actions: Vec<ActionId>,
 }
 
-/// How many notes and actions were printed before.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) notes: usize,
-    pub(super) actions: usize,
+fn without_styles<S: Serializer>(text: &[(Style, String)], s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(&text.iter().map(|(_, text)| text.as_str()).collect::<String>())
 }
 
-enum EntryKind<'a> {
+impl StoryEntry {
+    pub(super) fn notice(at_ms: UnixMillis, text: String) -> Self {
+        let text = vec![(Style::Dim, text)];
+        Self { at_ms, kind: "notice", online: None, severity: None, text, actions: Vec::new() }
+    }
+
+    /// The entry of happenings that belong together.
+    fn of(group: &[Happening<'_>]) -> Option<Self> {
+        let first = group.first()?;
+        let records: Vec<_> = group.iter().filter_map(Happening::record).collect();
+        let (online, severity, kind, text) = match first.what {
+            What::Upstream { online, before } => {
+                (Some(online), None, "upstream", vec![upstream_text(online, before)])
+            }
+            What::Passed { hop, online, after_upstream_ms, .. } => {
+                let hops: Vec<_> = group.iter().filter_map(Happening::hop).collect();
+                (Some(online), None, hop.as_str(), passed_text(&hops, online, after_upstream_ms))
+            }
+            What::Written { record, is_confirmation } => {
+                let verb = record.decision.action.verb.as_str();
+                let kind = if is_confirmation { "confirm" } else { verb };
+                (None, None, kind, written_text(record, &records, is_confirmation))
+            }
+            What::Problem { began, span } => {
+                let kind = if began { "began" } else { "ended" };
+                (None, Some(span.severity), kind, problem_text(began, span, group.len()))
+            }
+        };
+        let actions = records.iter().map(|record| record.decision.action.id).collect();
+        Some(Self { at_ms: first.at, kind, online, severity, text, actions })
+    }
+}
+
+/// Which notes and actions of a live run were printed before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    notes: usize,
+    /// Later ones have higher ids.
+    last_action: Option<ActionId>,
+}
+
+impl Seen {
+    pub fn all_of(replay: &Replay) -> Self {
+        let last_action = replay.actions.last().map(|record| record.decision.action.id);
+        Self { notes: replay.notes.len(), last_action }
+    }
+
+    fn has(&self, record: &ActionRecord) -> bool {
+        self.last_action.is_some_and(|last| record.decision.action.id <= last)
+    }
+}
+
+/// Something that happened to a connector.
+struct Happening<'a> {
+    at: UnixMillis,
+    what: What<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum What<'a> {
+    /// `before`: the upstream state before, if known.
     Upstream {
         online: bool,
-        /// The upstream state before, if known.
         before: Option<bool>,
     },
-    /// Hops passed at the same moment.
+    /// `after_upstream_ms`: since the upstream change, if that was seen.
     Passed {
-        hops: Vec<(Hop, &'a ClusterName)>,
+        hop: Hop,
+        cluster: &'a ClusterName,
         online: bool,
-        /// Since the upstream change, if that was seen.
         after_upstream_ms: Option<u64>,
     },
-    /// The same write to one or more objects.
     Written {
-        records: Vec<&'a ActionRecord>,
-        objects: HashSet<&'a ObjectKey>,
+        record: &'a ActionRecord,
         is_confirmation: bool,
     },
-    /// Problems of one cause in one cluster.
-    Problem { began: bool, spans: Vec<&'a Span> },
+    Problem {
+        began: bool,
+        span: &'a Span,
+    },
 }
 
-pub(super) fn story_entries<'a>(report: &'a Report<'_>, story: &Story<'_>) -> Vec<StoryEntry<'a>> {
-    new_entries(report, story, Seen::default())
+impl<'a> Happening<'a> {
+    fn record(&self) -> Option<&'a ActionRecord> {
+        match self.what {
+            What::Written { record, .. } => Some(record),
+            _ => None,
+        }
+    }
+
+    fn hop(&self) -> Option<(Hop, &'a ClusterName)> {
+        match self.what {
+            What::Passed { hop, cluster, .. } => Some((hop, cluster)),
+            _ => None,
+        }
+    }
+
+    /// Orders what happens in the same millisecond: causes before effects.
+    fn rank(&self) -> (u8, &'a str, &'a str) {
+        match self.what {
+            What::Upstream { .. } => (0, "", ""),
+            What::Written { record, .. } => match &record.decision {
+                touch if touch.action.verb == Verb::Touch => {
+                    (3, touch.action.cluster.as_str(), &touch.because)
+                }
+                _ => (1, "", ""),
+            },
+            What::Passed { hop: Hop::Announced, .. } => (4, "", ""),
+            What::Passed { .. } => (2, "", ""),
+            What::Problem { began, span } => {
+                let (cause, cluster) = subject_of(span);
+                (5 + u8::from(began), cause, cluster)
+            }
+        }
+    }
+
+    /// Whether it belongs into one entry with what happened before.
+    fn continues(&self, group: &[Self]) -> bool {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
+        match (last.what, self.what) {
+            (
+                What::Written { record, is_confirmation },
+                What::Written { record: next, is_confirmation: confirms },
+            ) => is_confirmation == confirms && is_one_bundle(record, next),
+            (What::Passed { hop, online, .. }, What::Passed { hop: next, online: is, .. }) => {
+                last.at == self.at && online == is && ![hop, next].contains(&Hop::Announced)
+            }
+            (What::Problem { began, span }, What::Problem { began: begins, span: next }) => {
+                let is_alike = began == begins && subject_of(span) == subject_of(next);
+                is_alike && self.at.since(first.at) <= BUNDLE_MS
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The entries of what was not seen before.
-pub(super) fn new_entries<'a>(
-    report: &'a Report<'_>,
-    story: &Story<'_>,
-    seen: Seen,
-) -> Vec<StoryEntry<'a>> {
-    let mut single = hop_entries(report, story, seen);
-    let mut add = |at, kind| single.push(StoryEntry { at, kind });
-    for at in story.actions.iter().filter(|at| **at >= seen.actions) {
-        let Some(record) = report.replay.actions.get(*at) else { continue };
-        let objects = HashSet::from([&record.decision.action.object]);
+pub(super) fn story_entries(report: &Report<'_>, story: &Story<'_>, seen: Seen) -> Vec<StoryEntry> {
+    let mut all = hops(story, seen);
+    for record in story.actions.iter().filter(|record| !seen.has(record)) {
         let is_confirmation = is_confirmation(record, &report.replay.settings);
-        let kind = EntryKind::Written { records: vec![record], objects, is_confirmation };
-        add(record.decision.at, kind);
+        let what = What::Written { record, is_confirmation };
+        all.push(Happening { at: record.decision.at, what });
     }
     for span in report.problems_of(story) {
-        let kind = |began| EntryKind::Problem { began, spans: vec![span] };
-        if span.began_at >= seen.notes {
-            add(span.reported_ms, kind(true));
-        }
-        if let Some((at, _)) = span.ended_ms.zip(span.ended_at).filter(|(_, at)| *at >= seen.notes)
-        {
-            add(at, kind(false));
+        let begun = Some((true, span.reported_ms, span.began_at));
+        let ended = span.ended_ms.zip(span.ended_at).map(|(at, noted)| (false, at, noted));
+        let both = [begun, ended].into_iter().flatten();
+        for (began, at, _) in both.filter(|(.., noted)| *noted >= seen.notes) {
+            all.push(Happening { at, what: What::Problem { began, span } });
         }
     }
-    single.sort_by_key(|entry| (entry.at, entry.kind.rank()));
-    let mut grouped: Vec<StoryEntry<'a>> = Vec::with_capacity(single.len());
-    for entry in single {
-        let not_absorbed = match grouped.last_mut() {
-            Some(last) => last.absorb(entry),
-            None => Some(entry),
-        };
-        grouped.extend(not_absorbed);
+    all.sort_by_key(|happening| (happening.at, happening.rank()));
+    let mut groups: Vec<Vec<Happening<'_>>> = Vec::new();
+    // What the last group writes: a second write to an object is another entry.
+    let mut written = HashSet::new();
+    for happening in all {
+        let object = happening.record().map(|record| &record.decision.action.object);
+        match groups.last_mut() {
+            Some(group)
+                if happening.continues(group)
+                    && object.is_none_or(|object| written.insert(object)) =>
+            {
+                group.push(happening);
+            }
+            _ => {
+                written = object.into_iter().collect();
+                groups.push(vec![happening]);
+            }
+        }
     }
-    grouped
+    groups.iter().filter_map(|group| StoryEntry::of(group)).collect()
 }
 
-fn hop_entries<'a>(report: &'a Report<'_>, story: &Story<'_>, seen: Seen) -> Vec<StoryEntry<'a>> {
-    let mut entries = Vec::with_capacity(story.hops.len() + story.actions.len());
+fn hops<'a>(story: &Story<'a>, seen: Seen) -> Vec<Happening<'a>> {
+    let mut hops = Vec::with_capacity(story.hops.len() + story.actions.len());
     let mut upstream: Option<(UnixMillis, bool)> = None;
-    for at in &story.hops {
-        let Some(note) = report.replay.notes.get(*at) else { continue };
-        let NoteKind::HopPassed { cluster, hop, online, .. } = &note.kind else { continue };
-        let kind = if *hop == Hop::Upstream {
-            let before = upstream.replace((note.at, *online)).map(|(_, before)| before);
-            EntryKind::Upstream { online: *online, before }
+    for &PassedHop { at_ms: at, hop, cluster, online, noted_at, .. } in &story.hops {
+        let what = if hop == Hop::Upstream {
+            let before = upstream.replace((at, online)).map(|(_, before)| before);
+            What::Upstream { online, before }
         } else {
-            let same = upstream.filter(|(_, upstream_online)| upstream_online == online);
-            let after_upstream_ms = same.map(|(at, _)| note.at.since(at));
-            EntryKind::Passed { hops: vec![(*hop, cluster)], online: *online, after_upstream_ms }
+            let same = upstream.filter(|(_, upstream_online)| *upstream_online == online);
+            let after_upstream_ms = same.map(|(since, _)| at.since(since));
+            What::Passed { hop, cluster, online, after_upstream_ms }
         };
-        if *at >= seen.notes {
-            entries.push(StoryEntry { at: note.at, kind });
+        if noted_at >= seen.notes {
+            hops.push(Happening { at, what });
         }
     }
-    entries
+    hops
 }
 
 /// Whether a touch repeats what its gateway announces already.
@@ -132,126 +251,9 @@ pub(super) fn error_of(outcome: &Outcome) -> Option<&str> {
     outcome.error().map(|error| &*error.text).filter(|error| !error.is_empty())
 }
 
-impl<'a> EntryKind<'a> {
-    /// Orders entries of the same millisecond: causes before effects.
-    fn rank(&self) -> (u8, &'a str, &'a str) {
-        match self {
-            EntryKind::Upstream { .. } => (0, "", ""),
-            EntryKind::Written { records, .. } => match records.first().map(|r| &r.decision) {
-                Some(first) if first.action.verb == Verb::Touch => {
-                    (3, first.action.cluster.as_str(), &first.because)
-                }
-                _ => (1, "", ""),
-            },
-            EntryKind::Passed { hops, .. } if hops.iter().any(|(hop, _)| *hop == Hop::Touched) => {
-                (4, "", "")
-            }
-            EntryKind::Passed { .. } => (2, "", ""),
-            EntryKind::Problem { began, spans } => {
-                let (cause, cluster) = subject_of(spans);
-                (5 + u8::from(*began), cause, cluster)
-            }
-        }
-    }
-}
-
-impl<'a> StoryEntry<'a> {
-    /// Merges the next entry into this one, or returns it if they do not belong together.
-    fn absorb(&mut self, next: Self) -> Option<Self> {
-        match (&mut self.kind, next.kind) {
-            (
-                EntryKind::Written { records, objects, is_confirmation },
-                EntryKind::Written {
-                    records: next_records,
-                    objects: next_objects,
-                    is_confirmation: next_is_confirmation,
-                },
-            ) if *is_confirmation == next_is_confirmation
-                && is_one_bundle(records, &next_records)
-                && next_objects.is_disjoint(objects) =>
-            {
-                records.extend(next_records);
-                objects.extend(next_objects);
-                None
-            }
-            (
-                EntryKind::Passed { hops, online, .. },
-                EntryKind::Passed { hops: next_hops, online: next_online, .. },
-            ) if self.at == next.at
-                && *online == next_online
-                && hops.iter().chain(&next_hops).all(|(hop, _)| *hop != Hop::Touched) =>
-            {
-                hops.extend(next_hops);
-                None
-            }
-            (
-                EntryKind::Problem { began, spans },
-                EntryKind::Problem { began: next_began, spans: more },
-            ) if *began == next_began
-                && subject_of(spans) == subject_of(&more)
-                && next.at.since(self.at) <= BUNDLE_MS =>
-            {
-                spans.extend(more);
-                None
-            }
-            (_, kind) => Some(StoryEntry { at: next.at, kind }),
-        }
-    }
-
-    /// For scripts: `upstream`, a hop, a verb, `confirm`, `began` or `ended`.
-    pub(super) fn kind_name(&self) -> &'static str {
-        match &self.kind {
-            EntryKind::Upstream { .. } => "upstream",
-            EntryKind::Passed { hops, .. } => hops.first().map_or("", |(hop, _)| hop.as_str()),
-            EntryKind::Written { is_confirmation: true, .. } => "confirm",
-            EntryKind::Written { records, .. } => {
-                records.first().map_or("", |record| record.decision.action.verb.as_str())
-            }
-            EntryKind::Problem { began: true, .. } => "began",
-            EntryKind::Problem { .. } => "ended",
-        }
-    }
-
-    /// How bad the problem is that began or ended.
-    pub(super) fn severity(&self) -> Option<Severity> {
-        match &self.kind {
-            EntryKind::Problem { spans, .. } => spans.first().map(|span| span.severity),
-            _ => None,
-        }
-    }
-
-    /// The state that upstream or a hop changed to.
-    pub(super) fn online(&self) -> Option<bool> {
-        match &self.kind {
-            EntryKind::Upstream { online, .. } | EntryKind::Passed { online, .. } => Some(*online),
-            _ => None,
-        }
-    }
-
-    pub(super) fn actions(&self) -> &[&'a ActionRecord] {
-        match &self.kind {
-            EntryKind::Written { records, .. } => records,
-            _ => &[],
-        }
-    }
-
-    pub(super) fn text(&self) -> Vec<(Style, String)> {
-        match &self.kind {
-            EntryKind::Upstream { online, before } => vec![upstream_text(*online, *before)],
-            EntryKind::Passed { hops, online, after_upstream_ms } => {
-                passed_text(hops, *online, *after_upstream_ms)
-            }
-            EntryKind::Written { records, is_confirmation, .. } => {
-                written_text(records, *is_confirmation)
-            }
-            EntryKind::Problem { began, spans } => problem_text(*began, spans),
-        }
-    }
-}
-
 /// The cause and the cluster.
-pub(super) fn subject_of<'a>(spans: &[&'a Span]) -> (&'a str, &'a str) {
-    spans.first().map_or(("", ""), |span| (span.cause.as_str(), span.about.cluster.as_str()))
+pub(super) fn subject_of(span: &Span) -> (&str, &str) {
+    (span.cause.as_str(), span.about.cluster.as_str())
 }
 
 /// Red, yellow or plain, as the problem is bad.
@@ -272,15 +274,15 @@ pub(super) fn likewise(problems: usize) -> String {
     }
 }
 
-fn problem_text(began: bool, spans: &[&Span]) -> Vec<(Style, String)> {
-    let Some(first) = spans.first() else { return Vec::new() };
+/// `first` is one of so many `alike`.
+fn problem_text(began: bool, first: &Span, alike: usize) -> Vec<(Style, String)> {
     let cause = first.cause.as_str();
     let lasted = duration(first.ended_ms.unwrap_or_default().since(first.since_ms));
     let title = match began {
         true => (style_of(first), cause.to_owned()),
         false => (Style::Green, format!("{cause} ended after {lasted}")),
     };
-    let others = likewise(spans.len());
+    let others = likewise(alike);
     let mut text = vec![title, (Style::Plain, format!(": {}{others}", first.message))];
     if began && first.since_ms < first.reported_ms {
         text.push((Style::Dim, format!(" Since {}.", clock(first.since_ms))));
@@ -288,8 +290,7 @@ fn problem_text(began: bool, spans: &[&Span]) -> Vec<(Style, String)> {
     text
 }
 
-fn is_one_bundle(records: &[&ActionRecord], more: &[&ActionRecord]) -> bool {
-    let (Some(last), Some(next)) = (records.last(), more.first()) else { return false };
+fn is_one_bundle(last: &ActionRecord, next: &ActionRecord) -> bool {
     let (last, next) = (&last.decision, &next.decision);
     last.action.verb == Verb::Touch
         && next.action.verb == Verb::Touch
@@ -324,7 +325,7 @@ fn passed_text(
         None => String::new(),
     };
     let state = state_word(online);
-    if let [(Hop::Touched, edge)] = hops {
+    if let [(Hop::Announced, edge)] = hops {
         let style = if online { Style::Green } else { Style::Plain };
         return vec![
             (style, format!("every gateway at {edge} announces {state}")),
@@ -345,8 +346,11 @@ fn place((hop, cluster): (Hop, &ClusterName)) -> String {
     }
 }
 
-fn written_text(records: &[&ActionRecord], is_confirmation: bool) -> Vec<(Style, String)> {
-    let Some(first) = records.first() else { return Vec::new() };
+fn written_text(
+    first: &ActionRecord,
+    records: &[&ActionRecord],
+    is_confirmation: bool,
+) -> Vec<(Style, String)> {
     let (action, because) = (&first.decision.action, &first.decision.because);
     let (cluster, object) = (&action.cluster, &action.object);
     let removes = action.annotations.iter().all(|(_, value)| value.is_none());
@@ -355,41 +359,33 @@ fn written_text(records: &[&ActionRecord], is_confirmation: bool) -> Vec<(Style,
         Verb::Mirror => format!("hub annotation written ({cluster})"),
         Verb::Nudge => format!("nudged at the hub ({cluster})"),
         Verb::Delete => format!("route {object} deleted at the hub ({cluster})"),
-        Verb::Touch => {
-            let touched = if is_confirmation { "touched again" } else { "touched" };
-            let mut names: Vec<_> =
-                records.iter().map(|r| r.decision.action.object.name.as_str()).collect();
-            names.sort_unstable();
-            names.dedup();
-            let gateways = count(names.len(), "gateway");
-            match names.as_slice() {
-                [name] => format!("gateway {name} {touched} at {cluster}"),
-                [_, _] | [_, _, _] => {
-                    format!("{gateways} {touched} at {cluster} ({})", names.join(", "))
-                }
-                [first, .., last] => {
-                    format!("{gateways} {touched} at {cluster} ({first} … {last})")
-                }
-                [] => String::new(),
-            }
-        }
+        Verb::Touch => touched_text(records, cluster, is_confirmation),
     };
     let style = if is_confirmation { Style::Plain } else { Style::Bold };
-    let span_ms = records.last().map_or(0, |last| last.decision.at.since(first.decision.at));
-    let within = match span_ms {
+    let within = match records.last().map_or(0, |last| last.decision.at.since(first.decision.at)) {
         0 => String::new(),
         ms => format!(" within {}", duration(ms)),
     };
     let mut text = vec![(style, what + &within), (Style::Dim, format!(": {because}"))];
     text.extend(outcomes_text(records).map(|outcomes| (Style::Yellow, outcomes)));
-    let slowest_ms = records
-        .iter()
-        .filter_map(|r| r.finished.as_ref().map(|(at, _)| at.since(r.decision.at)))
-        .max();
-    if let Some(ms) = slowest_ms.filter(|ms| *ms > SLOW_MS) {
+    let took = |r: &&ActionRecord| r.finished.as_ref().map(|(at, _)| at.since(r.decision.at));
+    if let Some(ms) = records.iter().filter_map(took).max().filter(|ms| *ms > SLOW_MS) {
         text.push((Style::Yellow, format!("; took {}", duration(ms))));
     }
     text
+}
+
+fn touched_text(records: &[&ActionRecord], cluster: &ClusterName, again: bool) -> String {
+    let touched = if again { "touched again" } else { "touched" };
+    let mut names: Vec<_> = records.iter().map(|r| &*r.decision.action.object.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let listed = match names.as_slice() {
+        [name] => return format!("gateway {name} {touched} at {cluster}"),
+        [first, _, _, .., last] => format!("{first} … {last}"),
+        few => few.join(", "),
+    };
+    format!("{} {touched} at {cluster} ({listed})", count(names.len(), "gateway"))
 }
 
 /// The outcomes, unless all actions were applied.
@@ -411,8 +407,4 @@ fn outcomes_text(records: &[&ActionRecord]) -> Option<String> {
             format!(" → {} (first: {object}{error})", counts.join(", "))
         }
     })
-}
-
-pub(super) fn borrowed(text: &[(Style, String)]) -> Vec<(Style, &str)> {
-    text.iter().map(|(style, text)| (*style, text.as_str())).collect()
 }

@@ -6,6 +6,9 @@ use super::ReportOptions;
 use crate::core::data::time::UnixMillis;
 use crate::outside_text::is_deceptive;
 
+/// Lists are cut after this many rows.
+pub(super) const ROWS_MAX: usize = 20;
+
 /// Without colour all styles look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -89,6 +92,23 @@ impl<'w> TextWriter<'w> {
         writeln!(self.out)
     }
 
+    /// Writes rows, cut if there are many.
+    pub(crate) fn rows(
+        &mut self,
+        indent: usize,
+        rows: impl ExactSizeIterator<Item = Vec<(Style, String)>>,
+    ) -> io::Result<()> {
+        let more = rows.len().saturating_sub(ROWS_MAX);
+        for row in rows.take(ROWS_MAX) {
+            self.put(indent, indent + 2, &borrowed(&row))?;
+        }
+        if more > 0 {
+            let text = format!("… {} more (--output json has all)", grouped(more));
+            self.put(indent, indent + 2, &[(Style::Dim, &text)])?;
+        }
+        Ok(())
+    }
+
     /// Names and errors come from the log and must not control the terminal.
     fn word(&mut self, word: &str) -> io::Result<()> {
         let printable = |c: char| match c {
@@ -106,6 +126,10 @@ impl<'w> TextWriter<'w> {
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+pub(crate) fn borrowed(text: &[(Style, String)]) -> Vec<(Style, &str)> {
+    text.iter().map(|(style, text)| (*style, text.as_str())).collect()
 }
 
 /// Keeps a number and its unit on one line; printed as a space.
@@ -145,13 +169,6 @@ pub fn moment(at: UnixMillis) -> String {
 /// `+2.061 s`.
 pub(crate) fn offset(ms: u64) -> String {
     format!("+{}.{:03} s", ms / 1000, ms % 1000)
-}
-
-/// `3 hub Connectors name upstream project-a, which is not configured`.
-pub(crate) fn unconfigured(connectors: usize, upstream: &str) -> String {
-    let (nouns, verb) =
-        if connectors == 1 { ("hub Connector", "names") } else { ("hub Connectors", "name") };
-    format!("{connectors} {nouns} {verb} upstream {upstream}, which is not configured")
 }
 
 /// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.

@@ -14,8 +14,6 @@ use crate::core::contract::action::Verb;
 use crate::core::data::ids::Role;
 use crate::replay::ReplayMode;
 
-const PROBLEMS_MAX: usize = 20;
-
 pub(super) fn summary(
     report: &Report<'_>,
     options: &ReportOptions,
@@ -38,7 +36,7 @@ fn writes(
     let mut by_verb: BTreeMap<Verb, usize> = BTreeMap::new();
     let mut by_outcome: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut all, mut confirmations) = (0, 0);
-    for record in report.actions() {
+    for record in &report.actions.covered {
         all += 1;
         *by_verb.entry(record.decision.action.verb).or_default() += 1;
         let outcome = record.finished.as_ref().map_or("unfinished", |(_, outcome)| outcome.name());
@@ -102,70 +100,51 @@ fn requests(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> 
     };
     let text = format!("API requests: {}; ", verbs.join(", "));
     writer.put(2, 4, &[(Plain, &text), (style, &needless)])?;
-    let labels: Vec<_> = report
-        .connectors
-        .iter()
-        .filter(|story| story.actions.is_empty())
-        .map(|story| story.label.as_str())
-        .collect();
+    let unwritten = report.connectors.iter().filter(|story| story.actions.is_empty());
+    let mut labels: Vec<_> = unwritten.map(|story| story.label.as_str()).collect();
+    if labels.is_empty() {
+        return Ok(());
+    }
     let more = match labels.len().saturating_sub(LISTED_MAX) {
         0 => String::new(),
         more => format!(" and {}", count(more, "more connector")),
     };
-    let listed = labels.get(..labels.len().min(LISTED_MAX)).unwrap_or_default();
-    match labels.is_empty() {
-        true => Ok(()),
-        false => {
-            writer.put(2, 4, &[(Plain, &format!("no writes for: {}{more}", listed.join(", ")))])
-        }
-    }
+    labels.truncate(LISTED_MAX);
+    writer.put(2, 4, &[(Plain, &format!("no writes for: {}{more}", labels.join(", ")))])
 }
 
 fn verdict(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
-    let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
-    let (word, why) = match replay.mode {
-        ReplayMode::Verify => {
-            let why = match replay.actions.len() {
-                0 => "no actions, and none in the log".to_owned(),
-                1 => "1 action, equal to the one in the log".to_owned(),
-                n => format!("{}, all equal to those in the log", count(n, "action")),
-            };
-            ("verified", why)
-        }
-        ReplayMode::WhatIf | ReplayMode::Live => {
-            let hub = "every hub annotation matches the upstream status";
-            let edge = "every gateway announces the state at its edge";
-            let why = match (has(Role::Hub), has(Role::Edge)) {
-                (true, false) => hub.to_owned(),
-                (false, true) => edge.to_owned(),
-                _ => format!("{hub}, and {edge}"),
-            };
-            ("converged", why)
-        }
-    };
+    let word = if replay.mode == ReplayMode::Verify { "verified" } else { "converged" };
     if replay.verdict.good {
-        let wrong = still_wrong::text(&still_wrong::still_wrong(report));
-        let why = format!(": {why}");
+        let wrong = still_wrong::text(&report.verdict.still_wrong);
+        let why = format!(": {}", why_good(report));
         if wrong.is_empty() {
             return writer.put(2, 4, &[(Green, word), (Plain, &why)]);
         }
         return writer.put(2, 4, &[(Green, word), (Plain, "; "), (Red, &wrong), (Plain, &why)]);
     }
     let problems = &replay.verdict.problems;
-    writer.put(
-        2,
-        4,
-        &[
-            (Red, &format!("NOT {word}:")),
-            (Plain, &format!(" {}", count(problems.len(), "problem"))),
-        ],
-    )?;
-    for problem in problems.iter().take(PROBLEMS_MAX) {
-        writer.put(4, 6, &[(Plain, problem)])?;
+    let how_many = format!(" {}", count(problems.len(), "problem"));
+    writer.put(2, 4, &[(Red, &format!("NOT {word}:")), (Plain, &how_many)])?;
+    writer.rows(4, problems.iter().map(|problem| vec![(Plain, problem.clone())]))
+}
+
+fn why_good(report: &Report<'_>) -> String {
+    let replay = report.replay;
+    if replay.mode == ReplayMode::Verify {
+        return match replay.actions.len() {
+            0 => "no actions, and none in the log".to_owned(),
+            1 => "1 action, equal to the one in the log".to_owned(),
+            n => format!("{}, all equal to those in the log", count(n, "action")),
+        };
     }
-    if let more @ 1.. = problems.len().saturating_sub(PROBLEMS_MAX) {
-        writer.put(4, 6, &[(Dim, &format!("… {} more (--output json has all)", grouped(more)))])?;
+    let hub = "every hub annotation matches the upstream status";
+    let edge = "every gateway announces the state at its edge";
+    match (report.has(Role::Hub), report.has(Role::Edge)) {
+        _ if replay.held > 0 => "everything else is as it should be".to_owned(),
+        (true, false) => hub.to_owned(),
+        (false, true) => edge.to_owned(),
+        _ => format!("{hub}, and {edge}"),
     }
-    Ok(())
 }

@@ -7,9 +7,8 @@ use std::io;
 use serde_json::{Value, json};
 
 use super::model::Report;
-use super::story_entry::borrowed;
 use super::style::Style::{self, Bold, Dim, Green, Plain, Red, Yellow};
-use super::style::{TextWriter, clock, count, duration, grouped};
+use super::style::{TextWriter, borrowed, clock, count, duration, grouped};
 use crate::core::data::ids::{ClusterName, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
 use crate::outage::{Outage, OutageKind};
@@ -81,6 +80,23 @@ impl<'a> OutageTotals<'a> {
             ),
         }
     }
+
+    /// The same of many connectors.
+    fn sum_text(&self) -> String {
+        let connectors: BTreeSet<_> = self.outages.iter().map(|outage| &outage.connector).collect();
+        let of = format!(
+            "{} in total ({}, {})",
+            duration(self.total_ms),
+            count(self.outages.len(), "outage"),
+            count(connectors.len(), "connector")
+        );
+        let open = self.outages.iter().filter(|outage| outage.until.is_none()).count();
+        match (self.outages.len(), open) {
+            (0, _) => "none".to_owned(),
+            (_, 0) => of,
+            _ => format!("at least {of}, {} not over at the end", grouped(open)),
+        }
+    }
 }
 
 fn lasted_ms(outage: &Outage, end: UnixMillis) -> u64 {
@@ -111,7 +127,7 @@ impl Comparison<'_> {
 
 pub(super) fn user_impact(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
-    let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
+    let has = |role| report.has(role);
     let has_replayed = replay.mode != ReplayMode::Verify;
     let comparisons = comparisons(report);
     let unseen = unseen_connectors(report);
@@ -131,7 +147,7 @@ pub(super) fn user_impact(report: &Report<'_>, writer: &mut TextWriter<'_>) -> i
     }
     let mut worst: Vec<_> = comparisons.iter().collect();
     if worst.len() > LISTED_MAX {
-        totals(&comparisons, has_replayed, writer)?;
+        totals(report, has_replayed, writer)?;
         worst.sort_by_key(|(_, c)| {
             Reverse((c.replayed.open, c.recorded.total_ms, c.replayed.total_ms))
         });
@@ -139,27 +155,38 @@ pub(super) fn user_impact(report: &Report<'_>, writer: &mut TextWriter<'_>) -> i
     let less_affected = worst.len().saturating_sub(LISTED_MAX);
     worst.truncate(LISTED_MAX);
     worst.sort_by_key(|(subject, _)| *subject);
+    compared(report, &worst, has_replayed, writer)?;
+    if less_affected > 0 {
+        writer.put(2, 4, &[(Dim, &format!("… {} less affected", grouped(less_affected)))])?;
+    }
+    Ok(())
+}
+
+/// Each connector at each edge, with its longest outages.
+fn compared(
+    report: &Report<'_>,
+    comparisons: &[(&Subject<'_>, &Comparison<'_>)],
+    has_replayed: bool,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
     let mut last_heading = None;
-    for ((edge, connector, symptom), comparison) in worst {
+    for ((edge, connector, symptom), comparison) in comparisons {
         if last_heading.replace((edge, connector)) != Some((edge, connector)) {
             let label = report.label(connector);
             writer.put(2, 4, &[(Bold, &label), (Plain, &format!(" at {edge}"))])?;
         }
         let label = format!("{} in the recording", symptom.name());
         let mut text = comparison.text(&label, has_replayed);
-        let gateways = comparison.recorded.gateways.max(comparison.replayed.gateways);
+        let Comparison { recorded, replayed } = comparison;
+        let gateways = recorded.gateways.max(replayed.gateways);
         text.push((Plain, format!(" ({})", count(gateways, "gateway"))));
         writer.put(4, 6, &borrowed(&text))?;
-        let Comparison { recorded, replayed } = comparison;
-        let end = End { at: replay.last_at, name: "at the end of the recording" };
+        let end = End { at: report.replay.last_at, name: "at the end of the recording" };
         list_outages("in the recording", recorded, end, writer)?;
         if replayed.open || replayed.longest_ms >= 1000 {
-            let end = End { at: replay.ended_at, name: "at the end" };
+            let end = End { at: report.replay.ended_at, name: "at the end" };
             list_outages("with throughline", replayed, end, writer)?;
         }
-    }
-    if less_affected > 0 {
-        writer.put(2, 4, &[(Dim, &format!("… {} less affected", grouped(less_affected)))])?;
     }
     Ok(())
 }
@@ -175,17 +202,17 @@ fn unseen_connectors(report: &Report<'_>) -> usize {
     wanted.filter(|names| names.upstream.as_ref().is_some_and(|(cluster, _)| !has(cluster))).count()
 }
 
-type Comparisons<'a> = BTreeMap<(&'a ClusterName, &'a ObjectKey, Symptom), Comparison<'a>>;
+type Subject<'a> = (&'a ClusterName, &'a ObjectKey, Symptom);
+type Comparisons<'a> = BTreeMap<Subject<'a>, Comparison<'a>>;
 
 fn comparisons<'a>(report: &Report<'a>) -> Comparisons<'a> {
     let replay = report.replay;
     let mut comparisons = Comparisons::new();
-    let is_wanted = |outage: &&Outage| report.includes(&outage.connector);
-    for outage in replay.recorded.iter().filter(is_wanted) {
+    for outage in &report.outages.recorded {
         let key = (&outage.edge, &outage.connector, Symptom::of(outage.kind));
         comparisons.entry(key).or_default().recorded.add(outage, replay.last_at);
     }
-    for outage in replay.replayed.iter().filter(is_wanted) {
+    for outage in &report.outages.replayed {
         let key = (&outage.edge, &outage.connector, Symptom::of(outage.kind));
         comparisons.entry(key).or_default().replayed.add(outage, replay.ended_at);
     }
@@ -245,58 +272,34 @@ fn list_outages(
 }
 
 /// For many connectors: the totals by symptom.
-fn totals(
-    comparisons: &Comparisons<'_>,
+fn totals<'a>(
+    report: &Report<'a>,
     has_replayed: bool,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
+    let replay = report.replay;
     for symptom in [Symptom::Error503, Symptom::DeadTunnel] {
-        let of_symptom = || comparisons.iter().filter(move |((.., s), _)| *s == symptom);
-        if of_symptom().next().is_none() {
+        let of = |outages: &[&'a Outage], end| {
+            let mut totals = OutageTotals::default();
+            let all = outages.iter();
+            all.filter(|o| Symptom::of(o.kind) == symptom).for_each(|o| totals.add(o, end));
+            totals
+        };
+        let recorded = of(&report.outages.recorded, replay.last_at);
+        let replayed = of(&report.outages.replayed, replay.ended_at);
+        if recorded.outages.is_empty() && replayed.outages.is_empty() {
             continue;
         }
-        let recorded = of_symptom().map(|((_, connector, _), c)| (*connector, &c.recorded));
-        let (text, _) = sum_text(recorded);
-        writer.put(2, 4, &[(Red, &format!("{} in the recording: {text}", symptom.name()))])?;
+        let name = symptom.name();
+        let text = format!("{name} in the recording: {}", recorded.sum_text());
+        writer.put(2, 4, &[(Red, &text)])?;
         if has_replayed {
-            let replayed = of_symptom().map(|((_, connector, _), c)| (*connector, &c.replayed));
-            let (text, open) = sum_text(replayed);
-            let style = if open > 0 { Red } else { Green };
-            writer.put(
-                2,
-                4,
-                &[(style, &format!("{} with throughline: {text}", symptom.name()))],
-            )?;
+            let style = if replayed.open { Red } else { Green };
+            let text = format!("{name} with throughline: {}", replayed.sum_text());
+            writer.put(2, 4, &[(style, &text)])?;
         }
     }
     Ok(())
-}
-
-/// The outages of many connectors, and how many of them are open.
-fn sum_text<'a>(
-    parts: impl Iterator<Item = (&'a ObjectKey, &'a OutageTotals<'a>)>,
-) -> (String, usize) {
-    let mut connectors = BTreeSet::new();
-    let mut total_ms = 0_u64;
-    let mut outages: Vec<&Outage> = Vec::new();
-    for (connector, part) in parts.filter(|(_, part)| !part.outages.is_empty()) {
-        connectors.insert(connector);
-        total_ms = total_ms.saturating_add(part.total_ms);
-        outages.extend(&part.outages);
-    }
-    let open = outages.iter().filter(|outage| outage.until.is_none()).count();
-    let total = duration(total_ms);
-    let of = format!(
-        "{total} in total ({}, {})",
-        count(outages.len(), "outage"),
-        count(connectors.len(), "connector")
-    );
-    let text = match (outages.len(), open) {
-        (0, _) => "none".to_owned(),
-        (_, 0) => of,
-        _ => format!("at least {of}, {} not over at the end", grouped(open)),
-    };
-    (text, open)
 }
 
 /// What the users of each connector saw at each edge, for the HTML page.

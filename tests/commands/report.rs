@@ -6,13 +6,14 @@ mod verdicts;
 
 use serde_json::Value;
 use throughline::core::contract::action::Verb;
+use throughline::core::contract::cause::Hop;
 use throughline::core::contract::cause::{About, Cause, Problem};
 use throughline::core::contract::event::Outcome;
-use throughline::core::contract::note::Hop;
 use throughline::core::data::ids::{Kind, ObjectKey, Role};
 use throughline::outage::{Outage, OutageKind};
+use throughline::replay::Replay;
 use throughline::replay::{ConnectorNames, ReplayMode, ReplayVerdict};
-use throughline::report::ReportOptions;
+use throughline::report::{self, ReportOptions, Seen};
 
 use build::*;
 
@@ -304,4 +305,31 @@ fn connectors_with_the_same_name_get_distinct_labels() {
         &text(&replay),
         "\na x/lab: nothing to do, no writes\nb x/lab: nothing to do, no writes\ny/lab: nothing",
     );
+}
+
+#[test]
+fn a_live_run_prints_each_entry_once_and_in_the_words_of_its_report() {
+    let mut script = Script(incident());
+    let printed = |replay: &Replay, seen: Seen| {
+        let mut out = Vec::new();
+        report::news(replay, seen, &[], at(0), &options(None), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let first = printed(&script.0, Seen::default());
+    has(&first, "  +2.061 s  home-lab  is offline upstream\n");
+    let whole = text(&script.0);
+    for line in first.lines() {
+        let words = line.split_once("home-lab  ").unwrap().1;
+        has(&whole, words);
+    }
+    let seen = Seen::all_of(&script.0);
+    assert_eq!(printed(&script.0, seen), "");
+    // The state before is known from what was printed.
+    script.0.notes.push(hop(80_000, Hop::Upstream, "home-lab", false));
+    script.act(80_010, Verb::Mirror, "home-lab", "{}", "upstream is offline").finished = None;
+    let lines = [
+        " +80.000 s  home-lab  goes offline upstream\n",
+        " +80.010 s  home-lab  hub annotation written (edge): upstream is offline → unfinished\n",
+    ];
+    assert_eq!(printed(&script.0, seen), lines.concat());
 }

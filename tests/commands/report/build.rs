@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
-use throughline::core::contract::cause::{About, Cause, Problem};
+use throughline::core::contract::cause::{About, Cause, Hop, Problem};
 use throughline::core::contract::event::{ClusterSpec, Outcome};
-use throughline::core::contract::note::{Hop, Note, NoteKind};
+use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
@@ -59,6 +59,7 @@ pub(crate) fn empty() -> Replay {
         recorded: vec![],
         replayed: vec![],
         requests: vec![],
+        held: 0,
         verdict: ReplayVerdict { good: true, problems: vec![] },
     }
 }
@@ -141,14 +142,14 @@ impl Script {
         let because = format!("upstream is {state}, the hub annotation differs");
         self.act(ms, Verb::Mirror, "home-lab", "{}", &because);
         self.0.notes.push(hop(ms, Hop::Mirrored, "home-lab", online));
-        self.0.notes.push(hop(ms, Hop::Arrived, "home-lab", online));
+        self.0.notes.push(hop(ms, Hop::Carried, "home-lab", online));
         for (after_ms, c, because) in [(100, 0, CHANGED), (5_100, 1, LATE)] {
             for gateway in 0..26 {
                 let value = format!("9f2c41d07be5a630-{n}-{c}");
                 self.act(ms + after_ms, Verb::Touch, &format!("app-{gateway:02}"), &value, because);
             }
         }
-        self.0.notes.push(hop(ms + 100, Hop::Touched, "home-lab", online));
+        self.0.notes.push(hop(ms + 100, Hop::Announced, "home-lab", online));
     }
 }
 

@@ -93,7 +93,7 @@ fn an_edge_alone() {
     script.0.clusters = vec![cluster("edge", &[Role::Edge])];
     script.0.connectors = vec![ConnectorNames { upstream: None, hub: hub_key("home-lab") }];
     script.act(1_000, Verb::Touch, "app-00", "9f2c41d07be5a630-1-0", CHANGED);
-    script.0.notes.push(hop(1_000, Hop::Touched, "home-lab", true));
+    script.0.notes.push(hop(1_000, Hop::Announced, "home-lab", true));
     (script.0.last_at, script.0.ended_at, script.0.events) = (at(2_000), at(2_000), 1);
     let text = text(&script.0);
     has(&text, "  1 event from 2026-11-21 09:19:32.865 to 09:19:34.865 UTC (2.00 s)\n");
