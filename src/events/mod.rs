@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::ClusterClient;
+use crate::clock::millis;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 use crate::core::rate_limit::{Rate, RateLimiter};
@@ -34,14 +35,14 @@ const QUEUE_MAX: usize = 1000;
 pub struct Recorder {
     metrics: Arc<Metrics>,
     started: Instant,
+    rate: Rate,
     queue: mpsc::Sender<(Arc<Sender>, Event)>,
     shared: Arc<Mutex<Shared>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     senders: BTreeMap<ClusterName, Arc<Sender>>,
-    rate: Rate,
     limiter: RateLimiter,
     last_number: u64,
     /// The Lease, and its cluster, once it is known.
@@ -76,10 +77,8 @@ impl Recorder {
     ) -> (Self, mpsc::Receiver<(Arc<Sender>, Event)>) {
         let (queue, events) = mpsc::channel(QUEUE_MAX);
         let rate = Rate::every_ms(60_000 / u64::from(max_per_minute.max(1)), max_per_minute.into());
-        let (senders, limiter) = Default::default();
-        let shared = Shared { senders, rate, limiter, last_number: 0, lease: None };
-        let shared = Arc::new(Mutex::new(shared));
-        let recorder = Self { metrics, started: Instant::now(), queue, shared };
+        let started = Instant::now();
+        let recorder = Self { metrics, started, rate, queue, shared: Arc::default() };
         clusters.into_iter().for_each(|cluster| recorder.join(cluster));
         (recorder, events)
     }
@@ -114,17 +113,26 @@ impl Recorder {
 
     /// Posts an Event, without waiting. Returns whether it is not dropped.
     pub fn post(&self, cluster: &ClusterName, event: &Event) -> bool {
-        let now = UnixMillis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
-        let taken = self.shared(|shared| {
-            let sender = shared.senders.get(cluster)?.clone();
-            Some((sender, shared.take(now)))
-        });
-        let Some((sender, is_within_limit)) = taken else { return false };
-        let is_queued = is_within_limit && self.queue.try_send((sender, event.clone())).is_ok();
+        let sender = self.shared(|shared| shared.senders.get(cluster).cloned());
+        let Some(sender) = sender else { return false };
+        let is_queued =
+            self.is_within_limit() && self.queue.try_send((sender, event.clone())).is_ok();
         if !is_queued {
             self.metrics.count_kubernetes_event(EventDelivery::Dropped);
         }
         is_queued
+    }
+
+    /// Whether the rate limit takes one more Event.
+    fn is_within_limit(&self) -> bool {
+        let now = UnixMillis(millis(self.started.elapsed()));
+        self.shared(|Shared { limiter, .. }| {
+            let is_free = limiter.ready_at(self.rate) <= now;
+            if is_free {
+                limiter.take(self.rate, now);
+            }
+            is_free
+        })
     }
 
     /// The Lease exists: what concerns no other object can be posted on it.
@@ -138,16 +146,5 @@ impl Recorder {
 
     fn shared<T>(&self, access: impl FnOnce(&mut Shared) -> T) -> T {
         access(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Shared {
-    /// Whether the rate limit takes one more Event.
-    fn take(&mut self, now: UnixMillis) -> bool {
-        let is_free = self.limiter.ready_at(self.rate) <= now;
-        if is_free {
-            self.limiter.take(self.rate, now);
-        }
-        is_free
     }
 }

@@ -9,11 +9,12 @@ use k8s_openapi::api::core::v1::{Event, ObjectReference};
 
 use super::Recorder;
 use super::event::{again, reference, shortened};
-use crate::core::contract::cause::{Cause, Problem, ProblemId, Severity};
+use crate::core::contract::cause::{Problem, ProblemId, Severity};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
-use crate::problems::{FEW, GATHER_MS, GroupView, Place, Problems, Report, Stage};
+use crate::core::view::group::{GroupView, Place};
+use crate::problems::{FEW, GATHER_MS, Problems, Report, Stage};
 
 /// How long a new leader may repair what its predecessor left before it posts it.
 const TAKEOVER_GRACE_MS: u64 = 10_000;
@@ -39,7 +40,6 @@ enum Leadership {
 
 #[derive(Debug)]
 struct Posted {
-    cause: Cause,
     cluster: ClusterName,
     event: Event,
     /// While somebody else led, it may have expired.
@@ -113,30 +113,23 @@ impl Poster {
             }
             return;
         }
-        let Some((cluster, object)) = self.object_of(group.cause, place) else { return };
-        let event_type = match group.severity {
-            Severity::Info => "Normal",
-            Severity::Warning | Severity::Error => "Warning",
-        };
+        let Some((cluster, object)) = self.object_of(place) else { return };
+        let event_type = if group.severity == Severity::Info { "Normal" } else { "Warning" };
         let about = (event_type, format!("{:?}", group.cause));
         let event = self.recorder.event(at, object, about, &message);
         if self.recorder.post(&cluster, &event) && self.posted.len() < POSTED_MAX {
-            let cause = group.cause;
-            let posted = Posted { cause, cluster, event, is_fresh: true, ended_at: None };
+            let posted = Posted { cluster, event, is_fresh: true, ended_at: None };
             self.posted.insert(place.id.clone(), posted);
         }
     }
 
     /// What is about no object is posted on the Lease.
-    fn object_of(&self, cause: Cause, place: &Place) -> Option<(ClusterName, ObjectReference)> {
-        if !cause.info().event {
-            return None;
+    fn object_of(&self, place: &Place) -> Option<(ClusterName, ObjectReference)> {
+        match (&place.id, &place.object) {
+            (id, _) if !id.cause.info().event => None,
+            (ProblemId { object: None, .. }, _) => self.recorder.lease(),
+            (_, object) => object.clone().map(|object| (object.cluster.clone(), reference(object))),
         }
-        if place.id.object.is_none() {
-            return self.recorder.lease();
-        }
-        let object = place.object.clone()?;
-        Some((object.cluster.clone(), reference(object)))
     }
 
     /// When to call [`Poster::poll`] next.
@@ -162,9 +155,9 @@ impl Poster {
             }
         }
         let is_over = |posted: &Posted| posted.ended_at.is_some_and(|at| at.plus(GATHER_MS) <= now);
-        for (_, posted) in self.posted.extract_if(.., |_, posted| is_over(posted)) {
+        for (id, posted) in self.posted.extract_if(.., |_, posted| is_over(posted)) {
             let about = ("Normal", "Resolved".to_owned());
-            let message = format!("{:?}", posted.cause);
+            let message = format!("{:?}", id.cause);
             let event = self.recorder.event(now, posted.event.involved_object, about, &message);
             self.recorder.post(&posted.cluster, &event);
         }

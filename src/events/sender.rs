@@ -39,15 +39,14 @@ impl Sender {
     }
 
     pub(super) async fn deliver(&self, event: &Event) {
-        let delivery = if self.is_paused() {
-            EventDelivery::Dropped
-        } else {
-            match self.send(event).await {
-                Ok(()) => EventDelivery::Posted,
-                Err((verb, error)) => {
-                    self.log_failure(verb, &error);
-                    EventDelivery::Failed
-                }
+        if self.is_paused() {
+            return self.metrics.count_kubernetes_event(EventDelivery::Dropped);
+        }
+        let delivery = match self.send(event).await {
+            Ok(()) => EventDelivery::Posted,
+            Err((verb, error)) => {
+                self.log_failure(verb, &error);
+                EventDelivery::Failed
             }
         };
         self.metrics.count_kubernetes_event(delivery);

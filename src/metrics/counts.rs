@@ -1,22 +1,21 @@
 //! The metrics that code updates as it runs: names, labels, buckets. Other modules hold those that are
-//! collected at each scrape.
+//! read at each scrape.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 
 use super::{EventDelivery, ReloadResult};
 use crate::build_info;
 use crate::core::contract::action::Verb;
-use crate::core::contract::cause::Hop;
+use crate::core::contract::cause::{Cause, Hop};
 use crate::core::contract::event::OutcomeName;
+use crate::core::data::ids::Kind;
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
-pub(super) type Counters<const N: usize> = Family<Labels<N>, Counter>;
-type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
-type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
+type Counters<const N: usize> = Family<Labels<N>, Counter>;
 
 /// A hop takes milliseconds unless it is stuck.
 const HOP_BUCKETS: [f64; 14] =
@@ -30,95 +29,81 @@ const LOOP_BUCKETS: [f64; 11] =
 
 #[derive(Debug)]
 pub(super) struct Counts {
-    pub(super) connectors: Gauges<1>,
-    pub(super) hops: Histograms<1>,
+    build: Family<Labels<2>, ConstGauge>,
+    pub(super) causes: Counters<1>,
+    pub(super) hops: Family<Labels<1>, Histogram>,
     pub(super) actions: Counters<2>,
-    pub(super) action_time: Histograms<1>,
+    pub(super) action_time: Family<Labels<1>, Histogram>,
     pub(super) queue: Family<[(&'static str, String); 1], Gauge>,
-    pub(super) clusters: Gauges<1>,
+    pub(super) watch_restarts: Counters<2>,
+    pub(super) watch_events: Counters<1>,
     pub(super) loop_time: Histogram,
     pub(super) log_lines_lost: Counter,
     pub(super) events: Counters<1>,
     pub(super) config_reloads: Counters<1>,
 }
 
-/// Registers a metric and returns it.
-pub(super) fn add<M: Metric + Clone>(r: &mut Registry, name: &str, help: &str, metric: M) -> M {
-    r.register(name, help, metric.clone());
-    metric
+/// A family that has these series from the start: Prometheus can't compute a rate before a counter's
+/// first sample.
+fn family<const N: usize, M>(
+    new: fn() -> M,
+    series: impl IntoIterator<Item = Labels<N>>,
+) -> Family<Labels<N>, M> {
+    let family = Family::new_with_constructor(new);
+    series.into_iter().for_each(|labels| drop(family.get_or_create(&labels)));
+    family
+}
+
+fn counters<const N: usize>(series: impl IntoIterator<Item = Labels<N>>) -> Counters<N> {
+    family(Counter::default, series)
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let version = [("version", build_info::VERSION), ("commit", build_info::COMMIT)];
+        let verbs = Verb::ALL.map(|verb| [("verb", verb.as_str())]);
+        let outcomes = OutcomeName::ALL.map(|outcome| ("outcome", outcome.as_str()));
+        let kinds = Kind::ALL.map(|kind| [("kind", kind.as_str())]);
+        let ways = [("by", "list"), ("by", "resume")];
+        let hops = Hop::TIMED.map(|hop| [("hop", hop.as_str())]);
+        Self {
+            build: family(|| ConstGauge::new(1), [version]),
+            causes: counters(Cause::ALL.map(|cause| [("cause", cause.as_str())])),
+            hops: family(|| Histogram::new(HOP_BUCKETS), hops),
+            actions: counters(verbs.iter().flat_map(|[verb]| outcomes.map(|of| [*verb, of]))),
+            action_time: family(|| Histogram::new(ACTION_BUCKETS), verbs),
+            queue: Family::default(),
+            watch_restarts: counters(kinds.iter().flat_map(|[kind]| ways.map(|by| [*kind, by]))),
+            watch_events: counters(kinds),
+            loop_time: Histogram::new(LOOP_BUCKETS),
+            log_lines_lost: Counter::default(),
+            events: counters(EventDelivery::ALL.map(|event| [("result", event.as_str())])),
+            config_reloads: counters(ReloadResult::ALL.map(|reload| [("result", reload.as_str())])),
+        }
+    }
 }
 
 impl Counts {
-    pub(super) fn new(r: &mut Registry) -> Self {
-        let build: Gauges<2> = Family::default();
-        build
-            .get_or_create(&[("version", build_info::VERSION), ("commit", build_info::COMMIT)])
-            .set(1);
-        add(r, "throughline_build_info", "The running version", build);
-        let hops = Family::new_with_constructor((|| Histogram::new(HOP_BUCKETS)) as fn() -> _);
-        let times = Family::new_with_constructor((|| Histogram::new(ACTION_BUCKETS)) as fn() -> _);
-        let counts = Self {
-            connectors: add(r, "throughline_connectors", "Connectors by state", Family::default()),
-            hops: add(
-                r,
-                "throughline_hop_seconds",
-                "Time that a change took for a hop, where this instance saw it begin and end",
-                hops,
-            ),
-            actions: add(
-                r,
-                "throughline_actions",
-                "Actions that ended, by verb and outcome",
-                Family::default(),
-            ),
-            action_time: add(
-                r,
-                "throughline_action_seconds",
-                "Time from an action's decision to its outcome, by verb",
-                times,
-            ),
-            queue: add(r, "workqueue_depth", "Writes that wait, by cluster", Family::default()),
-            clusters: add(r, "throughline_clusters", "Clusters by state", Family::default()),
-            loop_time: add(
-                r,
-                "throughline_loop_seconds",
-                "Time that the machine took for an event",
-                Histogram::new(LOOP_BUCKETS),
-            ),
-            log_lines_lost: add(
-                r,
-                "throughline_event_log_lines_lost",
-                "Lines that were not written to the event log",
-                Counter::default(),
-            ),
-            events: add(r, "throughline_events", "Kubernetes Events by result", Family::default()),
-            config_reloads: add(
-                r,
-                "throughline_config_reloads",
-                "Changed configurations that were applied or refused",
-                Family::default(),
-            ),
-        };
-        counts.init_to_zero();
-        counts
-    }
-
-    /// Creates all series at zero: Prometheus can't compute a rate before a counter's first sample.
-    fn init_to_zero(&self) {
-        for hop in Hop::ALL {
-            drop(self.hops.get_or_create(&[("hop", hop.as_str())]));
-        }
-        for verb in Verb::ALL.map(Verb::as_str) {
-            drop(self.action_time.get_or_create(&[("verb", verb)]));
-            for outcome in OutcomeName::ALL {
-                drop(self.actions.get_or_create(&[("verb", verb), ("outcome", outcome.as_str())]));
-            }
-        }
-        for delivery in EventDelivery::ALL {
-            drop(self.events.get_or_create(&[("result", delivery.as_str())]));
-        }
-        for result in ReloadResult::ALL {
-            drop(self.config_reloads.get_or_create(&[("result", result.as_str())]));
-        }
+    pub(super) fn scrape(&self, scrape: &mut Registry) {
+        scrape.register("throughline_build_info", "The running version", self.build.clone());
+        scrape.register("throughline_causes", "How often a cause began", self.causes.clone());
+        let help = "Time that a change took for a hop, where this instance saw it begin and end";
+        scrape.register("throughline_hop_seconds", help, self.hops.clone());
+        let help = "Actions that ended, by verb and outcome";
+        scrape.register("throughline_actions", help, self.actions.clone());
+        let help = "Time from an action's decision to its outcome, by verb";
+        scrape.register("throughline_action_seconds", help, self.action_time.clone());
+        scrape.register("workqueue_depth", "Writes that wait, by cluster", self.queue.clone());
+        let help = "Watches that were restarted, by a list or where they were lost";
+        scrape.register("throughline_watch_restarts", help, self.watch_restarts.clone());
+        let help = "Changes that watches brought, without lists and bookmarks";
+        scrape.register("throughline_watch_events", help, self.watch_events.clone());
+        let help = "Time that the machine took for an event";
+        scrape.register("throughline_loop_seconds", help, self.loop_time.clone());
+        let help = "Lines that were not written to the event log";
+        scrape.register("throughline_event_log_lines_lost", help, self.log_lines_lost.clone());
+        scrape.register("throughline_events", "Kubernetes Events by result", self.events.clone());
+        let help = "Changed configurations that were applied or refused";
+        scrape.register("throughline_config_reloads", help, self.config_reloads.clone());
     }
 }

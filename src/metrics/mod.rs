@@ -13,31 +13,30 @@ mod text;
 mod user_impact;
 mod watches;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::core::contract::action::Verb;
 use crate::core::contract::cause::{Hop, State};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::membership::{MemberState, MembershipCount};
-use crate::core::contract::note::{self, Note, NoteKind};
+use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::ClusterName;
-use crate::core::view::phase::{Phase, Phases};
-use causes::Causes;
+use causes::OpenProblems;
 use counts::Counts;
-use lease::LeaseMetrics;
-use process::ProcessMetrics;
+use lease::Lease;
 pub(crate) use process::max_fds;
+use requests::AllRequests;
 pub use requests::ClusterRequests;
-use requests::RequestCounts;
 pub use text::Format;
-use user_impact::UserImpact;
-use watches::WatchTable;
+use text::gauges;
+use user_impact::Edges;
+use watches::Watches;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
 
 /// With more clusters than this there is no series for each of what every cluster has.
@@ -46,8 +45,8 @@ const PER_CLUSTER_MAX: usize = 200;
 /// Counts that only the machine knows, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MachineCounts {
-    /// Connectors, by phase.
-    pub phases: Phases,
+    /// Connectors, by state.
+    pub states: BTreeMap<State, u64>,
     /// Discovered clusters, by source and state.
     pub members: Vec<MembershipCount>,
 }
@@ -76,64 +75,32 @@ pub enum ReloadResult {
 
 closed_list!(EventDelivery, ReloadResult);
 
-/// Whether metrics have series for each cluster.
-#[derive(Debug, Default)]
-struct Detail {
-    clusters: AtomicUsize,
-}
-
-impl Detail {
-    fn is_per_cluster(&self) -> bool {
-        self.clusters.load(Relaxed) <= PER_CLUSTER_MAX
-    }
-}
-
 /// All metrics of one process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Metrics {
-    registry: Registry,
     counts: Counts,
-    causes: Arc<Causes>,
-    watches: Arc<WatchTable>,
-    requests: Arc<RequestCounts>,
-    detail: Arc<Detail>,
-    lease: Arc<LeaseMetrics>,
-    user_impact: Arc<UserImpact>,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
+    /// How many clusters are joined.
+    clusters: AtomicUsize,
+    problems: Mutex<OpenProblems>,
+    watches: Mutex<Watches>,
+    requests: Arc<Mutex<AllRequests>>,
+    lease: Mutex<Lease>,
+    edges: Mutex<Edges>,
 }
 
 impl Metrics {
     pub fn new() -> Self {
-        let mut registry = Registry::default();
-        let counts = Counts::new(&mut registry);
-        let detail = Arc::new(Detail::default());
-        let watches = Arc::new(WatchTable::new(&mut registry));
-        let causes = Arc::new(Causes::new(&mut registry, watches.clone()));
-        let requests = Arc::new(RequestCounts::new(detail.clone()));
-        let lease = Arc::new(LeaseMetrics::default());
-        let user_impact = Arc::new(UserImpact::new(detail.clone()));
-        registry.register_collector(Box::new(watches.clone()));
-        registry.register_collector(Box::new(causes.clone()));
-        registry.register_collector(Box::new(requests.clone()));
-        registry.register_collector(Box::new(lease.clone()));
-        registry.register_collector(Box::new(user_impact.clone()));
-        registry.register_collector(Box::new(ProcessMetrics::new()));
-        Self { registry, counts, causes, watches, requests, detail, lease, user_impact }
+        Self::default()
     }
 
     /// How many clusters are joined. Beyond 200 there are no series for each.
     pub fn set_clusters(&self, clusters: usize) {
-        self.detail.clusters.store(clusters, Relaxed);
+        self.clusters.store(clusters, Relaxed);
     }
 
     /// Removes the metrics of a cluster that is gone.
     pub fn remove_cluster(&self, cluster: &ClusterName) {
-        self.watches.remove_cluster(cluster);
+        lock(&self.watches).remove_cluster(cluster);
         self.set_answers(cluster, None);
         self.counts.queue.remove(&[("name", cluster.to_string())]);
     }
@@ -146,18 +113,20 @@ impl Metrics {
     /// Counts what the machine notes.
     pub fn count_note(&self, note: &Note) {
         match &note.kind {
-            NoteKind::HopPassed { hop, after_ms: Some(after_ms), .. } => {
-                let hop = match hop {
-                    note::Hop::Upstream => return,
-                    note::Hop::Mirrored => Hop::Mirrored,
-                    note::Hop::Arrived => Hop::Carried,
-                    note::Hop::Touched => Hop::Announced,
-                };
+            NoteKind::HopPassed { hop, after_ms: Some(after_ms), .. }
+                if Hop::TIMED.contains(hop) =>
+            {
                 let seconds = Duration::from_millis(*after_ms).as_secs_f64();
                 self.counts.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
-            NoteKind::Began(problem) => self.causes.begin(problem),
-            NoteKind::Ended(problem) => self.causes.end(problem),
+            NoteKind::Began(problem) => {
+                let begun = u64::from(lock(&self.problems).begin(problem));
+                self.counts
+                    .causes
+                    .get_or_create(&[("cause", problem.cause.as_str())])
+                    .inc_by(begun);
+            }
+            NoteKind::Ended(problem) => lock(&self.problems).end(problem),
             _ => {}
         }
     }
@@ -175,7 +144,8 @@ impl Metrics {
 
     /// How many writes to a cluster wait.
     pub fn set_queue(&self, cluster: &ClusterName, waiting: usize) {
-        set(&self.counts.queue.get_or_create(&[("name", cluster.to_string())]), waiting);
+        let gauge = self.counts.queue.get_or_create(&[("name", cluster.to_string())]);
+        gauge.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     /// A changed configuration was applied or refused.
@@ -204,38 +174,40 @@ impl Metrics {
     /// All metrics as text. `counts` are the machine's at this moment; `None`, when the loop did not
     /// answer, leaves them out.
     pub fn text(&self, counts: Option<&MachineCounts>, format: Format) -> String {
-        self.counts.connectors.clear();
-        self.counts.clusters.clear();
-        let clusters = |state| self.counts.clusters.get_or_create(&[("state", state)]);
-        for (state, count) in self.watches.clusters_by_state() {
-            set(&clusters(state), count);
-        }
-        if let Some(MachineCounts { phases, members }) = counts {
-            for state in [MemberState::Idle, MemberState::NotReady] {
-                let members = members.iter().filter(|member| member.state == state);
-                set(&clusters(state.as_str()), members.map(|member| member.clusters).sum());
-            }
-            for state in State::ALL {
-                let of_state = phases.iter().filter(|(phase, _)| state_of(**phase) == state);
-                let connectors: u64 = of_state.map(|(_, connectors)| connectors).sum();
-                let gauge = self.counts.connectors.get_or_create(&[("state", state.as_str())]);
-                set(&gauge, usize::try_from(connectors).unwrap_or(usize::MAX));
-            }
-        }
-        text::encode(&self.registry, format)
+        let mut scrape = Registry::default();
+        let watches = lock(&self.watches).statuses();
+        let is_per_cluster = self.clusters.load(Relaxed) <= PER_CLUSTER_MAX;
+        self.counts.scrape(&mut scrape);
+        watches::scrape(&mut scrape, &watches);
+        scrape_states(&mut scrape, &watches, counts);
+        lock(&self.problems).scrape(&mut scrape, &watches);
+        lock(&self.requests).scrape(&mut scrape, is_per_cluster);
+        lock(&self.lease).scrape(&mut scrape);
+        lock(&self.edges).scrape(&mut scrape, is_per_cluster);
+        process::scrape(&mut scrape);
+        text::encode(&scrape, format)
     }
 }
 
-fn set(gauge: &Gauge, value: usize) {
-    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+/// Clusters and connectors by state.
+fn scrape_states(scrape: &mut Registry, watches: &[WatchStatus], counts: Option<&MachineCounts>) {
+    let sample = |state: &str, count: f64| (vec![("state", state.to_owned())], count);
+    let mut clusters: Vec<_> = watches::clusters_by_state(watches)
+        .map(|(state, count)| sample(state, count as f64))
+        .to_vec();
+    if let Some(MachineCounts { states, members }) = counts {
+        for state in [MemberState::Idle, MemberState::NotReady] {
+            let members = members.iter().filter(|member| member.state == state);
+            let count: usize = members.map(|member| member.clusters).sum();
+            clusters.push(sample(state.as_str(), count as f64));
+        }
+        let connectors = states.iter().map(|(state, count)| sample(state.as_str(), *count as f64));
+        scrape.register("throughline_connectors", "Connectors by state", gauges(connectors));
+    }
+    scrape.register("throughline_clusters", "Clusters by state", gauges(clusters));
 }
 
-const fn state_of(phase: Phase) -> State {
-    match phase {
-        Phase::Settled | Phase::Offline | Phase::Deferred => State::Ok,
-        Phase::Mirroring | Phase::Waiting | Phase::Carrying | Phase::Touching => State::Pending,
-        Phase::Unreplicated | Phase::Unproven | Phase::Unconfigured | Phase::Paused => State::Held,
-        Phase::Unknown => State::Unknown,
-        Phase::Stalled => State::Stuck,
-    }
+/// A count is whole after each statement, so a panic elsewhere does no harm.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,76 +1,53 @@
 //! Metrics of the process, read from `/proc` at each scrape; absent on systems other than Linux.
 
-use std::fmt;
 use std::fs;
+use std::sync::LazyLock;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType::{Counter, Gauge};
+use prometheus_client::registry::Registry;
 
-use super::text::encode_family;
+use super::text::{counters, gauges};
 
 /// Ticks a second in `/proc`: `USER_HZ` is 100 on every architecture that throughline is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-#[derive(Debug)]
-pub(super) struct ProcessMetrics {
-    started_at: Option<f64>,
+/// Read once: the kernel computes it from a clock that may be set.
+static STARTED_AT: LazyLock<Option<f64>> =
+    LazyLock::new(|| Some(labelled("/proc/stat", "btime ")? as f64 + stat(22)? / TICKS_PER_SECOND));
+
+pub(super) fn scrape(scrape: &mut Registry) {
+    let one = |value: Option<f64>| value.map(|value| (Vec::new(), value));
+    let help = "CPU time in seconds, user and system";
+    scrape.register("process_cpu_seconds", help, counters(one(cpu_seconds())));
+    let help = "Start time in seconds since 1970";
+    scrape.register("process_start_time_seconds", help, gauges(one(*STARTED_AT)));
+    let help = "Resident memory in bytes";
+    scrape.register("process_resident_memory_bytes", help, gauges(one(resident_bytes())));
+    scrape.register("process_open_fds", "Open file descriptors", gauges(one(open_fds())));
+    let help = "Maximum number of open file descriptors";
+    scrape.register("process_max_fds", help, gauges(one(max_fds().map(|most| most as f64))));
 }
 
-impl ProcessMetrics {
-    pub(super) fn new() -> Self {
-        Self { started_at: started_at() }
-    }
-}
-
-impl Collector for ProcessMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut one = |kind, name, help, value: Option<f64>| {
-            encode_family(&mut encoder, kind, (name, help), value.map(|value| (Vec::new(), value)))
-        };
-        one(
-            Counter,
-            "process_cpu_seconds",
-            "CPU time in seconds, user and system.",
-            cpu_seconds(),
-        )?;
-        let help = "Start time in seconds since 1970.";
-        one(Gauge, "process_start_time_seconds", help, self.started_at)?;
-        let help = "Resident memory in bytes.";
-        one(Gauge, "process_resident_memory_bytes", help, resident_bytes())?;
-        one(Gauge, "process_open_fds", "Open file descriptors.", open_fds())?;
-        let help = "Maximum number of open file descriptors.";
-        one(Gauge, "process_max_fds", help, max_fds().map(|most| most as f64))
-    }
-}
-
-/// The fields of `/proc/self/stat` after the command, which may hold spaces and parentheses. The
-/// first is the state, field 3 of proc(5).
-fn stat() -> Option<Vec<u64>> {
+/// A field of `/proc/self/stat`, by its number in proc(5).
+fn stat(field: usize) -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    Some(fields.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect())
+    // The second field, the command, may hold spaces and parentheses.
+    let (_, from_third) = stat.rsplit_once(") ")?;
+    from_third.split_whitespace().nth(field - 3)?.parse().ok()
+}
+
+/// The first word of a line in a file, after its label.
+fn labelled(file: &str, label: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(label))?;
+    value.split_whitespace().next()?.parse().ok()
 }
 
 fn cpu_seconds() -> Option<f64> {
-    let stat = stat()?;
-    let (user, system) = (*stat.get(14 - 3)?, *stat.get(15 - 3)?);
-    Some((user + system) as f64 / TICKS_PER_SECOND)
-}
-
-fn started_at() -> Option<f64> {
-    let ticks = *stat()?.get(22 - 3)?;
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let booted_at: f64 =
-        stat.lines().find_map(|l| l.strip_prefix("btime "))?.trim().parse().ok()?;
-    Some(booted_at + ticks as f64 / TICKS_PER_SECOND)
+    Some((stat(14)? + stat(15)?) / TICKS_PER_SECOND)
 }
 
 fn resident_bytes() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib * 1024.0)
+    Some(labelled("/proc/self/status", "VmRSS:")? as f64 * 1024.0)
 }
 
 fn open_fds() -> Option<f64> {
@@ -80,7 +57,5 @@ fn open_fds() -> Option<f64> {
 
 /// How many descriptors the process may have; `None` where that is unlimited or unknown.
 pub(crate) fn max_fds() -> Option<u64> {
-    let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
+    labelled("/proc/self/limits", "Max open files")
 }

@@ -3,10 +3,8 @@
 use std::fmt;
 
 use prometheus_client::encoding::text::encode as open_metrics;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 pub(super) type Labels = Vec<(&'static str, String)>;
@@ -34,41 +32,53 @@ impl Format {
     }
 }
 
-/// Encodes a family of counters or gauges with its name and its help; nothing if it has no sample.
-pub(super) fn encode_family(
-    encoder: &mut DescriptorEncoder<'_>,
-    kind: MetricType,
-    (name, help): (&str, &str),
-    samples: impl IntoIterator<Item = (Labels, f64)>,
-) -> fmt::Result {
-    let mut samples = samples.into_iter().peekable();
-    let Some((labels, value)) = samples.peek() else { return Ok(()) };
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-    if labels.is_empty() {
-        return encode_sample(family, kind, *value);
-    }
-    for (labels, value) in samples {
-        encode_sample(family.encode_family(&labels)?, kind, value)?;
-    }
-    Ok(())
-}
-
-fn encode_sample(encoder: MetricEncoder<'_>, kind: MetricType, value: f64) -> fmt::Result {
-    match kind {
-        MetricType::Counter => ConstCounter::new(value).encode(encoder),
-        _ => ConstGauge::new(value).encode(encoder),
-    }
-}
-
 pub(super) fn encode(registry: &Registry, format: Format) -> String {
     let mut text = String::with_capacity(32 * 1024);
-    // Neither writing to a String nor our collectors fail.
-    if open_metrics(&mut text, registry).is_err() {
-        text.push_str("# EOF\n");
+    match (open_metrics(&mut text, registry), format) {
+        (Ok(()), Format::OpenMetrics) => text,
+        (Ok(()), Format::Plain) => plain(&text),
+        // Writing to a String does not fail.
+        (Err(fmt::Error), _) => String::new(),
     }
-    match format {
-        Format::OpenMetrics => text,
-        Format::Plain => plain(&text),
+}
+
+/// Gauges or counters as they are at a scrape. Unlike a `Family`, they may be one series without labels.
+#[derive(Debug)]
+pub(super) struct Samples(MetricType, Vec<(Labels, f64)>);
+
+pub(super) fn gauges(samples: impl IntoIterator<Item = (Labels, f64)>) -> Samples {
+    Samples(MetricType::Gauge, samples.into_iter().collect())
+}
+
+pub(super) fn counters(samples: impl IntoIterator<Item = (Labels, f64)>) -> Samples {
+    Samples(MetricType::Counter, samples.into_iter().collect())
+}
+
+impl Samples {
+    fn encode(&self, mut encoder: MetricEncoder<'_>, value: f64) -> fmt::Result {
+        match self.0 {
+            MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, f64>(&value, None),
+            _ => encoder.encode_gauge(&value),
+        }
+    }
+}
+
+impl EncodeMetric for Samples {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        match &*self.1 {
+            [(labels, value)] if labels.is_empty() => self.encode(encoder, *value),
+            samples => samples.iter().try_for_each(|(labels, value)| {
+                self.encode(encoder.encode_family(labels)?, *value)
+            }),
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.1.is_empty()
     }
 }
 
@@ -78,24 +88,14 @@ fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len() + 1024);
     let mut help = "";
     for line in text.lines() {
-        if line.starts_with("# HELP ") {
-            help = line;
-            continue;
-        }
-        if let Some(described) = line.strip_prefix("# TYPE ") {
-            let name = described.split(' ').next().unwrap_or_default();
-            let total = if described.ends_with(" counter") { "_total" } else { "" };
-            let about = help.strip_prefix("# HELP ").and_then(|h| h.strip_prefix(name));
-            let kind = described.strip_prefix(name).unwrap_or_default();
-            for part in ["# HELP ", name, total, about.unwrap_or_default(), "\n"] {
-                plain.push_str(part);
-            }
-            for part in ["# TYPE ", name, total, kind, "\n"] {
-                plain.push_str(part);
-            }
-        } else if !line.starts_with('#') {
-            plain.push_str(line);
-            plain.push('\n');
+        if let Some(described) = line.strip_prefix("# HELP ") {
+            help = described;
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let space = if kind.ends_with(" counter") { "_total " } else { " " };
+            let [help, kind] = [help, kind].map(|described| described.replacen(' ', space, 1));
+            plain.extend(["# HELP ", &help, "\n# TYPE ", &kind, "\n"]);
+        } else if line != "# EOF" {
+            plain.extend([line, "\n"]);
         }
     }
     plain
