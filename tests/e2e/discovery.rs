@@ -164,9 +164,10 @@ async fn without_a_right_to_secrets_no_cluster_joins_or_none_leaves() {
         let right = Some(("", "secrets", verb));
         rights::without(hub, &["discovery-secrets"], right).await;
     };
+    let without_a_right = || setup(&testbed, &discovery).provokes(&[Cause::DiscoveryFailing]);
     without("list").await;
     hub.create(SECRETS, secret(&kubeconfig(&upstream.proxy, THROUGHLINE))).await.unwrap();
-    let run = setup(&testbed, &discovery).ready().await;
+    let run = without_a_right().ready().await;
     is_logged(&run, "discovery lost", 1).await;
     flip_is_not_followed(&fleet).await;
     assert_eq!(logged(&run, "cluster joins"), 0);
@@ -174,7 +175,7 @@ async fn without_a_right_to_secrets_no_cluster_joins_or_none_leaves() {
 
     // It is listed, and joins; that its Secret is gone is not seen.
     without("watch").await;
-    let run = setup(&testbed, &discovery).ready().await;
+    let run = without_a_right().ready().await;
     oracle::converges(&testbed).await;
     hub.delete(SECRETS, "default", "up").await.unwrap();
     tokio::time::sleep(LONG).await;

@@ -106,7 +106,7 @@ async fn commands_look_at_what_discovery_shows() {
     let connector = format!("{namespace}/{name}");
     let trace = words(&["trace", "connector", &connector, "--config", &file, "--output", "json"]);
     let (traces, _) = throughline(trace).await;
-    assert_eq!(traces["traces"][0]["hops"][0]["state"], "ok", "{traces}");
+    assert_eq!(traces["connectors"][0]["hops"][0]["state"], "ok", "{traces}");
 
     // A source that can't be read is reported.
     rights::revoke(milo.root.rest(), &["discovery-milo"]).await.unwrap();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throughline::core::contract::action::Verb;
-use throughline::core::contract::cause::{About, Cause, Facts, Problem};
+use throughline::core::contract::cause::{About, Cause, Facts, Hop, Problem};
 use throughline::core::contract::event::Outcome;
-use throughline::core::contract::note::{Hop, Note, NoteKind};
+use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::metrics::{ClusterRequests, EventDelivery, Metrics};

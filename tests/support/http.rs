@@ -9,6 +9,7 @@ use std::sync::Arc;
 use throughline::admin::{self, Query};
 use throughline::config::StateAccess;
 use throughline::core::machine::Machine;
+use throughline::core::view::fleet::Source;
 use throughline::metrics::{MachineCounts, Metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -69,11 +70,13 @@ pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Ma
         match query {
             Query::Ping(answer) => drop(answer.send(())),
             Query::Counts(answer) => {
-                let phases = machine.phases();
-                drop(answer.send(MachineCounts { phases, ..Default::default() }));
+                let states = machine.states();
+                drop(answer.send(MachineCounts { states, ..Default::default() }));
             }
-            Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
-            Query::PassedHops { reply, .. } => drop(reply.send(Vec::new())),
+            Query::State(answer) => {
+                drop(answer.send(Box::new(machine.fleet(Source::Instance, &|_| None))));
+            }
+            Query::PassedHops(answer) => drop(answer.send(Vec::new())),
         }
     }
 }

@@ -38,7 +38,7 @@ async fn orphans_need_whole_lists() {
             .provokes(&[Cause::ClusterUnavailable, Cause::KindNotServed, Cause::PermissionMissing])
             .start()
             .await;
-        wait_for_kept(&throughline, "lists_incomplete", 2).await;
+        wait_for_kept(&throughline, Cause::RouteUnproven, 2).await;
         assert_eq!(site.delete_requests(), [""; 0], "{what}");
         up.remove(rule);
         site.wait_until_deleted("orphan").await;
@@ -63,9 +63,9 @@ async fn orphans_need_watches_that_live() {
         up.add(Rule::status(403).method("GET").resource("gateways").watches(false)),
     ];
     up.cut();
-    wait_for_kept(&throughline, "lists_incomplete", 1).await;
+    wait_for_kept(&throughline, Cause::RouteUnproven, 1).await;
     site.route("orphan", &["gone"]).await;
-    wait_for_kept(&throughline, "lists_incomplete", 2).await;
+    wait_for_kept(&throughline, Cause::RouteUnproven, 2).await;
     assert_eq!(site.delete_requests(), [""; 0]);
     rules.into_iter().for_each(|rule| up.remove(rule));
     site.wait_until_deleted("orphan").await;
@@ -150,13 +150,13 @@ async fn orphans_of_an_upstream_without_its_crd_stay() {
     })
     .await;
     up.proxy.cut();
-    wait_for_kept(&throughline, "lists_incomplete", 1).await;
+    wait_for_kept(&throughline, Cause::RouteUnproven, 1).await;
     // Longer than the settling time.
     tokio::time::sleep(std::time::Duration::from_secs(17)).await;
     assert!(site.exists("alive").await);
     install_crd(up.rest(), GATEWAYS).await;
     site.gateway("site").await;
-    wait_for_kept(&throughline, "lists_incomplete", 0).await;
+    wait_for_kept(&throughline, Cause::RouteUnproven, 0).await;
     assert!(site.exists("alive").await);
     assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
@@ -203,7 +203,7 @@ async fn orphans_of_a_restored_upstream_stay() {
     site.route("alive", &["site"]).await;
     let throughline =
         site.setup().provokes(&[Cause::ClusterUnavailable, Cause::PermissionMissing]).ready().await;
-    wait_for_kept(&throughline, "lists_incomplete", 0).await;
+    wait_for_kept(&throughline, Cause::RouteUnproven, 0).await;
     // Moves the resourceVersion well ahead of the one in the backup.
     run_concurrently(300, async |i| {
         let name = json!({ "metadata": { "name": format!("later-{i}") } });
@@ -218,7 +218,7 @@ async fn orphans_of_a_restored_upstream_stay() {
         ensure(throughline.logged("the resourceVersion went backwards"), || "not yet".to_owned())
     })
     .await;
-    wait_for_kept(&throughline, "went_back", 1).await;
+    wait_for_kept(&throughline, Cause::UpstreamRestored, 1).await;
     assert!(site.exists("alive").await);
     assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;

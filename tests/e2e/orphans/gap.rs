@@ -128,7 +128,7 @@ async fn orphans_whose_namespace_is_recreated_in_the_gap_stay() {
     gate.release();
     wait_for_outcome(&throughline, "conflict").await;
     wait_for_error(&throughline, "is not the namespace that the hub object was copied from").await;
-    super::wait_for_kept(&throughline, "namespace_unproved", 1).await;
+    super::wait_for_kept(&throughline, Cause::NamespaceMismatch, 1).await;
     assert!(site.exists("orphan").await);
     assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;

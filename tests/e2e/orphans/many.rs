@@ -42,7 +42,7 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
 
     let throughline = site.setup().set(&slow).provokes(&[Cause::ClusterUnavailable]).ready().await;
     // With the watches cut, all of them are gone before the first route can settle.
-    wait_for_kept(&throughline, "lists_incomplete", 0).await;
+    wait_for_kept(&throughline, Cause::RouteUnproven, 0).await;
     site.testbed.upstream().proxy.down();
     delete_gateways().await.unwrap();
     site.testbed.upstream().proxy.up();
@@ -51,7 +51,7 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
         ensure(metrics.contains_key(HELD), || "not yet".to_owned())
     })
     .await;
-    wait_for_kept(&throughline, "share_exceeded", MANY as u64).await;
+    wait_for_kept(&throughline, Cause::DeletesHeld, MANY).await;
     wait_for_log(&throughline, "100 of 100 routes of up look orphaned; none is deleted.").await;
     assert_eq!(throughline.get("/readyz").await.unwrap().0, 200);
     create_gateways().await.unwrap();
@@ -62,7 +62,7 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
     .await;
     assert_eq!(site.delete_requests(), [""; 0]);
     delete_gateways().await.unwrap();
-    wait_for_kept(&throughline, "share_exceeded", MANY as u64).await;
+    wait_for_kept(&throughline, Cause::DeletesHeld, MANY).await;
     assert_eq!((remaining().await, site.delete_requests().len()), (MANY, 0));
     // A hundred orphans, held twice: at most one Event each time, and one when that ended.
     let events = site.testbed.events();
@@ -74,7 +74,7 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
 
     let raised = json!({ "limits": { "maxShare": 1.0 } });
     let throughline = site.setup().set(&raised).ready().await;
-    wait_for_kept(&throughline, "budget", (MANY - AT_ONCE) as u64).await;
+    wait_for_kept(&throughline, Cause::RouteSettling, MANY - AT_ONCE).await;
     eventually("more than ten are deleted", 2 * SOON, async || {
         let remaining = remaining().await;
         ensure(remaining < MANY - BUDGET, || format!("{remaining} remain"))

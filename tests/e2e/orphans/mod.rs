@@ -6,9 +6,8 @@ mod gap;
 mod many;
 mod reasons;
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 use throughline::core::contract::event::Event;
 use throughline::core::machine::Machine;
 use throughline::event_log::{Header, LogEntry, LogReader};
@@ -102,17 +101,18 @@ impl Site {
     }
 }
 
-/// Waits until this many routes are kept for this reason; `none` counts routes that nothing keeps.
-async fn wait_for_kept(throughline: &Throughline, reason: &str, routes: u64) {
-    eventually(&format!("{routes} kept: {reason}"), SOON, async || {
+/// Waits until this many routes are kept for this reason; `None` counts routes that nothing keeps.
+async fn wait_for_kept(throughline: &Throughline, cause: impl Into<Option<Cause>>, routes: usize) {
+    let cause = cause.into();
+    eventually(&format!("{routes} kept: {cause:?}"), SOON, async || {
         let kept = kept(throughline);
-        ensure(kept.get(reason).copied().unwrap_or(0) == routes, || format!("{kept:?}"))
+        ensure(kept.iter().filter(|of| **of == cause).count() == routes, || format!("{kept:?}"))
     })
     .await;
 }
 
-/// Replays what the run has logged so far.
-fn kept(throughline: &Throughline) -> BTreeMap<&'static str, u64> {
+/// Why each route is kept, by a replay of what the run has logged so far.
+fn kept(throughline: &Throughline) -> Vec<Option<Cause>> {
     let mut log = LogReader::open(throughline.event_log().to_str().unwrap()).unwrap();
     let Header { clusters, settings, .. } = log.header().clone();
     let mut machine = Machine::new(settings.unwrap());
@@ -126,9 +126,7 @@ fn kept(throughline: &Throughline) -> BTreeMap<&'static str, u64> {
         machine.handle_event(&event);
         while machine.poll_action().is_some() {}
     }
-    let counts = machine.orphan_counts();
-    let kept = counts.kept.iter().map(|(reason, routes)| (reason.as_str(), *routes));
-    kept.chain([("none", counts.orphans)]).filter(|(_, routes)| *routes > 0).collect()
+    machine.candidates().into_iter().map(|candidate| candidate.kept).collect()
 }
 
 /// Waits until a delete has this outcome.

@@ -1,6 +1,7 @@
 //! Which routes are orphans, and each reason to keep a route.
 
 use serde_json::{Value, json};
+use throughline::core::contract::cause::Cause;
 
 use super::{SHOP, Site, wait_for_kept};
 use crate::cluster::rest::{GATEWAYS, ROUTES};
@@ -74,17 +75,16 @@ async fn orphans_are_deleted_and_other_routes_stay() {
 
     let throughline = site.setup().ready().await;
     site.wait_until_deleted("orphan").await;
-    for (reason, routes) in [
-        ("no_parents", 1),
-        ("protected", 1),
-        ("finalizers", 1),
-        ("being_deleted", 1),
-        ("foreign_parent", 2),
-        ("cluster_unknown", 1),
-        ("namespace_unproved", 1),
-        ("none", 0),
+    for (cause, routes) in [
+        // One without parents and two with a foreign one.
+        (Some(Cause::RouteNotOrphaned), 3),
+        // By its label, by a finalizer, and one that is being deleted.
+        (Some(Cause::RouteProtected), 3),
+        (Some(Cause::UpstreamUnknown), 1),
+        (Some(Cause::NamespaceMismatch), 1),
+        (None, 0),
     ] {
-        wait_for_kept(&throughline, reason, routes).await;
+        wait_for_kept(&throughline, cause, routes).await;
     }
     // Once a later orphan is deleted, every route has been judged again.
     site.route("later", &["gone"]).await;
@@ -138,22 +138,22 @@ fn restored(log: &std::path::Path) -> Vec<Value> {
 async fn orphans_wait_for_age_settling_and_fresh_evidence() {
     let site = Site::start().await;
     site.route("orphan", &["gone"]).await;
-    for (settings, reason) in [
-        (json!({ "orphans": { "minAge": "1h" } }), "young"),
-        (json!({ "orphans": { "settleMs": 3_600_000 } }), "settling"),
+    for (settings, cause) in [
+        (json!({ "orphans": { "minAge": "1h" } }), Some(Cause::RouteSettling)),
+        (json!({ "orphans": { "settleMs": 3_600_000 } }), Some(Cause::RouteSettling)),
         // Bookmarks come once a minute, and only they would keep the evidence fresh.
-        (json!({ "orphans": { "settleMs": 3_000, "freshMs": 1_000 } }), "stale"),
-        (json!({ "limits": { "maxPerMinute": 0 } }), "budget"),
-        (json!({ "orphans": { "mode": "report" } }), "none"),
+        (json!({ "orphans": { "settleMs": 3_000, "freshMs": 1_000 } }), Some(Cause::RouteUnproven)),
+        (json!({ "limits": { "maxPerMinute": 0 } }), Some(Cause::RouteSettling)),
+        (json!({ "orphans": { "mode": "report" } }), None),
     ] {
         let throughline = site.setup().set(&settings).ready().await;
-        wait_for_kept(&throughline, reason, 1).await;
+        wait_for_kept(&throughline, cause, 1).await;
         throughline.stop().await;
     }
     // Its upstream cluster is no longer configured.
     let hub = site.testbed.hub().config();
     let throughline = site.setup().set(&json!({ "clusters": [hub] })).ready().await;
-    wait_for_kept(&throughline, "cluster_unknown", 1).await;
+    wait_for_kept(&throughline, Cause::UpstreamUnknown, 1).await;
     throughline.stop().await;
     assert!(site.exists("orphan").await);
     assert_eq!(site.delete_requests(), [""; 0]);
@@ -171,9 +171,9 @@ async fn orphans_of_a_recreated_namespace_stay() {
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
     let throughline = site.setup().ready().await;
-    wait_for_kept(&throughline, "namespace_unproved", 0).await;
+    wait_for_kept(&throughline, Cause::NamespaceMismatch, 0).await;
     recreate_namespace(&site).await;
-    wait_for_kept(&throughline, "namespace_unproved", 1).await;
+    wait_for_kept(&throughline, Cause::NamespaceMismatch, 1).await;
     assert!(site.exists("alive").await);
     assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
