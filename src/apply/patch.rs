@@ -226,7 +226,7 @@ mod tests {
         ] {
             let Ok(Outcome::Refused { error }) = answered(sent, body) else { panic!("{body}") };
             assert_eq!(error.cause, ErrorCause::NotKept);
-            assert!(error.contains(what) && error.contains("webhook or a proxy"), "{error}");
+            assert!(error.contains(what) && error.contains("policy or a proxy"), "{error}");
         }
     }
 
