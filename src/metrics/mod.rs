@@ -201,7 +201,8 @@ fn scrape_states(scrape: &mut Registry, watches: &[WatchStatus], counts: Option<
             let count: usize = members.map(|member| member.clusters).sum();
             clusters.push(sample(state.as_str(), count as f64));
         }
-        let connectors = states.iter().map(|(state, count)| sample(state.as_str(), *count as f64));
+        let count = |state| states.get(&state).copied().unwrap_or_default() as f64;
+        let connectors = State::ALL.map(|state| sample(state.as_str(), count(state)));
         scrape.register("throughline_connectors", "Connectors by state", gauges(connectors));
     }
     scrape.register("throughline_clusters", "Clusters by state", gauges(clusters));
