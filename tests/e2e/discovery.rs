@@ -212,7 +212,9 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_secret() {
     };
     let discovery = json!({ "kubeconfigSecrets": { "cluster": testbed.hub().name,
                                                    "namespace": "default" } });
-    let run = setup(&testbed, &discovery).ready().await;
+    // It is cut off, and refused, while its kubeconfig has the credentials of nobody.
+    let provoked = [Cause::ClusterUnavailable, Cause::PermissionMissing];
+    let run = setup(&testbed, &discovery).provokes(&provoked).ready().await;
     hub.create(SECRETS, secret(&kubeconfig(&upstream.proxy, THROUGHLINE))).await.unwrap();
     oracle::converges(&testbed).await;
     is_logged(&run, "cluster joins", 1).await;

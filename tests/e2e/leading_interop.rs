@@ -94,7 +94,7 @@ async fn follows(election: &ElectionTest, follower: usize, holder: &str) {
 #[ignore = "needs API servers: make e2e"]
 async fn turns_are_taken_with_client_go() {
     let mut election = ElectionTest::with(Topology::Two, 1, endless()).await;
-    election = election.provokes(&[Cause::NotMirrored]);
+    election = election.provokes(&[Cause::NotMirrored, Cause::NoLeader]);
     let first = election.somebody_leads().await;
     is_readable(&election, &election.instances[first].identity.clone()).await;
 
@@ -132,7 +132,7 @@ async fn turns_are_taken_with_client_go() {
 #[ignore = "needs API servers: make e2e"]
 async fn turns_are_taken_with_client_go_after_kills() {
     let mut election = ElectionTest::with(Topology::Two, 1, short()).await;
-    election = election.provokes(&[Cause::NotMirrored]);
+    election = election.provokes(&[Cause::NotMirrored, Cause::NoLeader]);
     let first = election.somebody_leads().await;
     let mut theirs = ClientGo::start(&election, "client-go-c", &short());
     let began = Instant::now();

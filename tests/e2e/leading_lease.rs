@@ -193,7 +193,7 @@ async fn a_deleted_lease_is_created_again() {
 #[ignore = "needs API servers: make e2e"]
 async fn times_in_the_lease_do_not_matter() {
     let mut election = ElectionTest::new(Topology::Two, 6, short()).await;
-    election = election.provokes(&[Cause::NotMirrored]);
+    election = election.provokes(&[Cause::NotMirrored, Cause::NoLeader]);
     let admin = election.testbed.hub().rest().clone();
     let mut former = None;
     for (round, time) in
