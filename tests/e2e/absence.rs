@@ -155,7 +155,7 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     let settings = json!({ "watch": { "timeoutMs": 5_000, "backoffMaxMs": 2_000 } });
     let throughline = Setup::of(&testbed)
         .set(&settings)
-        .provokes(&[Cause::ClusterUnavailable, Cause::PermissionMissing])
+        .provokes(&[Cause::ClusterUnavailable, Cause::PermissionMissing, Cause::KindNotServed])
         .ready()
         .await;
     wait_until_idle(&testbed).await;
