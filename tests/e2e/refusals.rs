@@ -128,7 +128,8 @@ async fn lost_answers_do_no_harm() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn permissions_that_come_back_are_used() {
-    let (testbed, fleet, throughline) = started(&[Cause::PermissionMissing]).await;
+    const PROVOKED: &[Cause] = &[Cause::ClusterUnavailable, Cause::PermissionMissing];
+    let (testbed, fleet, throughline) = started(PROVOKED).await;
     let hub = testbed.hub();
     revoke(hub.rest(), &folders(hub.roles)).await.unwrap();
     hub.proxy.cut();
