@@ -133,13 +133,14 @@ impl StatusPrinter<'_> {
         }
         let mut changed = shown;
         changed.retain(|of| before.get(&key(of)) != Some(of));
-        let gone: Vec<_> = before.into_keys().filter(|key| !now.contains_key(key)).collect();
+        let is_gone = |(key, _): &(RowKey, _)| !now.contains_key(key);
+        let gone: Vec<_> = before.into_iter().filter(is_gone).map(|(_, of)| of).collect();
         print_with(|out| {
             match self.args.output {
                 Output::Text => status::rows(&fleet, &changed, false, &report_options(), out)?,
                 Output::Json => print_json_lines(&changed, out)?,
             }
-            gone.iter().try_for_each(|key| self.print_gone(key, out))
+            gone.iter().try_for_each(|of| self.print_gone(of, out))
         })
     }
 
@@ -203,16 +204,14 @@ impl StatusPrinter<'_> {
     }
 
     /// Prints that a connector is no longer selected or no longer exists.
-    fn print_gone(&self, key: &RowKey, out: &mut dyn Write) -> anyhow::Result<()> {
-        let (upstream, name) = key;
-        let gone = json!({"upstream": upstream, "name": name, "gone": true});
+    fn print_gone(&self, gone: &Connector, out: &mut dyn Write) -> anyhow::Result<()> {
+        let Connector { upstream, name, .. } = gone;
+        let row = json!({"upstream": upstream, "name": name, "gone": true});
         match self.args.output {
-            Output::Json => print_json_lines(&[gone], out)?,
+            Output::Json => print_json_lines(&[row], out)?,
             Output::Text => {
-                let upstream = upstream.as_ref().map(ToString::to_string);
-                let name = upstream.or_else(|| name.as_ref().map(ToString::to_string));
                 let why = if self.args.stuck { "no longer stuck, held or unknown" } else { "gone" };
-                writeln!(out, "{}: {why}", one_line(&name.unwrap_or_default()))?;
+                writeln!(out, "{}: {why}", one_line(&gone.title()))?;
             }
         }
         Ok(())

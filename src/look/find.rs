@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::contract::cause::{Hop, State};
+use crate::core::contract::cause::Hop;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::view::WatchState;
 use crate::core::view::fleet::{Connector, Fleet, HopView, UpstreamName};
@@ -43,11 +43,6 @@ fn is_in(connector: &Connector, cluster: &ClusterName) -> bool {
         || connector.hops.iter().any(|hop| hop.cluster == *cluster && hop.object.is_some())
 }
 
-fn display_name(connector: &Connector) -> String {
-    let name = || connector.name.as_ref().map(ToString::to_string);
-    connector.upstream.as_ref().map(ToString::to_string).or_else(name).unwrap_or_default()
-}
-
 /// The connector of this name, which is its upstream name or its name at the hub and the edges.
 /// `cluster` chooses among connectors of the same name.
 ///
@@ -65,7 +60,7 @@ pub fn connector(
     match found[..] {
         [one] => Ok(vec![one.clone()]),
         [] => Err(not_found(fleet, "connector", name, fleet.connectors.iter().flat_map(names))),
-        _ => Err(NotFound::ambiguous("connector", name, found.into_iter().map(display_name))),
+        _ => Err(NotFound::ambiguous("connector", name, found.into_iter().map(Connector::title))),
     }
 }
 
@@ -166,8 +161,7 @@ fn only_through(connector: &Connector, gateway: &ObjectKey, edge: &ClusterName) 
         Hop::Carried => hop.cluster == *edge,
         Hop::Announced => hop.cluster == *edge && hop.object.as_ref() == Some(gateway),
     });
-    let worst = connector.hops.iter().map(|hop| hop.state).max();
-    connector.state = worst.unwrap_or(State::Ok);
+    connector.update_state();
     connector
 }
 

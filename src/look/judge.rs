@@ -1,12 +1,10 @@
 //! What is late, by the times of the last writes: a look at the clusters has seen no change happen.
 
-use std::collections::BTreeMap;
-
 use super::writers::Writers;
 use crate::core::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
 use crate::core::contract::settings::StallSettings;
 use crate::core::data::time::UnixMillis;
-use crate::core::view::fleet::{Connector, Fleet, HopView};
+use crate::core::view::fleet::{Connector, Fleet, HopView, count_states};
 use crate::problems::Problems;
 
 /// `managedFields` hold the time of a write in whole seconds.
@@ -73,10 +71,9 @@ fn judge_by_writers(
             hop.remedy = Some(cause.remedy(&problem.about, &problem.facts, kubectl));
             found.push(problem);
         }
-        let worst = connector.hops.iter().map(|hop| hop.state).max();
-        connector.state = worst.unwrap_or(State::Ok);
+        connector.update_state();
     }
-    fleet.counts = counts(&fleet.connectors);
+    fleet.counts = count_states(fleet.connectors.iter().map(|connector| connector.state));
     found
 }
 
@@ -159,12 +156,4 @@ fn problem(hop: &HopView, cause: Cause, since: UnixMillis, facts: Facts) -> Prob
     let object = hop.object.clone();
     let about = About { kind: Some(hop.kind), object, ..About::cluster(&hop.cluster) };
     Problem { facts, ..Problem::new(cause, about, since) }
-}
-
-fn counts(connectors: &[Connector]) -> BTreeMap<State, u64> {
-    let mut counts: BTreeMap<_, _> = State::ALL.into_iter().map(|state| (state, 0)).collect();
-    for connector in connectors {
-        *counts.entry(connector.state).or_default() += 1;
-    }
-    counts
 }

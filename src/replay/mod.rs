@@ -291,8 +291,7 @@ pub(crate) fn not_converged(fleet: &Fleet) -> Vec<String> {
 }
 
 fn open_text(connector: &Connector) -> String {
-    let upstream = connector.upstream.as_ref().map(ToString::to_string);
-    let name = upstream.or_else(|| Some(connector.name.as_ref()?.to_string())).unwrap_or_default();
+    let name = connector.title();
     let state = connector.state.as_str();
     let Some(hop) = connector.worst() else { return format!("{name} is {state}") };
     let place = format!("{} ({})", hop.hop.as_str(), hop.cluster);

@@ -9,4 +9,3 @@ pub mod membership;
 pub mod note;
 pub mod route_origin;
 pub mod settings;
-pub mod touches_waiting;

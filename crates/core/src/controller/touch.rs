@@ -6,8 +6,7 @@
 
 use super::notes::Finder;
 use super::state::Controller;
-use crate::contract::cause::Hop;
-use crate::contract::cause::{About, Cause, Problem};
+use crate::contract::cause::{About, Cause, Hop, Problem};
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind};
 use crate::data::name::NamespacedName;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::connector::ConnectorAt;
-use super::fleet::{ClusterState, Fleet, Leader, Source};
+use super::fleet::{ClusterState, Fleet, Leader, Source, count_states};
 use super::{orphans, unpaired};
 use crate::contract::cause::{Kubectl, State};
 use crate::controller::Controller;
@@ -28,7 +28,7 @@ impl Machine {
             in_flight: c.in_flight.len(),
             clusters: clusters.map(cluster_state).collect(),
             problems: Vec::new(),
-            counts: count(connectors.iter().map(|connector| connector.state)),
+            counts: count_states(connectors.iter().map(|connector| connector.state)),
             connectors,
             unpaired: unpaired::hops(c, kubectl),
             orphans: orphans::views(c),
@@ -37,7 +37,7 @@ impl Machine {
 
     /// How many connectors are in each state. Costs O(connectors).
     pub fn states(&self) -> BTreeMap<State, u64> {
-        count(ConnectorAt::all(&self.controller).iter().map(ConnectorAt::state))
+        count_states(ConnectorAt::all(&self.controller).iter().map(ConnectorAt::state))
     }
 
     /// Clusters that hub objects name and that no source shows: each may be a deleted project, which
@@ -45,15 +45,6 @@ impl Machine {
     pub fn unknown_upstreams(&self) -> Vec<ClusterName> {
         self.controller.roster.unknown_upstreams(&self.controller.world)
     }
-}
-
-/// How many there are of each state, also of those that do not occur.
-pub(super) fn count(found: impl Iterator<Item = State>) -> BTreeMap<State, u64> {
-    let mut states: BTreeMap<_, _> = State::ALL.into_iter().map(|state| (state, 0)).collect();
-    for state in found {
-        *states.entry(state).or_default() += 1;
-    }
-    states
 }
 
 fn leader(c: &Controller) -> Leader {

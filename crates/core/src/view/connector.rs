@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::edges::EdgeAt;
-use super::fleet::{Connector, LivenessView, UpstreamName};
+use super::fleet::{Connector, LivenessView, UpstreamName, worst_of};
 use super::hubs::{self, HubAt};
 use super::judged::{HopAt, Judged, Names, unknown_since};
 use super::upstream;
@@ -69,7 +69,7 @@ impl<'c> ConnectorAt<'c> {
         }
     }
 
-    /// The worst of its hops.
+    /// The worst of its hops, without their texts.
     pub(super) fn state(&self) -> State {
         let c = self.c;
         let at_hubs = self.hubs.iter().map(|hub| hub.judged().state);
@@ -118,7 +118,7 @@ impl<'c> ConnectorAt<'c> {
             name: names.connector,
             online: liveness.as_ref().map(|says| says.online),
             node: liveness.and_then(|says| says.node),
-            state: self.state(),
+            state: worst_of(&hops),
             hops,
         }
     }

@@ -232,10 +232,34 @@ impl Fleet {
     }
 }
 
+/// How many there are of each state, also of those that do not occur.
+pub fn count_states(found: impl Iterator<Item = State>) -> BTreeMap<State, u64> {
+    let mut states: BTreeMap<_, _> = State::ALL.into_iter().map(|state| (state, 0)).collect();
+    for state in found {
+        *states.entry(state).or_default() += 1;
+    }
+    states
+}
+
+pub(super) fn worst_of(hops: &[HopView]) -> State {
+    hops.iter().map(|hop| hop.state).max().unwrap_or(State::Ok)
+}
+
 /// A cluster from which something was received more recently than that answers.
 const SILENT_MS: u64 = 5_000;
 
 impl Connector {
+    /// Takes over what its hops are in.
+    pub fn update_state(&mut self) {
+        self.state = worst_of(&self.hops);
+    }
+
+    /// Its upstream name, or else that at hub and edges.
+    pub fn title(&self) -> String {
+        let name = || self.name.as_ref().map(ToString::to_string);
+        self.upstream.as_ref().map(ToString::to_string).or_else(name).unwrap_or_default()
+    }
+
     /// The hop that makes its state: of the worst the first. `None` while all are ok.
     pub fn worst(&self) -> Option<&HopView> {
         let is_it = |hop: &&HopView| hop.state == self.state && self.state != State::Ok;

@@ -106,7 +106,7 @@ impl<'c> HubAt<'c> {
             Verdict::HubNotLive => return self.not_live(self.cluster),
             _ if !is_configured => return self.not_configured(),
             Verdict::Held(reason) | Verdict::RemovalHeld(reason, _) => {
-                return self.with_unreadable(self.held(reason));
+                return self.held(reason);
             }
             Verdict::UpstreamNotLive => {
                 let unknown = Judged::state(State::Unknown);
@@ -156,19 +156,6 @@ impl<'c> HubAt<'c> {
         is_failure && self.is_mirrored()
     }
 
-    /// What a list lacks may be an object that cannot be read, whatever its name.
-    fn with_unreadable(&self, judged: Judged<'c>) -> Judged<'c> {
-        if judged.cause != Some(Cause::ObjectUnreadable) || judged.problem.is_some() {
-            return judged;
-        }
-        let first = self.upstream.and_then(|upstream| {
-            let name = upstream.watch(Kind::Connector).unreadable.first()?;
-            let at = upstream.object(Kind::Connector, name);
-            self.c.notes.of(&Finder::Object(at)).first()
-        });
-        Judged { problem: first, ..judged }
-    }
-
     fn not_live(&self, cluster: &'c Cluster) -> Judged<'c> {
         let not_live = Judged::not_live(self.c, cluster, &COMPARED);
         not_live.unwrap_or(Judged::state(State::Unknown))
@@ -177,21 +164,16 @@ impl<'c> HubAt<'c> {
     fn not_configured(&self) -> Judged<'c> {
         let causes = [Cause::ProjectMissing, Cause::UpstreamUnknown];
         let named = self.row.upstream.as_ref().map(|named| &named.cluster);
-        let whole = named.and_then(|named| self.whole(named, &causes));
-        whole.unwrap_or(Judged::cause(State::Held, Cause::UpstreamUnknown))
+        let whole = named.and_then(|named| whole(self.c, named, &causes));
+        whole.map_or(Judged::cause(State::Held, Cause::UpstreamUnknown), Judged::problem)
     }
 
     fn held(&self, cause: Cause) -> Judged<'c> {
         let named = self.row.upstream.as_ref();
         let upstream = || named.map(|named| &named.cluster);
         let problem = match cause {
-            Cause::ObjectUnreadable => named.zip(self.upstream).and_then(|(named, upstream)| {
-                let at = upstream.object(Kind::Connector, &named.name);
-                self.c.notes.of(&Finder::Object(at)).first()
-            }),
-            Cause::UpstreamRestored => {
-                upstream().and_then(|name| self.whole(name, &[cause])?.problem)
-            }
+            Cause::ObjectUnreadable => self.unreadable(),
+            Cause::UpstreamRestored => upstream().and_then(|name| whole(self.c, name, &[cause])),
             Cause::RemovalsHeld => {
                 let keys = upstream().map(|name| BreakerKey::Removals(name.clone()));
                 let keys = keys.into_iter().chain([BreakerKey::FleetRemovals]);
@@ -204,9 +186,15 @@ impl<'c> HubAt<'c> {
         Judged { state, cause: Some(cause), problem }
     }
 
-    /// The first of these problems of an upstream as a whole.
-    fn whole(&self, upstream: &ClusterName, causes: &[Cause]) -> Option<Judged<'c>> {
-        whole(self.c, upstream, causes).map(Judged::problem)
+    /// What a list lacks may be any object that cannot be read, whatever its name.
+    fn unreadable(&self) -> Option<&'c Problem> {
+        let upstream = self.upstream?;
+        let own = self.row.upstream.as_ref().map(|named| &named.name);
+        let any = upstream.watch(Kind::Connector).unreadable.first();
+        own.into_iter().chain(any).find_map(|name| {
+            let at = upstream.object(Kind::Connector, name);
+            self.c.notes.of(&Finder::Object(at)).first()
+        })
     }
 
     pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'c> {

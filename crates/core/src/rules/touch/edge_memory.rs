@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::contract::touches_waiting::TouchesWaiting;
 use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::write_queue::WriteQueue;
@@ -19,6 +18,21 @@ pub(crate) struct EdgeMemory {
     /// Connectors that waited for a Gateway which was paused, so how long they took says nothing.
     pub(crate) have_paused: BTreeSet<NamespacedName>,
     pub(crate) report: WaitingReport,
+}
+
+/// How many touches of an edge are due and wait, and how fast they leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TouchesWaiting {
+    /// Each is of one Gateway; 0 when it is over.
+    pub(crate) touches: u64,
+    pub(crate) per_second: u32,
+}
+
+impl TouchesWaiting {
+    /// How long they take, in seconds, if no more come.
+    pub(crate) fn seconds(self) -> u64 {
+        self.touches.div_ceil(u64::from(self.per_second).max(1))
+    }
 }
 
 /// What was reported of the touches that wait because the edge takes no more.
