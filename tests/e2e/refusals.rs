@@ -289,7 +289,7 @@ async fn a_hub_that_refuses_every_stream_gets_few_of_them() {
     let writes = hub.writes();
     let streams = writes.iter().filter(|write| write.at - first_at <= WITHIN).count();
     println!("refused streams: {streams} within {WITHIN:?}");
-    assert!((100..=400).contains(&streams), "{streams} streams");
+    assert!(streams <= 400, "{streams} streams");
     hub.remove(refused);
     oracle::converges(&testbed).await;
     oracle::ends_well(&testbed, throughline).await;
