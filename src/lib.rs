@@ -40,6 +40,7 @@
 //!
 //! - [`check`]: whether throughline can run here: rights, kinds, Lease, Envoy Gateway, carrier
 //! - [`look`]: the fleet from outside: from clusters, an instance or an event log; `status` and `trace` print it
+//! - `field_owner`: who owns a field, by `managedFields`
 //! - [`kubectl`]: commands for people: how they reach a cluster, words of a shell
 //! - [`instance`]: asks the admin port of a running instance
 //! - [`record`]: watches only, written to an event log
@@ -64,6 +65,7 @@ pub mod environment;
 pub mod event_log;
 pub mod events;
 pub mod executor;
+mod field_owner;
 pub mod fleet;
 pub mod instance;
 pub mod kubectl;

@@ -22,6 +22,7 @@ use crate::core::data::ids::ObjectKey;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 use crate::events::Recorder;
+use crate::field_owner::field_owner;
 
 pub use format::{RenewTimes, fill, read};
 
@@ -255,11 +256,8 @@ impl LeaseApi for LeaseClient {
 
     fn foreign_holder(&self) -> Option<String> {
         let holder = self.object["spec"]["holderIdentity"].as_str()?;
-        let entries = self.object["metadata"]["managedFields"].as_array()?.iter();
-        let mut writers =
-            entries.filter(|entry| entry["fieldsV1"]["f:spec"]["f:holderIdentity"].is_object());
-        let is_foreign = writers.clone().next().is_some()
-            && !writers.any(|entry| entry["manager"] == FIELD_MANAGER);
-        (is_foreign && !holder.is_empty()).then(|| holder.to_owned())
+        let writer = field_owner(&self.object, &["spec", "holderIdentity"])?;
+        let is_foreign = writer.manager != FIELD_MANAGER && !holder.is_empty();
+        is_foreign.then(|| holder.to_owned())
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::judge;
 use super::read_only_settings;
-use super::writers::{Writers, field_owner};
+use super::writers::Writers;
 use crate::client::{CallError, ClusterClient, no_request, path};
 use crate::clock::wall_clock_now;
 use crate::config::{Config, EventLogConfig};
@@ -29,6 +29,7 @@ use crate::core::view::fleet::{Connector, Fleet, HopView, Leader, Source, Writer
 use crate::discovery::joiner::{self, Joiner};
 use crate::engine::{Engine, PendingLists};
 use crate::executor::FinishedAction;
+use crate::field_owner::field_owner;
 use crate::kubectl::own_contexts;
 use crate::leader::election::{LeaseRequest, LeaseResponse};
 use crate::leader::gate::Gate;

@@ -12,7 +12,7 @@ use crate::core::view::fleet::{Connector, Fleet, HopView};
 use crate::core::view::group::GroupView;
 use crate::outside_text::one_line;
 use crate::report::ReportOptions;
-use crate::report::style::{Style, TextWriter, count, duration, moment};
+use crate::report::style::{Style, TextWriter, count, duration, moment, unbroken};
 
 const COLUMNS: [&str; 9] =
     ["UPSTREAM", "CONNECTOR", "EDGES", "LIVENESS", "STATE", "HOP", "CAUSE", "FOR", "GATEWAYS"];
@@ -45,11 +45,6 @@ pub(super) fn put_remedy(remedy: &str, writer: &mut TextWriter<'_>) -> io::Resul
         |(i, part): (usize, &str)| if i % 2 == 1 { unbroken(part) } else { part.to_owned() };
     let remedy: Vec<_> = parts.map(unbroken).collect();
     writer.put(2, 4, &[(Style::Plain, &format!("→\u{a0}{}", remedy.join("`")))])
-}
-
-/// The writer breaks no word.
-pub(super) fn unbroken(text: &str) -> String {
-    text.replace(' ', "\u{a0}")
 }
 
 /// Pads the cells of each column to the widest. They are not wrapped, so that a name stays whole for

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::status::{align, put_remedy, since_text, style, unbroken};
+use super::status::{align, put_remedy, since_text, style};
 use super::{not_writing, source_text};
 use crate::core::contract::cause::{Cause, Hop, Kubectl, State};
 use crate::core::data::ids::ObjectKey;
@@ -11,7 +11,7 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, LivenessView, Source};
 use crate::outside_text::one_line;
 use crate::report::ReportOptions;
-use crate::report::style::{Style, TextWriter, duration, moment};
+use crate::report::style::{Style, TextWriter, duration, moment, unbroken};
 
 const GATEWAY_NAMES_MAX: usize = 3;
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::ReportOptions;
-use super::style::{Style, TextWriter, count};
+use super::style::{Style, TextWriter, count, unbroken};
 use crate::check::{CheckReport, Finding, Level};
 
 /// Writes the findings and a summary line.
@@ -55,7 +55,7 @@ fn put_remedy(writer: &mut TextWriter<'_>, remedy: &str) -> io::Result<()> {
     for (i, part) in remedy.split('`').enumerate() {
         let is_command = part.contains("kubectl ") || part.starts_with("throughline ");
         if i % 2 == 1 && is_command {
-            commands.push(part.replace(' ', NO_BREAK_SPACE));
+            commands.push(unbroken(part));
             explanation += if commands.len() > 1 { "the second" } else { "run this" };
         } else {
             explanation += part;
@@ -64,6 +64,3 @@ fn put_remedy(writer: &mut TextWriter<'_>, remedy: &str) -> io::Result<()> {
     writer.put(4, 6, &[(Style::Plain, &explanation)])?;
     commands.iter().try_for_each(|command| writer.put(8, 0, &[(Style::Plain, command)]))
 }
-
-/// [`TextWriter`] breaks lines at blanks, and prints this one as a blank.
-const NO_BREAK_SPACE: &str = "\u{a0}";

@@ -135,6 +135,11 @@ pub(crate) fn borrowed(text: &[(Style, String)]) -> Vec<(Style, &str)> {
 /// Keeps a number and its unit on one line; printed as a space.
 const NBSP: char = '\u{a0}';
 
+/// Keeps a text on one line.
+pub(crate) fn unbroken(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
+}
+
 /// `85 ms`, `2.06 s`, `52.2 s`, `1 min 15 s`, `2 h 5 min`, `3 d 4 h`.
 pub fn duration(ms: u64) -> String {
     let two = |n: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
