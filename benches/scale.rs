@@ -1,5 +1,5 @@
-//! The time for an event and the memory for a connector, from 1,000 to 100,000 connectors, of the machine
-//! and of the meter of what users see; and the memory after 100,000 clusters that joined and left.
+//! The machine's time for an event and memory for a connector, from 1,000 to 100,000 connectors; and the
+//! memory after 100,000 clusters that joined and left.
 //!
 //! `cargo bench --bench scale`; `-- sizes` and `-- churn` run one part. Each size runs in a process of its
 //! own, so that its memory can be measured.
@@ -12,7 +12,6 @@ mod support;
 
 use std::cell::{Cell, RefCell};
 use std::io::Cursor;
-use std::sync::Arc;
 use std::time::Instant;
 
 use churn::CONNECTORS;
@@ -21,9 +20,6 @@ use throughline::core::contract::settings::Settings;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{LogEntry, LogReader};
-use throughline::metrics::Metrics;
-use throughline::observer::Observer;
-use throughline::outage::UserImpactMeter;
 
 const START_MS: u64 = 1_795_252_772_000;
 const EVENTS: usize = 30_000;
@@ -115,13 +111,6 @@ fn measure_machine(connectors: usize) {
     assert!(actions.get() > 0, "changes need actions");
 }
 
-/// The meter of what users see, which gets every event of a run, too.
-fn measure_meter(connectors: usize) {
-    let metrics = Arc::new(Metrics::new());
-    let mut meter = UserImpactMeter::new(&clusters(), &Settings::default(), metrics);
-    measure(connectors, |event| meter.on_event(event), || {});
-}
-
 fn parse(line: &str) -> Vec<Event> {
     let text = format!("{}\n{line}\n", support::HEADER);
     let mut reader = LogReader::new("fleet", Cursor::new(text)).expect("a header");
@@ -161,11 +150,7 @@ fn measure_churn() {
 fn main() {
     if let Ok(connectors) = std::env::var("THROUGHLINE_BENCH_CONNECTORS") {
         let connectors = connectors.parse().expect("a number");
-        match std::env::var_os("THROUGHLINE_BENCH_METER") {
-            Some(_) => measure_meter(connectors),
-            None => measure_machine(connectors),
-        }
-        return;
+        return measure_machine(connectors);
     }
     let part = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let runs = |name: &str| part.as_ref().is_none_or(|part| part == name);
@@ -179,12 +164,9 @@ fn main() {
 }
 
 /// What another process of this program measures: median, best, lists, memory.
-fn measured(connectors: usize, is_meter: bool) -> [f64; 4] {
+fn measured(connectors: usize) -> [f64; 4] {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
     command.env("THROUGHLINE_BENCH_CONNECTORS", connectors.to_string());
-    if is_meter {
-        command.env("THROUGHLINE_BENCH_METER", "1");
-    }
     let out = command.output().expect("a run");
     let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -194,17 +176,15 @@ fn measured(connectors: usize, is_meter: bool) -> [f64; 4] {
 
 fn measure_sizes() {
     println!(
-        "connectors  ns/event (median, best of 10 rounds)  ns/listed object  state MB  against 1,000  meter: ns/event  state MB  against the machine"
+        "connectors  ns/event (median, best of 10 rounds)  ns/listed object  state MB  against 1,000"
     );
     let mut first = None;
     for connectors in [1_000_usize, 10_000, 100_000] {
-        let [median, best, listed, state] = measured(connectors, false);
-        let [meter, _, _, meter_state] = measured(connectors, true);
+        let [median, best, listed, state] = measured(connectors);
         let base = *first.get_or_insert(median);
         println!(
-            "{connectors:>10}  {median:>12.0} {best:>8.0} {listed:>34.0} {state:>9.1}  {:>12.2}x  {meter:>15.0}  {meter_state:>8.1}  {:>18.2}x",
-            median / base,
-            meter / median
+            "{connectors:>10}  {median:>12.0} {best:>8.0} {listed:>34.0} {state:>9.1}  {:>12.2}x",
+            median / base
         );
     }
 }

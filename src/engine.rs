@@ -181,11 +181,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds an observer of everything from now on.
-    pub(crate) fn add_observer(&mut self, observer: Box<dyn Observer>) {
-        self.observers.push(observer);
-    }
-
     /// A cluster joins: it is added to the machine's tables, and its watches start. One of the same
     /// name leaves first.
     pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
@@ -275,6 +270,9 @@ impl Engine {
         while let Some(note) = self.machine.poll_note() {
             self.handle_note(&note);
         }
+        while let Some((edge, answers)) = self.machine.poll_answers() {
+            self.metrics.set_answers(&edge, answers);
+        }
     }
 
     /// Something is wrong outside the machine, or no longer.
@@ -301,6 +299,7 @@ impl Engine {
                 }
                 self.problems.end(note.at, problem);
             }
+            NoteKind::Symptom { .. } => {}
             NoteKind::HopPassed { cluster, connector, hop, online, after_ms } => {
                 debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }

@@ -47,7 +47,6 @@
 //! - [`orphans`]: orphaned routes: list, restore
 //! - [`replay`]: drives a recorded log through the machine: verify or what-if. A what-if runs on the
 //!   clusters in memory of `crates/sim`, as [`demo`] does; nothing else depends on them
-//! - [`outage`]: when an edge answered 503 for a connector that was online
 //! - [`report`]: a replay as text, JSON or HTML; the story of a live run
 //! - [`demo`]: plays a log into served in-memory clusters and runs the controller against them
 
@@ -77,7 +76,6 @@ pub mod metrics;
 mod nearest;
 pub mod observer;
 pub mod orphans;
-pub mod outage;
 pub mod outside_text;
 pub mod problems;
 pub mod record;

@@ -25,14 +25,13 @@ use crate::config::{ClusterConfig, Config, ConfigSource, DiscoveryConfig, follow
 use crate::core::contract::event::EventKind;
 use crate::core::view::fleet::{Fleet, Source};
 use crate::discovery::Discovery;
-use crate::engine::{Engine, log_header};
+use crate::engine::Engine;
 use crate::environment::{is_simulated, spawn};
 use crate::events::{Poster, Recorder};
 use crate::leader::LeaderElection;
 use crate::leader::gate::{Gate, GateKeeper};
 use crate::metrics::MachineCounts;
 use crate::observer::Observer;
-use crate::outage::UserImpactMeter;
 use changes::machine_settings;
 
 /// The queue of queries from the admin port.
@@ -96,14 +95,7 @@ impl Run {
         } else {
             (Gate::always_open(), None)
         };
-        let mut engine = Engine::new(&config, settings, gate, &config.event_log, observers);
-        let header = log_header(engine.fleet.table(), engine.machine.settings());
-        let impact = UserImpactMeter::new(
-            &header.clusters,
-            engine.machine.settings(),
-            engine.metrics.clone(),
-        );
-        engine.add_observer(Box::new(impact));
+        let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
         engine.metrics.set_lease_name(&config.leader_election.lease_name);
         let (_, reloads) = mpsc::channel(1);
         let (discovery, recorder, listener) = (None, None, None);

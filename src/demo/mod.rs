@@ -30,7 +30,7 @@ use crate::config::{ClusterConfig, Config, EventLogConfig};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::event_log::LogReader;
-use crate::replay::{self, Replay, ReplayMode};
+use crate::replay::{self, Outage, Replay, ReplayMode};
 use crate::report;
 use crate::run::Run;
 
@@ -131,10 +131,10 @@ pub async fn run(
     let mut replay = verify_run(&log, recording.replay).await?;
     replay.requests = clusters.requests();
     replay.ended_at = ended_at;
-    let (run, outages) = story.finish();
+    let run = story.finish();
+    replay.replayed = Outage::all(&run.notes);
     replay.notes = run.notes;
     replay.actions = run.actions;
-    replay.replayed = outages;
     replay.verdict.problems.extend(problems);
     replay.held = held;
     replay.verdict.good = replay.verdict.problems.is_empty();

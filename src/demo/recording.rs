@@ -9,7 +9,7 @@ use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::event_log::{LogEntry, LogReader};
-use crate::outage::OutageTracker;
+use crate::replay::recording::Recording;
 use crate::replay::{Replay, ReplayMode};
 
 /// The incident that the demo plays if no log is named.
@@ -53,20 +53,18 @@ impl DemoLog {
         // The second confirmation would come a minute later.
         settings.touch.confirm_after_ms.truncate(1);
         let mut replay = Replay::new(file, ReplayMode::Live, header.clusters, settings);
-        let mut outages =
-            OutageTracker::new(&replay.clusters, &replay.settings, true).with_node_ids(node_ids);
+        let mut recording = Recording::new(&replay.clusters, &replay.settings, node_ids);
         let mut listed: BTreeMap<ClusterName, BTreeSet<Kind>> = BTreeMap::new();
         let mut events = Vec::new();
         while let Some(line) = reader.next_line()? {
             let LogEntry::Event(event) = line else { continue };
-            outages.observe(&event);
+            recording.add(&event);
             if let EventKind::ListFinished { cluster, kind } = &event.kind {
                 listed.entry(cluster.clone()).or_default().insert(*kind);
             }
             events.push(event);
         }
-        replay.connectors = outages.connectors();
-        replay.recorded = outages.finish();
+        recording.finish(&mut replay);
         replay.events = u64::try_from(events.len()).unwrap_or(u64::MAX);
         replay.first_at = events.first().map(|event| event.at).unwrap_or_default();
         replay.last_at = events.last().map(|event| event.at).unwrap_or_default();

@@ -14,7 +14,6 @@ use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use crate::observer::Observer;
-use crate::outage::{Outage, OutageTracker};
 use crate::replay::{Replay, ReplayMode};
 use crate::report::{self, Notice, ReportOptions, Seen};
 
@@ -66,7 +65,6 @@ pub(super) struct RunStory {
     notices: Vec<(UnixMillis, Notice)>,
     /// `None` prints nothing.
     options: Option<ReportOptions>,
-    outages: OutageTracker,
     /// Kinds that must be listed before the recording is played.
     unlisted: BTreeSet<(ClusterName, Kind)>,
     /// All kinds that the recording contains.
@@ -85,7 +83,6 @@ impl RunStory {
         options: Option<ReportOptions>,
     ) -> (Self, Box<dyn Observer>) {
         let (sender, observations) = unbounded_channel();
-        let outages = OutageTracker::new(&replay.clusters, &replay.settings, false);
         let (clusters, settings) = (replay.clusters.clone(), replay.settings.clone());
         let run = Replay::new(&replay.file, ReplayMode::Live, clusters, settings);
         let story = Self {
@@ -95,7 +92,6 @@ impl RunStory {
             seen: Seen::default(),
             notices: Vec::new(),
             options,
-            outages,
             known: kinds.clone(),
             unlisted: kinds,
             pending_since: None,
@@ -122,10 +118,7 @@ impl RunStory {
     pub(super) fn apply(&mut self, observation: Observation) {
         self.last_activity = Instant::now();
         match observation {
-            Observation::Event(event) => {
-                self.outages.observe(&event);
-                self.apply_event(event);
-            }
+            Observation::Event(event) => self.apply_event(event),
             Observation::Decision(decision) => self.replay.decided(decision),
             Observation::Note(note) if self.is_about_recorded(&note) => {
                 self.replay.notes.push(note);
@@ -192,8 +185,8 @@ impl RunStory {
         }
     }
 
-    /// What the run did, and what users would have seen.
-    pub(super) fn finish(self) -> (Replay, Vec<Outage>) {
-        (self.replay, self.outages.finish())
+    /// What the run did.
+    pub(super) fn finish(self) -> Replay {
+        self.replay
     }
 }

@@ -94,7 +94,7 @@ pub fn follow(machine: &mut Machine, problems: &mut Problems, at: UnixMillis, ac
         match note.kind {
             NoteKind::Began(problem) => problems.begin(note.at, problem, None),
             NoteKind::Ended(problem) => problems.end(note.at, &problem),
-            NoteKind::HopPassed { .. } => {}
+            NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => {}
         }
     }
 }

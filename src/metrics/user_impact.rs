@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::text::{Labels, counters, gauges};
 use super::{Metrics, lock};
+use crate::core::contract::symptom::Answers;
 use crate::core::data::ids::ClusterName;
 use crate::environment::elapsed;
-use crate::outage::Answers;
 
 const WRONG: &str = "Time in which Gateways answered wrongly, summed over Gateways and the \
      connectors behind them: upstream says one thing and Envoy was programmed with another. \

@@ -5,18 +5,20 @@
 //! [`SimClusters`](throughline_sim::SimClusters), on top of the recorded changes, and continues after the
 //! last line until nothing is due.
 
+mod outage;
 pub(crate) mod overlay;
+mod reading;
+pub(crate) mod recording;
 mod result;
 mod span;
 #[cfg(test)]
 mod tests;
-mod threads;
 mod verify;
 mod what_if;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
-use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::mpsc::sync_channel;
 
 use crate::build_info;
 use crate::core::contract::action::Decision;
@@ -28,9 +30,11 @@ use crate::core::data::time::UnixMillis;
 use crate::core::status::trigger::NodeIds;
 use crate::core::view::fleet::{Connector, Fleet};
 use crate::event_log::{Header, LogEntry, LogError, LogReader, LogWriter};
+pub use outage::Outage;
+use reading::{BATCHES_MAX, read_batches};
+use recording::Recording;
 pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict, RequestCounts};
 pub use span::Span;
-use threads::{BATCH_LEN, BATCHES_MAX, EventBatch, OutageThread, Timeline, read_batches};
 use throughline_sim::CarrierRate;
 
 #[derive(Clone, Debug)]
@@ -83,13 +87,15 @@ pub fn replay<R: BufRead + Send, W: Write>(
     let release = Some(build_info::VERSION.into());
     let header = Header { settings: Some(edited), recorded: false, release, ..header };
     let log = log.map(|sink| LogWriter::of_replay(sink, &header)).transpose()?;
+    let Replay { clusters, settings, .. } = &builder.replay;
+    let recording = Recording::new(clusters, settings, builder.node_ids);
     let log_reader = &mut *reader;
-    // Reading is about half of the work, and the search for outages a quarter. Each gets a thread.
-    let outages = std::thread::scope(|scope| {
+    // Reading is about half of the work.
+    let recording = std::thread::scope(|scope| {
         let (batches, lines) = sync_channel(BATCHES_MAX);
-        let (use_up, used) = channel();
-        let read = move || read_batches(log_reader, ahead, &batches, &used, &mut progress);
-        std::thread::Builder::new().name("replay-read".to_owned()).spawn_scoped(scope, read)?;
+        let read = move || read_batches(log_reader, ahead, recording, &batches, &mut progress);
+        let named = std::thread::Builder::new().name("replay-read".to_owned());
+        let thread = named.spawn_scoped(scope, read)?;
         let mut batch = Vec::new().into_iter();
         let next = || loop {
             if let Some(line) = batch.next() {
@@ -101,28 +107,22 @@ pub fn replay<R: BufRead + Send, W: Write>(
                 Err(_) => return Ok(None),
             }
         };
-        let search = OutageThread::new(scope, &builder, use_up.clone())?;
-        builder.outage_search = Some(search.events);
-        let searching = Searching(&mut builder);
         let result = match mode {
             ReplayMode::WhatIf | ReplayMode::Live => {
-                what_if::run(searching.0, options, is_foreign, next, log)
+                what_if::run(&mut builder, options, is_foreign, next, log)
             }
-            ReplayMode::Verify => verify::run(searching.0, next, log, &use_up),
+            ReplayMode::Verify => verify::run(&mut builder, next, log),
         };
-        drop(searching);
-        let outages = search.thread.join();
         // After an error the reader would wait for room in this channel.
         drop(lines);
-        result.map(|()| outages)
+        result.map(|()| thread.join())
     })?;
-    let Ok(outages) = outages else {
-        anyhow::bail!("the search for outages stopped unexpectedly; please report this as a bug")
+    let Ok(recording) = recording else {
+        anyhow::bail!("reading the log stopped unexpectedly; please report this as a bug")
     };
-    builder.replay.connectors = outages.connectors;
-    builder.replay.recorded = outages.recorded;
+    recording.finish(&mut builder.replay);
     if mode != ReplayMode::Verify {
-        builder.replay.replayed = outages.replayed;
+        builder.replay.replayed = Outage::all(&builder.replay.notes);
     } else {
         // First, because gaps may explain the differences that follow.
         let gaps =
@@ -157,37 +157,11 @@ fn detect_mode<R: BufRead>(
 /// Bounds the memory for lines of standard input that are read ahead.
 const DETECT_LINES_MAX: usize = 200_000;
 
-/// Whether the search for outages reads such an event.
-fn concerns_outages(event: &Event) -> bool {
-    matches!(
-        event.kind,
-        EventKind::ListStarted { .. }
-            | EventKind::Listed { .. }
-            | EventKind::Applied { .. }
-            | EventKind::Deleted { .. }
-            | EventKind::ListFinished { .. }
-            | EventKind::ClusterAdded { .. }
-            | EventKind::ClusterRemoved { .. }
-    )
-}
-
-/// Ends the search for outages when it is dropped, also by a panic: the thread would wait for more for ever.
-struct Searching<'b>(&'b mut ReplayBuilder);
-
-impl Drop for Searching<'_> {
-    fn drop(&mut self) {
-        self.0.outage_search = None;
-    }
-}
-
 struct ReplayBuilder {
     replay: Replay,
     node_ids: NodeIds,
     /// Each action's index in `replay.actions`.
     action_indexes: BTreeMap<ActionId, usize>,
-    outage_search: Option<Sender<EventBatch>>,
-    /// Events not yet sent to the search for outages, by timeline.
-    unsent: [Vec<Event>; 2],
     /// Every cluster that there ever was.
     joined: BTreeSet<ClusterName>,
 }
@@ -196,8 +170,6 @@ impl ReplayBuilder {
     fn new(file: &str, mode: ReplayMode, clusters: Vec<ClusterSpec>, settings: Settings) -> Self {
         Self {
             action_indexes: BTreeMap::new(),
-            outage_search: None,
-            unsent: Default::default(),
             joined: clusters.iter().map(|cluster| cluster.name.clone()).collect(),
             replay: Replay::new(file, mode, clusters, settings),
             node_ids: NodeIds::default(),
@@ -209,36 +181,7 @@ impl ReplayBuilder {
         self.replay.last_at = at;
     }
 
-    fn end(&mut self, at: UnixMillis) {
-        self.replay.ended_at = at;
-        self.send_batch(Timeline::Recorded);
-        self.send_batch(Timeline::Replayed);
-    }
-
-    fn send_to_outage_search(&mut self, timeline: Timeline, event: Event) {
-        let unsent = &mut self.unsent[timeline as usize];
-        unsent.push(event);
-        if unsent.len() >= BATCH_LEN {
-            self.send_batch(timeline);
-        }
-    }
-
-    fn send_batch(&mut self, timeline: Timeline) {
-        let events = std::mem::take(&mut self.unsent[timeline as usize]);
-        if let Some(search) = &self.outage_search {
-            // If the thread has died, joining it will tell.
-            let _ = search.send((timeline, events));
-        }
-    }
-
-    /// Adds an event of the log.
-    fn add_recorded(&mut self, event: &Event) {
-        self.count_recorded(event);
-        if concerns_outages(event) {
-            self.send_to_outage_search(Timeline::Recorded, event.clone());
-        }
-    }
-
+    /// Counts an event of the log.
     fn count_recorded(&mut self, event: &Event) {
         self.replay.events += 1;
         if let EventKind::ClusterAdded { cluster, roles } = &event.kind
@@ -249,11 +192,9 @@ impl ReplayBuilder {
         }
     }
 
-    /// Takes an event that was fed to the machine: of the log as it is, or of the replay.
-    fn take(&mut self, timeline: Timeline, event: Event) {
-        if concerns_outages(&event) {
-            self.send_to_outage_search(timeline, event);
-        } else if let EventKind::ActionFinished { id, outcome } = event.kind
+    /// Takes an event that was fed to the machine.
+    fn take(&mut self, event: Event) {
+        if let EventKind::ActionFinished { id, outcome } = event.kind
             && let Some(&index) = self.action_indexes.get(&id)
             && let Some(record) = self.replay.actions.get_mut(index)
         {

@@ -2,6 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
+use super::Outage;
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{ClusterSpec, Outcome};
 use crate::core::contract::membership::Membership;
@@ -9,7 +10,6 @@ use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
-use crate::outage::Outage;
 use throughline_sim::CarrierRate;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]

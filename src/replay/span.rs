@@ -73,7 +73,7 @@ impl Span {
                         span.ended_at = Some(at);
                     }
                 }
-                NoteKind::HopPassed { .. } => {}
+                NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => {}
             }
         }
         spans

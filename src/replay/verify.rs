@@ -2,10 +2,8 @@
 //! ones, up to the first event that the machine no longer has.
 
 use std::io::Write;
-use std::sync::mpsc::Sender;
 
 use super::ReplayBuilder;
-use super::threads::{BATCH_LEN, Timeline, Used};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::Event;
 use crate::core::machine::Machine;
@@ -18,7 +16,6 @@ pub(super) fn run<W: Write>(
     builder: &mut ReplayBuilder,
     mut next: impl FnMut() -> Result<Option<LogEntry>, LogError>,
     mut log: Option<LogWriter<W>>,
-    used: &Sender<Used>,
 ) -> anyhow::Result<()> {
     let mut machine = Machine::new(builder.replay.settings.clone()).with_node_ids(builder.node_ids);
     // How many decisions come from the latest event.
@@ -26,7 +23,6 @@ pub(super) fn run<W: Write>(
     let mut compared = 0_usize;
     let mut is_comparing = true;
     let mut differences = Vec::new();
-    let mut read = Vec::new();
     while let Some(line) = next()? {
         match line {
             LogEntry::Event(event) => {
@@ -43,7 +39,7 @@ pub(super) fn run<W: Write>(
                 machine.handle_event(&event);
                 builder.replay.last_at = event.at;
                 let at = event.at;
-                builder.take(Timeline::Recorded, event);
+                builder.take(event);
                 by_latest_event = 0;
                 while let Some(decision) = machine.poll_action() {
                     if let Some(log) = &mut log {
@@ -66,10 +62,6 @@ pub(super) fn run<W: Write>(
                 if !ours.is_some_and(|ours| ours.is_logged_as(&recorded)) {
                     differences.push(difference(compared, &recorded, ours));
                 }
-                read.push(recorded);
-                if read.len() >= BATCH_LEN {
-                    let _ = used.send(Used::Actions(std::mem::take(&mut read)));
-                }
             }
             LogEntry::Action(_) => {}
         }
@@ -87,7 +79,7 @@ pub(super) fn run<W: Write>(
     if let Some(log) = &mut log {
         log.flush()?;
     }
-    builder.end(builder.replay.last_at);
+    builder.replay.ended_at = builder.replay.last_at;
     let more = differences.len().saturating_sub(DIFFERENCES_MAX);
     differences.truncate(DIFFERENCES_MAX);
     if more > 0 {

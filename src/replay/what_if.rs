@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
 use super::overlay::Overlay;
-use super::threads::Timeline;
 use super::{ReplayBuilder, ReplayOptions, not_converged};
 use crate::core::contract::action::{Action, Verb};
 use crate::core::contract::cause::State;
@@ -73,7 +72,7 @@ pub(super) fn run<W: Write>(
         now = now.max(at);
         if recorded_at == Some(at) {
             let Some(event) = line.take() else { break };
-            builder.add_recorded(&event);
+            builder.count_recorded(&event);
             bookmarks.observe(&event);
             if let Some(event) = overlay.apply(&mut clusters, event) {
                 feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
@@ -101,7 +100,7 @@ pub(super) fn run<W: Write>(
     if let Some(log) = &mut log {
         log.flush()?;
     }
-    builder.end(now);
+    builder.replay.ended_at = now;
     let fleet = machine.fleet(Source::Log, &|_| None);
     builder.replay.held = fleet.count(State::Held);
     builder.add_problems(not_converged(&fleet));
@@ -161,7 +160,7 @@ fn feed<W: Write>(
     while let Some(change) = machine.poll_membership() {
         builder.replay.memberships.push((event.at, change));
     }
-    builder.take(Timeline::Replayed, event);
+    builder.take(event);
     Ok(())
 }
 

@@ -11,8 +11,7 @@ use crate::core::contract::cause::{About, Hop};
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
-use crate::outage::Outage;
-use crate::replay::{ActionRecord, Replay, ReplayMode, ReplayVerdict, RequestCounts, Span};
+use crate::replay::{ActionRecord, Outage, Replay, ReplayMode, ReplayVerdict, RequestCounts, Span};
 
 /// A connector upstream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::model::{Outages, Report, Story};
 use super::style::count;
-use super::user_impact::Symptom;
+use crate::core::contract::symptom::Symptom;
 use crate::core::data::ids::ObjectKey;
 use crate::replay::{ReplayMode, Span};
 
@@ -38,11 +38,11 @@ pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
     let is_verify = replay.mode == ReplayMode::Verify;
     let Outages { recorded, replayed } = &report.outages;
     let outages = if is_verify { recorded } else { replayed };
-    let with = |symptom| -> BTreeSet<&ObjectKey> {
+    let with = |symptom: Symptom| -> BTreeSet<&ObjectKey> {
         let open = outages.iter().filter(|outage| outage.until.is_none());
-        open.filter(|o| Symptom::of(o.kind) == symptom).map(|o| &o.connector).collect()
+        open.filter(|o| o.symptom.seen() == symptom.seen()).map(|o| &o.connector).collect()
     };
-    let (down, dead_tunnel) = (with(Symptom::Error503), with(Symptom::DeadTunnel));
+    let (down, dead_tunnel) = (with(Symptom::Offline), with(Symptom::StaleOnline));
     let is_stuck = |story: &&Story<'_>| {
         let is_counted = |hub| down.contains(hub) || dead_tunnel.contains(hub);
         !story.hub.is_some_and(is_counted)

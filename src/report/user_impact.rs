@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::model::Report;
 use super::style::Style::{self, Bold, Dim, Green, Plain, Red, Yellow};
 use super::style::{TextWriter, borrowed, clock, count, duration, grouped};
+use crate::core::contract::symptom::Symptom;
 use crate::core::data::ids::{ClusterName, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
-use crate::outage::{Outage, OutageKind};
-use crate::replay::ReplayMode;
+use crate::replay::{Outage, ReplayMode};
 
 /// Of more connectors the worst are reported, and the totals of all.
 pub(super) const LISTED_MAX: usize = 6;
@@ -21,29 +21,6 @@ const LISTED_OUTAGES_MAX: usize = 3;
 
 const PLATFORM_KEY_NOTE: &str = "counted as over when the platform's own key was written; Envoy \
                                  Gateway 1.8 ignores that key, so it may have lasted longer";
-
-/// What an outage looked like to users.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Symptom {
-    Error503,
-    DeadTunnel,
-}
-
-impl Symptom {
-    pub(super) fn of(kind: OutageKind) -> Self {
-        match kind {
-            OutageKind::Offline | OutageKind::OtherNode => Symptom::Error503,
-            OutageKind::StaleOnline => Symptom::DeadTunnel,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Symptom::Error503 => "503",
-            Symptom::DeadTunnel => "dead tunnel",
-        }
-    }
-}
 
 /// The outages of one connector at one edge with one symptom.
 #[derive(Default)]
@@ -131,19 +108,22 @@ pub(super) fn user_impact(report: &Report<'_>, writer: &mut TextWriter<'_>) -> i
     let has_replayed = replay.mode != ReplayMode::Verify;
     let comparisons = comparisons(report);
     let unseen = unseen_connectors(report);
-    if unseen > 0 && has(Role::Upstream) && has(Role::Edge) {
+    if unseen > 0 && has(Role::Upstream) && has(Role::Hub) && has(Role::Edge) {
         let connectors = count(unseen, "connector");
         let text = format!("time with 503: unknown for {connectors} whose upstream the log lacks");
         writer.put(2, 4, &[(Yellow, &text)])?;
     }
     if comparisons.is_empty() {
-        let text = match (has(Role::Upstream), has(Role::Edge)) {
-            (true, true) if has_replayed => "503 in the recording: none; with throughline: none",
-            (true, true) => "503 in the recording: none",
-            (false, _) => "time with 503: unknown, because the log has no upstream cluster",
-            (_, false) => "time with 503: unknown, because the log has no edge cluster",
+        let tiers = [Role::Upstream, Role::Hub, Role::Edge];
+        let text = match tiers.into_iter().find(|role| !has(*role)) {
+            Some(role) => {
+                let role = role.as_str();
+                format!("time with 503: unknown, because the log has no {role} cluster")
+            }
+            None if has_replayed => "503 in the recording: none; with throughline: none".to_owned(),
+            None => "503 in the recording: none".to_owned(),
         };
-        return writer.put(2, 4, &[(Plain, text)]);
+        return writer.put(2, 4, &[(Plain, &text)]);
     }
     let mut worst: Vec<_> = comparisons.iter().collect();
     if worst.len() > LISTED_MAX {
@@ -170,12 +150,12 @@ fn compared(
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let mut last_heading = None;
-    for ((edge, connector, symptom), comparison) in comparisons {
+    for ((edge, connector, seen), comparison) in comparisons {
         if last_heading.replace((edge, connector)) != Some((edge, connector)) {
             let label = report.label(connector);
             writer.put(2, 4, &[(Bold, &label), (Plain, &format!(" at {edge}"))])?;
         }
-        let label = format!("{} in the recording", symptom.name());
+        let label = format!("{seen} in the recording");
         let mut text = comparison.text(&label, has_replayed);
         let Comparison { recorded, replayed } = comparison;
         let gateways = recorded.gateways.max(replayed.gateways);
@@ -202,18 +182,19 @@ fn unseen_connectors(report: &Report<'_>) -> usize {
     wanted.filter(|names| names.upstream.as_ref().is_some_and(|(cluster, _)| !has(cluster))).count()
 }
 
-type Subject<'a> = (&'a ClusterName, &'a ObjectKey, Symptom);
+/// The edge, the connector, and what users get.
+type Subject<'a> = (&'a ClusterName, &'a ObjectKey, &'static str);
 type Comparisons<'a> = BTreeMap<Subject<'a>, Comparison<'a>>;
 
 fn comparisons<'a>(report: &Report<'a>) -> Comparisons<'a> {
     let replay = report.replay;
     let mut comparisons = Comparisons::new();
     for outage in &report.outages.recorded {
-        let key = (&outage.edge, &outage.connector, Symptom::of(outage.kind));
+        let key = (&outage.edge, &outage.connector, outage.symptom.seen());
         comparisons.entry(key).or_default().recorded.add(outage, replay.last_at);
     }
     for outage in &report.outages.replayed {
-        let key = (&outage.edge, &outage.connector, Symptom::of(outage.kind));
+        let key = (&outage.edge, &outage.connector, outage.symptom.seen());
         comparisons.entry(key).or_default().replayed.add(outage, replay.ended_at);
     }
     comparisons
@@ -238,10 +219,10 @@ fn list_outages(
     longest.truncate(LISTED_OUTAGES_MAX);
     longest.sort_by_key(|outage| outage.from);
     for outage in longest {
-        let programmed = match outage.kind {
-            OutageKind::Offline => "programmed offline",
-            OutageKind::OtherNode => "programmed to another node",
-            OutageKind::StaleOnline => "programmed online",
+        let programmed = match outage.symptom {
+            Symptom::Offline => "programmed offline",
+            Symptom::OtherNode => "programmed to another node",
+            Symptom::StaleOnline => "programmed online",
         };
         let lasted = duration(lasted_ms(outage, end.at));
         let first = outage.first_recovered.map(|at| duration(at.since(outage.from)));
@@ -278,11 +259,11 @@ fn totals<'a>(
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let replay = report.replay;
-    for symptom in [Symptom::Error503, Symptom::DeadTunnel] {
+    for seen in [Symptom::Offline, Symptom::StaleOnline].map(Symptom::seen) {
         let of = |outages: &[&'a Outage], end| {
             let mut totals = OutageTotals::default();
             let all = outages.iter();
-            all.filter(|o| Symptom::of(o.kind) == symptom).for_each(|o| totals.add(o, end));
+            all.filter(|o| o.symptom.seen() == seen).for_each(|o| totals.add(o, end));
             totals
         };
         let recorded = of(&report.outages.recorded, replay.last_at);
@@ -290,12 +271,11 @@ fn totals<'a>(
         if recorded.outages.is_empty() && replayed.outages.is_empty() {
             continue;
         }
-        let name = symptom.name();
-        let text = format!("{name} in the recording: {}", recorded.sum_text());
+        let text = format!("{seen} in the recording: {}", recorded.sum_text());
         writer.put(2, 4, &[(Red, &text)])?;
         if has_replayed {
             let style = if replayed.open { Red } else { Green };
-            let text = format!("{name} with throughline: {}", replayed.sum_text());
+            let text = format!("{seen} with throughline: {}", replayed.sum_text());
             writer.put(2, 4, &[(style, &text)])?;
         }
     }
@@ -308,10 +288,10 @@ pub(super) fn figures<'a>(report: &Report<'a>) -> HashMap<&'a ObjectKey, Vec<Val
     // The recording of a verify shows throughline at work.
     let has_replayed = report.replay.mode != ReplayMode::Verify;
     let mut figures: HashMap<_, Vec<_>> = HashMap::new();
-    for ((edge, connector, symptom), comparison) in comparisons(report) {
+    for ((edge, connector, seen), comparison) in comparisons(report) {
         figures.entry(connector).or_default().push(json!({
             "edge": edge,
-            "symptom": symptom.name(),
+            "symptom": seen,
             "recorded": total(&comparison.recorded),
             "replayed": has_replayed.then(|| total(&comparison.replayed)),
         }));

@@ -157,7 +157,8 @@ async fn a_recording_of_a_broken_state_counts_the_outage_to_its_end() {
     for object in edge_objects() {
         place.served.put(object);
     }
-    let child = place.start(&["record", "broken.jsonl"]);
+    let roles = "clusters[0].roles=[upstream, hub, edge]";
+    let child = place.start(&["record", "broken.jsonl", "--set", roles]);
     place.until("broken.jsonl", "list_finished", 4).await;
     place.served.put(
         json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",

@@ -9,10 +9,9 @@ use throughline::core::contract::action::Verb;
 use throughline::core::contract::cause::Hop;
 use throughline::core::contract::cause::{About, Cause, Problem};
 use throughline::core::contract::event::Outcome;
+use throughline::core::contract::symptom::Symptom;
 use throughline::core::data::ids::{Kind, ObjectKey, Role};
-use throughline::outage::{Outage, OutageKind};
-use throughline::replay::Replay;
-use throughline::replay::{ConnectorNames, ReplayMode, ReplayVerdict};
+use throughline::replay::{ConnectorNames, Outage, Replay, ReplayMode, ReplayVerdict};
 use throughline::report::{self, ReportOptions, Seen};
 
 use build::*;
@@ -141,10 +140,10 @@ fn of_many_connectors_the_most_affected_get_a_story() {
         replay.notes.push(hop(20_000 + n, Hop::Upstream, &name, false));
         replay.connectors.push(names(&name));
         let until = 20_000 + n * 100;
-        replay.recorded.push(outage(&name, OutageKind::StaleOnline, 20_000, None, Some(until)));
+        replay.recorded.push(outage(&name, Symptom::StaleOnline, 20_000, None, Some(until)));
         replay.connectors.push(names(&format!("quiet-{n:02}")));
     }
-    let elsewhere = outage("c-39", OutageKind::Offline, 67_000, None, None);
+    let elsewhere = outage("c-39", Symptom::Offline, 67_000, None, None);
     replay.recorded.push(Outage { edge: "edge-2".into(), ..elsewhere.clone() });
     replay.recorded.push(Outage { edge: "edge-3".into(), ..elsewhere });
     let text = text(&replay);

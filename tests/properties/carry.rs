@@ -51,7 +51,7 @@ impl Sim {
                     let ended = open.remove(&problem.id());
                     assert!(ended.is_some(), "ended, and never began: {problem:?}");
                 }
-                NoteKind::HopPassed { .. } => {}
+                NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => {}
             }
         }
         let is_stuck = |problem: &&Problem| problem.cause.info().state == Some(State::Stuck);

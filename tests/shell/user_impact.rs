@@ -9,17 +9,16 @@ use throughline::core::contract::settings::{Settings, TouchScope};
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::objects::{Object, WireObject};
 use throughline::core::data::time::UnixMillis;
-use throughline::core::status::trigger::{Trigger, connector_part, digest};
+use throughline::core::machine::Machine;
+use throughline::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
 use throughline::metrics::{Format, Metrics};
-use throughline::observer::Observer;
-use throughline::outage::UserImpactMeter;
 
 const EDGE_KINDS: [Kind; 3] = [Kind::Connector, Kind::HttpProxy, Kind::Gateway];
 
 /// One upstream, one edge, and one Gateway in front of one connector.
 struct World {
     metrics: Arc<Metrics>,
-    meter: UserImpactMeter,
+    machine: Machine,
 }
 
 impl World {
@@ -32,8 +31,9 @@ impl World {
         let metrics = Arc::new(Metrics::new());
         let specs = [("up", Role::Upstream), ("hub", Role::Hub), ("edge", Role::Edge)]
             .map(|(name, role)| ClusterSpec { name: name.into(), roles: vec![role] });
-        let meter = UserImpactMeter::new(&specs, settings, metrics.clone());
-        let mut world = Self { metrics, meter };
+        let mut world = Self { metrics, machine: Machine::new(settings.clone()) };
+        specs.iter().for_each(|spec| world.feed(spec.added()));
+        world.list("hub", Kind::Connector, &[copy(None)]);
         world.list("up", Kind::Connector, &[upstream(None)]);
         world.list("edge", Kind::Connector, &[copy(None)]);
         world.list("edge", Kind::HttpProxy, &[proxy()]);
@@ -42,7 +42,10 @@ impl World {
     }
 
     fn feed(&mut self, kind: EventKind) {
-        self.meter.on_event(&Event { at: UnixMillis(1_763_715_600_000), kind });
+        self.machine.handle_event(&Event { at: UnixMillis(1_763_715_600_000), kind });
+        while let Some((edge, answers)) = self.machine.poll_answers() {
+            self.metrics.set_answers(&edge, answers);
+        }
     }
 
     fn list(&mut self, cluster: &str, kind: Kind, objects: &[Value]) {
@@ -221,8 +224,8 @@ async fn a_connector_whose_upstream_is_not_followed_is_unknown() {
 async fn an_edge_alone_trusts_its_own_connectors() {
     let specs = [ClusterSpec { name: "edge".into(), roles: vec![Role::Edge] }];
     let metrics = Arc::new(Metrics::new());
-    let meter = UserImpactMeter::new(&specs, &Settings::default(), metrics.clone());
-    let mut world = World { metrics, meter };
+    let mut world = World { metrics, machine: Machine::default() };
+    specs.iter().for_each(|spec| world.feed(spec.added()));
     world.list("edge", Kind::Connector, &[copy(Some("n1"))]);
     world.list("edge", Kind::HttpProxy, &[proxy()]);
     world.list("edge", Kind::Gateway, &[gateway(None)]);
@@ -284,7 +287,10 @@ async fn with_the_scope_of_a_class_a_new_list_is_a_new_look() {
     }
     pass(5).await;
     // Meanwhile another instance touched, and the Gateways are listed first.
-    world.list("edge", Kind::Gateway, &[gateway(Some("0123456789abcdef-1-0"))]);
+    let of_one = digest([connector_part("home", true, "n1")]);
+    let of_class = digest([gateway_part("ns-1", "app", of_one)]);
+    let trigger = Trigger { digest: of_class, n: 1, c: 0 }.to_string();
+    world.list("edge", Kind::Gateway, &[gateway(Some(&trigger))]);
     world.list("edge", Kind::HttpProxy, &[proxy()]);
     world.list("edge", Kind::Connector, &[copy(Some("n1"))]);
     pass(40).await;

@@ -155,7 +155,7 @@ impl Observer for Recorder {
                 tape.problems.insert(problem.id(), problem.clone());
             }
             NoteKind::Ended(problem) => _ = tape.problems.remove(&problem.id()),
-            NoteKind::HopPassed { .. } => {}
+            NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => {}
         }
     }
 }

@@ -9,10 +9,10 @@ use throughline::core::contract::action::Verb;
 use throughline::core::contract::cause::{About, Cause, Facts, Hop, Problem};
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::{Note, NoteKind};
+use throughline::core::contract::symptom::Answers;
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::metrics::{ClusterRequests, EventDelivery, Metrics};
-use throughline::outage::Answers;
 
 fn note(kind: NoteKind) -> Note {
     Note { at: UnixMillis(1), kind }

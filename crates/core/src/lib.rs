@@ -37,6 +37,8 @@ mod write_state;
 mod scheduler;
 mod world;
 
+pub mod symptoms;
+
 mod plan;
 mod rules;
 

@@ -5,7 +5,7 @@
 //! - A. Call [`Machine::handle_event`] for each event, and with [`TimedOut`](EventKind::TimedOut)
 //!   when the deadline has come. `event.at` is the machine's only clock.
 //! - B. Then take all of [`Machine::poll_action`], [`Machine::poll_note`] and
-//!   [`Machine::poll_membership`].
+//!   [`Machine::poll_membership`]; [`Machine::poll_answers`] whoever counts them.
 //! - C. Then sleep until [`Machine::poll_deadline`] at most. It is valid until the next A.
 //!
 //! A polled action is in flight until an [`ActionFinished`](EventKind::ActionFinished) event brings
@@ -17,8 +17,9 @@ use crate::contract::event::{Event, EventKind};
 use crate::contract::membership::{Membership, MembershipCount};
 use crate::contract::note::Note;
 use crate::contract::settings::Settings;
+use crate::contract::symptom::Answers;
 use crate::controller::{Breakers, Controller, Memory};
-use crate::data::ids::{Kind, Role};
+use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::time::UnixMillis;
 use crate::scheduler::Scheduler;
 use crate::status::trigger::NodeIds;
@@ -39,7 +40,7 @@ pub struct TableSizes {
     pub upstreams: usize,
     /// Hub Connectors and routes, and edge Connectors, HTTPProxies and Gateways.
     pub objects: usize,
-    /// What is remembered of hub objects and of touches.
+    /// What is remembered of hub objects, of touches and of what Gateways serve.
     pub memories: usize,
     /// Timers, and subjects that wait in queues.
     pub scheduled: usize,
@@ -86,6 +87,11 @@ impl Machine {
         self.controller.roster.pop_membership()
     }
 
+    /// The next edge whose Gateways answer otherwise than before, and how; `None`: the edge left.
+    pub fn poll_answers(&mut self) -> Option<(ClusterName, Option<Answers>)> {
+        self.controller.symptoms.poll_answers()
+    }
+
     /// How many of the clusters that discovery offers are in which state, by source and state.
     /// Costs O(clusters offered).
     pub fn membership_counts(&self) -> Vec<MembershipCount> {
@@ -107,12 +113,12 @@ impl Machine {
     }
 
     pub fn table_sizes(&self) -> TableSizes {
-        let Controller { world, memory, scheduler, in_flight, .. } = &self.controller;
+        let Controller { world, memory, symptoms, scheduler, in_flight, .. } = &self.controller;
         TableSizes {
             clusters: world.clusters.len(),
             upstreams: world.links.counts.len(),
             objects: world.clusters.values().map(Cluster::objects).sum(),
-            memories: memory.len(),
+            memories: memory.len() + symptoms.len(),
             scheduled: scheduler.len(),
             in_flight: in_flight.len(),
         }

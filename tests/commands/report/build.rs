@@ -6,10 +6,12 @@ use throughline::core::contract::cause::{About, Cause, Hop, Problem};
 use throughline::core::contract::event::{ClusterSpec, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::Settings;
+use throughline::core::contract::symptom::Symptom;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
-use throughline::outage::{Outage, OutageKind};
-use throughline::replay::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict};
+use throughline::replay::{
+    ActionRecord, ConnectorNames, Outage, Replay, ReplayMode, ReplayVerdict,
+};
 use throughline::report::{self, ReportOptions};
 
 pub(crate) const START: u64 = 1_795_252_772_865; // 2026-11-21T09:19:32.865Z
@@ -157,7 +159,7 @@ pub(crate) struct Script(pub(crate) Replay);
 
 pub(crate) fn outage(
     name: &str,
-    kind: OutageKind,
+    symptom: Symptom,
     from: u64,
     first: Option<u64>,
     until: Option<u64>,
@@ -165,7 +167,7 @@ pub(crate) fn outage(
     Outage {
         edge: "edge".into(),
         connector: hub_key(name),
-        kind,
+        symptom,
         from: at(from),
         first_recovered: first.map(at),
         until: until.map(at),
@@ -179,10 +181,10 @@ pub(crate) fn incident() -> Replay {
     let replay = &mut script.0;
     (replay.events, replay.last_at, replay.ended_at) = (168, at(68_000), at(70_161));
     replay.connectors = vec![names("home-lab"), names("office")];
-    let by_hand = outage("home-lab", OutageKind::Offline, 10_061, Some(60_060), Some(62_240));
+    let by_hand = outage("home-lab", Symptom::Offline, 10_061, Some(60_060), Some(62_240));
     replay.recorded = vec![Outage { by_platform_key: true, ..by_hand }];
     replay.replayed =
-        vec![outage("home-lab", OutageKind::Offline, 10_061, Some(10_161), Some(10_161))];
+        vec![outage("home-lab", Symptom::Offline, 10_061, Some(10_161), Some(10_161))];
     script.flip(2_061, false, 1);
     script.flip(10_061, true, 2);
     for gateway in 0..26 {

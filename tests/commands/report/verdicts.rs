@@ -60,7 +60,7 @@ fn a_good_verdict_stands_beside_what_is_still_wrong() {
     let wrong = |what: &str, text: &str| serde_json::json!([{ "what": what, "connectors": 1, "text": text }]);
     let expected = wrong("down", "1 connector was still down at the end");
     assert_eq!(json(&replay, None)["verdict"]["still_wrong"], expected);
-    replay.recorded[0].kind = OutageKind::StaleOnline;
+    replay.recorded[0].symptom = Symptom::StaleOnline;
     let expected =
         wrong("dead_tunnel", "users of 1 connector were still sent to a dead tunnel at the end");
     assert_eq!(json(&replay, None)["verdict"]["still_wrong"], expected);

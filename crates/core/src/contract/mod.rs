@@ -9,3 +9,4 @@ pub mod membership;
 pub mod note;
 pub mod route_origin;
 pub mod settings;
+pub mod symptom;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::contract::cause::{Hop, Problem};
+use crate::contract::symptom::Symptom;
 use crate::data::ids::{ClusterName, ObjectKey};
 use crate::data::time::UnixMillis;
 
@@ -37,5 +38,17 @@ pub enum NoteKind {
         /// made the change.
         #[serde(skip_serializing_if = "Option::is_none")]
         after_ms: Option<u64>,
+    },
+    /// What users get from a Gateway for a connector begins or stops to differ from what upstream says.
+    Symptom {
+        edge: ClusterName,
+        gateway: ObjectKey,
+        /// Its name at the edge.
+        connector: ObjectKey,
+        symptom: Symptom,
+        /// Whether it begins.
+        began: bool,
+        /// It ends only because the platform's own key was written, which Envoy Gateway is known to ignore.
+        by_platform_key: bool,
     },
 }

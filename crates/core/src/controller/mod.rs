@@ -164,6 +164,7 @@ impl Controller {
             Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), Vec::new()),
             _ => {}
         }
+        self.symptoms.on_change(&self.world, change);
         hub_changes::on_change(self, change);
         touch::on_change(self, change);
         orphan::on_change(self, change);
@@ -207,6 +208,7 @@ impl Controller {
         self.number_decided();
         touch::report_waiting(self);
         orphan::report_verdicts(self);
+        self.notes.add(self.symptoms.update(&self.world));
         self.notes.end_moment(self.now);
     }
 

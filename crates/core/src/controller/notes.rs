@@ -48,6 +48,10 @@ impl Notes {
         self.ready.extend(notes);
     }
 
+    pub(crate) fn add(&mut self, notes: Vec<NoteKind>) {
+        self.notes.extend(notes);
+    }
+
     pub(crate) fn hop_passed(
         &mut self,
         cluster: &ClusterName,

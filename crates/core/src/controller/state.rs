@@ -14,6 +14,7 @@ use crate::roster::Roster;
 use crate::rules::orphan::Verdict;
 use crate::scheduler::Scheduler;
 use crate::subject::Subject;
+use crate::symptoms::Symptoms;
 use crate::world::World;
 
 /// Subjects that are planned again in this moment.
@@ -33,6 +34,8 @@ pub(crate) struct Controller {
     pub(crate) in_flight: InFlight,
     /// Which clusters are in the run.
     pub(crate) roster: Roster,
+    /// What users get.
+    pub(crate) symptoms: Symptoms,
     pub(crate) notes: Notes,
     pub(crate) leadership: Leadership,
     pub(crate) settings: Settings,

@@ -95,6 +95,7 @@ fn on_edge_change(c: &mut Controller, change: &EdgeChange) {
             apply(c, class, changed(TouchReason::NotAnnounced, false));
         }
         EdgeChange::Unreferenced { target } => on_unreferenced(c, target, None),
+        EdgeChange::Served { .. } | EdgeChange::WatchLost { .. } => {}
         EdgeChange::OutageOver { edge, since } => on_outage(c, *edge, *since),
     }
 }
@@ -277,6 +278,8 @@ fn take_over(
     if let Completion::Written { .. } = finished.completion {
         let Finished { gateway, trigger, is_trigger_seen, .. } = &finished;
         edge.on_touched(gateway, written_version(outcome), *is_trigger_seen, *trigger);
+        let cluster = target.cluster();
+        c.symptoms.on_written(ObjectRef { cluster, kind: Kind::Gateway, name: gateway.clone() });
     }
     Some(finished)
 }

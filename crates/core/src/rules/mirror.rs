@@ -471,7 +471,7 @@ impl<'w> View<'w> {
 
     fn because(&self, intent: Intent, desired: &Desired<'_>) -> String {
         let is_rewrite = self.overwritten_at(desired).is_some();
-        let is_online = desired.status.is_some_and(|status| status.is_online);
+        let is_online = desired.status.is_some_and(|status| status.stamp.is_online());
         let says = if is_online { "online" } else { "offline" };
         match intent {
             Intent::Removal if desired.absent.is_some() => {

@@ -114,6 +114,10 @@ pub(crate) enum EdgeChange {
     /// The trigger of a class moved from a Gateway that is not programmed to one that is: what was
     /// announced on the former may be lost.
     CarrierLost { class: Target },
+    /// The Gateway, its HTTPProxy or one of its connectors changed.
+    Served { gateway: ObjectRef },
+    /// What the Gateways of this edge serve cannot be seen.
+    WatchLost { edge: ClusterId },
     /// Connectors may have waited for this target that none of its Gateways references any longer.
     Unreferenced { target: Target },
     /// All lists of the edge are complete again, after a watch was lost then.

@@ -74,11 +74,12 @@ pub(crate) struct Stamp(NonZeroU64);
 
 impl EdgeConnector {
     pub(super) fn new(liveness: Liveness, part: u64, keeps_node_id: bool) -> Self {
+        let stamp = Stamp::of_liveness(&liveness);
         let Liveness { online, node_id } = liveness;
         Self {
             is_online: online,
             part,
-            stamp: if online { Stamp::of(&Stamp::text(&node_id)) } else { Stamp::default() },
+            stamp,
             node_id: Some(node_id).filter(|_| keeps_node_id && online),
             ..Self::default()
         }
@@ -132,6 +133,23 @@ impl Stamp {
 
     pub(crate) fn of(text: &str) -> Self {
         Self(NonZeroU64::MIN | xxh3_64(text.as_bytes()))
+    }
+
+    pub(super) fn of_liveness(liveness: &Liveness) -> Self {
+        match liveness.online {
+            true => Self::of(&Self::text(&liveness.node_id)),
+            false => Self::default(),
+        }
+    }
+
+    /// Of a connector that is online, nobody knows where.
+    pub(crate) fn another_node() -> Self {
+        // No stamp is this text.
+        Self::of("true")
+    }
+
+    pub(crate) fn is_online(self) -> bool {
+        self != Self::default()
     }
 
     pub(crate) fn hash(self) -> u64 {

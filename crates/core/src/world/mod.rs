@@ -82,6 +82,11 @@ impl World {
         self.edges.iter().filter_map(|id| self.clusters.get(id))
     }
 
+    /// Nothing here follows upstreams: what the edge has is all that is known.
+    pub(crate) fn is_edge_alone(&self) -> bool {
+        self.hubs.is_empty() && !self.clusters.values().any(|cluster| cluster.has(Role::Upstream))
+    }
+
     /// How many routes all hubs have.
     pub(crate) fn routes(&self) -> u64 {
         self.hubs().map(|hub| hub.routes.len() as u64).sum()

@@ -1,5 +1,6 @@
 //! Upstream Connectors: what their status says, spelled as the annotation spells it.
 
+use super::edge::Stamp;
 use super::table::Shown;
 use crate::data::objects::Object;
 use crate::data::packed::Packed;
@@ -33,7 +34,8 @@ pub(crate) struct Status {
     /// The length of that text.
     pub(crate) bytes: u32,
     pub(crate) digest: StatusDigest,
-    pub(crate) is_online: bool,
+    /// What the extension server would stamp for it.
+    pub(crate) stamp: Stamp,
 }
 
 /// What an event changed of a status.
@@ -48,7 +50,12 @@ pub(crate) enum StatusChange {
 
 impl UpstreamConnector {
     pub(crate) fn was_online(&self) -> bool {
-        self.said.as_ref().is_some_and(|status| status.is_online)
+        self.stamp().is_online()
+    }
+
+    /// What the extension server would stamp for what it says, or said.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.said.as_ref().map_or_else(Stamp::default, |status| status.stamp)
     }
 
     pub(super) fn on_seen(
@@ -100,7 +107,7 @@ impl From<String> for Status {
         Self {
             bytes: u32::try_from(text.len()).unwrap_or(u32::MAX),
             digest: StatusDigest { all: Digest::of_bytes(&text), routing },
-            is_online: liveness.is_some_and(|liveness| liveness.online),
+            stamp: liveness.as_ref().map_or_else(Stamp::default, Stamp::of_liveness),
             text: Packed::new(&text),
         }
     }

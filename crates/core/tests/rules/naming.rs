@@ -11,7 +11,7 @@ fn said(stage: &mut Stage) -> Vec<String> {
         let (sign, Problem { cause, about, .. }) = match note.kind {
             NoteKind::Began(problem) => ('+', problem),
             NoteKind::Ended(problem) => ('-', problem),
-            NoteKind::HopPassed { .. } => return None,
+            NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => return None,
         };
         let (cause, ms) = (cause.as_str(), note.at.0 - START);
         let said = format!("{ms} {sign}{cause} {} {}", about.more + 1, about.cluster);

@@ -290,7 +290,7 @@ impl Stage {
     /// What is not open does not end, and what is said again is news.
     fn take_over(&mut self, note: &NoteKind) {
         match note {
-            NoteKind::HopPassed { .. } => {}
+            NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => {}
             NoteKind::Ended(problem) => {
                 assert_eq!(self.open.remove(&problem.id()).as_ref(), Some(problem));
             }
@@ -488,7 +488,7 @@ impl Stage {
     /// The problems that began (`true`) and ended since the last call.
     pub(crate) fn problems(&mut self) -> Vec<(bool, Problem)> {
         self.notes_of(|kind| match kind {
-            NoteKind::HopPassed { .. } => None,
+            NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => None,
             NoteKind::Began(problem) => Some((true, problem)),
             NoteKind::Ended(problem) => Some((false, problem)),
         })

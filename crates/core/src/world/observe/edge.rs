@@ -126,6 +126,7 @@ pub(super) fn on_proxy_gone(o: &mut Observation<'_>, name: &NamespacedName) {
 
 fn references_changed(o: &mut Observation<'_>, name: &NamespacedName) {
     let gateway = o.object(Kind::Gateway, name);
+    o.changes.push(Change::Edge(EdgeChange::Served { gateway: gateway.clone() }));
     if let Some(target) = o.cluster().edge.target_of(&gateway) {
         o.changes.push(Change::Edge(EdgeChange::Unreferenced { target: target.clone() }));
         o.changes.push(Change::Edge(EdgeChange::References { gateway }));
@@ -207,6 +208,7 @@ fn gateway_stamped(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway
 }
 
 fn gateway_went(o: &mut Observation<'_>, gateway: &ObjectRef, class: &str) {
+    o.changes.push(Change::Edge(EdgeChange::Served { gateway: gateway.clone() }));
     if o.cluster().edge.is_by_class {
         class_left(o, class);
     } else {
@@ -225,8 +227,10 @@ fn class_left(o: &mut Observation<'_>, class: &str) {
 }
 
 fn target_changed(o: &mut Observation<'_>, gateway: &NamespacedName) {
-    let target = o.cluster().edge.target_of(&o.object(Kind::Gateway, gateway));
+    let gateway = o.object(Kind::Gateway, gateway);
+    let target = o.cluster().edge.target_of(&gateway);
     o.changed(target.map(Subject::Target));
+    o.changes.push(Change::Edge(EdgeChange::Served { gateway }));
 }
 
 pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
@@ -243,10 +247,12 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
     }
 
     cluster.edge.ready_since = None;
+    let edge = cluster.id;
     // Where nothing was ever listed, nothing can have changed unseen.
     if cluster.listed_since(kind).is_some() {
         cluster.edge.blind_since.get_or_insert(now);
     }
+    o.changes.push(Change::Edge(EdgeChange::WatchLost { edge }));
 }
 
 /// A list of the edge is complete.
@@ -257,15 +263,18 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
     }
 
     cluster.edge.ready_since = cluster.all_live_since(Role::Edge.liveness_kinds());
-    if cluster.edge.ready_since.is_some() {
-        let outage = cluster.edge.blind_since.take();
-        let targets = cluster.edge.targets(cluster.id);
-        if let Some(since) = outage {
-            let change = EdgeChange::OutageOver { edge: o.id, since };
-            o.changes.push(Change::Edge(change));
-        }
-        o.changed(targets.into_iter().map(Subject::Target));
+    let is_ready = cluster.edge.ready_since.is_some();
+    let outage = cluster.edge.blind_since.take_if(|_| is_ready);
+    let targets = if is_ready { cluster.edge.targets(cluster.id) } else { Vec::new() };
+    let gateways = cluster.edge.gateways.keys();
+    let gateways: Vec<_> = gateways.map(|name| cluster.object(Kind::Gateway, name)).collect();
+    if let Some(since) = outage {
+        let change = EdgeChange::OutageOver { edge: o.id, since };
+        o.changes.push(Change::Edge(change));
     }
+    o.changed(targets.into_iter().map(Subject::Target));
+    let served = gateways.into_iter().map(|gateway| EdgeChange::Served { gateway });
+    o.changes.extend(served.map(Change::Edge));
     if kind == Kind::Connector {
         for name in connectors(o) {
             hub_connector_elsewhere_changed(o, &name);

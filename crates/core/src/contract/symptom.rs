@@ -1,0 +1,82 @@
+//! What users get from Gateways, as far as the watches show it.
+
+use serde::{Deserialize, Serialize};
+
+/// What is wrong with what a Gateway's Envoy was programmed with for a connector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Symptom {
+    /// Up upstream, programmed offline: users get 503.
+    Offline,
+    /// Up upstream on one node, programmed to another: users get 503 or a timeout.
+    OtherNode,
+    /// Down upstream, programmed online: users get a dead tunnel.
+    StaleOnline,
+}
+
+/// How the Gateways of an edge answer for the connectors behind them. A Gateway that routes to two
+/// connectors counts twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Up upstream, and programmed so.
+    pub right: u32,
+    /// Up upstream, but programmed offline or to another node: users get 503.
+    pub down: u32,
+    /// Down upstream, but programmed online.
+    pub dead_tunnel: u32,
+    /// Down upstream, and programmed so.
+    pub offline: u32,
+    /// A watch that is needed to tell is lost, the connector's upstream is not followed, or it was not seen
+    /// what the Gateway was programmed with.
+    pub unknown: u32,
+}
+
+impl Symptom {
+    /// A short word for what users get.
+    pub const fn seen(self) -> &'static str {
+        match self {
+            Self::Offline | Self::OtherNode => "503",
+            Self::StaleOnline => "dead tunnel",
+        }
+    }
+}
+
+impl Answers {
+    pub(crate) fn of(symptom: Option<Symptom>, is_online: bool) -> Self {
+        let mut answers = Self::default();
+        *match symptom {
+            Some(Symptom::Offline | Symptom::OtherNode) => &mut answers.down,
+            Some(Symptom::StaleOnline) => &mut answers.dead_tunnel,
+            None if is_online => &mut answers.right,
+            None => &mut answers.offline,
+        } = 1;
+        answers
+    }
+
+    pub(crate) const UNKNOWN: Self =
+        Self { right: 0, down: 0, dead_tunnel: 0, offline: 0, unknown: 1 };
+
+    /// The same Gateways, while nothing of the edge can be seen.
+    pub(crate) fn all_unknown(self) -> Self {
+        let Self { right, down, dead_tunnel, offline, unknown } = self;
+        Self { unknown: right + down + dead_tunnel + offline + unknown, ..Self::default() }
+    }
+
+    fn with(self, other: Self, f: fn(u32, u32) -> u32) -> Self {
+        Self {
+            right: f(self.right, other.right),
+            down: f(self.down, other.down),
+            dead_tunnel: f(self.dead_tunnel, other.dead_tunnel),
+            offline: f(self.offline, other.offline),
+            unknown: f(self.unknown, other.unknown),
+        }
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        self.with(other, |a, b| a + b)
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Self {
+        self.with(other, |a, b| a - b)
+    }
+}

@@ -1,0 +1,403 @@
+//! What users get: whether each Gateway's Envoy was programmed with what upstream says of the connectors
+//! behind it.
+//!
+//! Nobody watches Envoy. It is taken to have what the edge's Connectors said when Envoy Gateway last
+//! translated the Gateway: when the Gateway appeared, when its HTTPProxy came to reference other connectors,
+//! and when its trigger was written. The delay of the extension server is not seen.
+//!
+//! Nothing here decides about a write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::contract::event::{Event, EventKind};
+use crate::contract::note::{Note, NoteKind};
+use crate::contract::settings::Settings;
+use crate::contract::symptom::{Answers, Symptom};
+use crate::data::ids::{ClusterName, Kind, Role, Uid};
+use crate::data::map::Map;
+use crate::data::name::NamespacedName;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::time::UnixMillis;
+use crate::status::trigger::{NodeIds, connector_part, digest};
+use crate::subject::Subject;
+use crate::world::change::EdgeChange;
+use crate::world::cluster::Cluster;
+use crate::world::edge::{Gateway, Stamp};
+use crate::world::edge_tables::EdgeTables;
+use crate::world::upstream::UpstreamConnector;
+use crate::world::{Change, World};
+
+#[derive(Debug, Default)]
+pub(crate) struct Symptoms {
+    edges: BTreeMap<ClusterId, Edge>,
+    /// Gateways that are compared again in this moment.
+    due: BTreeSet<ObjectRef>,
+    /// Of this moment.
+    notes: Vec<NoteKind>,
+    /// Edges whose answers changed since they were last polled; `None`: the edge left.
+    changed: BTreeMap<ClusterName, Option<Answers>>,
+    is_edge_alone: bool,
+    /// A write of the platform's key counts as a translation. For recordings: someone who wrote the key by
+    /// hand meant it to heal.
+    platform_key_heals: bool,
+}
+
+#[derive(Debug, Default)]
+struct Edge {
+    gateways: Map<NamespacedName, Service>,
+    /// The sum of its Gateways' answers.
+    answers: Answers,
+}
+
+/// What a Gateway serves.
+#[derive(Debug, Default)]
+struct Service {
+    /// Of the Gateway when it was last seen.
+    seen: Option<SeenGateway>,
+    /// What Envoy was programmed with, by connector; `None` where that was not seen.
+    programmed: Box<[(NamespacedName, Option<Stamp>)]>,
+    open: Vec<(NamespacedName, Symptom)>,
+    answers: Answers,
+}
+
+#[derive(Debug)]
+struct SeenGateway {
+    uid: Uid,
+    trigger: Option<u64>,
+    stamp: Option<Stamp>,
+}
+
+/// What upstream says of a connector.
+struct Reported {
+    /// At last.
+    stamp: Stamp,
+    /// The watch shows it now.
+    is_seen: bool,
+}
+
+/// What happened.
+impl Symptoms {
+    pub(crate) fn on_change(&mut self, world: &World, change: &Change) {
+        match change {
+            Change::Edge(EdgeChange::Served { gateway }) => _ = self.due.insert(gateway.clone()),
+            Change::Edge(EdgeChange::WatchLost { edge }) => self.answers_changed(world, *edge),
+            Change::Changed(Subject::HubConnector(at))
+            | Change::Gone { subject: Subject::HubConnector(at), .. } => {
+                self.connector_changed(world, &at.name);
+            }
+            Change::EvidenceLost { upstream } => {
+                for at in world.links.linked_to(upstream) {
+                    self.connector_changed(world, &at.name);
+                }
+            }
+            Change::ClusterAnswers { id, kind: Kind::Connector, .. }
+                if world.hubs().any(|hub| hub.id == *id) =>
+            {
+                self.all_changed();
+                self.answers_changed(world, *id);
+            }
+            Change::ClusterAnswers { id, .. } => self.answers_changed(world, *id),
+            Change::ClusterLeft { id, name } => self.on_left(*id, name),
+            _ => {}
+        }
+    }
+
+    /// A write of a Gateway succeeded; the watch need not show it as a change.
+    pub(crate) fn on_written(&mut self, gateway: ObjectRef) {
+        self.due.insert(gateway);
+    }
+
+    /// What upstream says of a connector may have changed.
+    fn connector_changed(&mut self, world: &World, name: &NamespacedName) {
+        for edge in world.edges() {
+            let gateways = edge.edge.gateways_of(name).iter();
+            self.due.extend(gateways.map(|gateway| edge.object(Kind::Gateway, gateway)));
+        }
+    }
+
+    fn all_changed(&mut self) {
+        for (id, edge) in &self.edges {
+            let at = |name: &NamespacedName| ObjectRef {
+                cluster: *id,
+                kind: Kind::Gateway,
+                name: name.clone(),
+            };
+            self.due.extend(edge.gateways.keys().map(at));
+        }
+    }
+
+    fn answers_changed(&mut self, world: &World, edge: ClusterId) {
+        if let Some(cluster) = world.clusters.get(&edge).filter(|edge| edge.has(Role::Edge)) {
+            let answers = self.edges.get(&edge).map_or(Answers::default(), |edge| edge.answers);
+            let is_seen = cluster.edge.ready_since.is_some();
+            let answers = if is_seen { answers } else { answers.all_unknown() };
+            self.changed.insert(cluster.name.clone(), Some(answers));
+        }
+    }
+
+    fn on_left(&mut self, id: ClusterId, name: &ClusterName) {
+        let Some(edge) = self.edges.remove(&id) else { return };
+        let mut gateways: Vec<_> = edge.gateways.into_iter().collect();
+        gateways.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        for (gateway, service) in gateways {
+            for (connector, symptom) in &service.open {
+                self.notes.push(note(name, &gateway, connector, *symptom, false, false));
+            }
+        }
+        self.changed.insert(name.clone(), None);
+    }
+}
+
+/// What follows.
+impl Symptoms {
+    /// Looks at every Gateway of which something changed. Returns which symptoms begin and end.
+    pub(crate) fn update(&mut self, world: &World) -> Vec<NoteKind> {
+        let is_edge_alone = world.is_edge_alone();
+        if is_edge_alone != self.is_edge_alone {
+            self.is_edge_alone = is_edge_alone;
+            self.all_changed();
+        }
+        while let Some(gateway) = self.due.pop_first() {
+            if let Some(edge) = world.clusters.get(&gateway.cluster).filter(|edge| is_listed(edge))
+            {
+                self.look_at(world, edge, &gateway.name);
+            }
+        }
+        std::mem::take(&mut self.notes)
+    }
+
+    /// How the Gateways of the next edge whose answers changed answer now; `None` for an edge that left.
+    pub(crate) fn poll_answers(&mut self) -> Option<(ClusterName, Option<Answers>)> {
+        self.changed.pop_first()
+    }
+
+    /// How many Gateways are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.edges.values().map(|edge| edge.gateways.len()).sum()
+    }
+
+    fn look_at(&mut self, world: &World, cluster: &Cluster, name: &NamespacedName) {
+        let tables = &cluster.edge;
+        let edge = self.edges.entry(cluster.id).or_default();
+        let mut service = edge.gateways.remove(name).unwrap_or_default();
+        let mut by_platform_key = false;
+
+        if let Some(row) = tables.gateways.get(name) {
+            let gateway = &row.seen;
+            let seen = SeenGateway {
+                uid: row.uid.clone(),
+                trigger: trigger_of(gateway),
+                stamp: gateway.stamp,
+            };
+            match service.seen.replace(seen).filter(|before| before.uid == row.uid) {
+                None => service.find(tables, name, gateway),
+                Some(before) => {
+                    let is_triggered = before.trigger != trigger_of(gateway);
+                    let is_stamped = self.platform_key_heals && before.stamp != gateway.stamp;
+                    let is_translated =
+                        is_triggered || is_stamped || !service.serves(tables.connectors_of(name));
+                    if is_translated || is_announced(tables, gateway) {
+                        service.translate(tables, name);
+                    }
+                    by_platform_key = is_stamped && !is_triggered;
+                    if is_triggered && tables.is_by_class {
+                        self.due.extend(edge.translate_class(cluster, &gateway.class));
+                    }
+                }
+            }
+        } else {
+            service.seen = None;
+            service.programmed = Box::default();
+        }
+
+        let (open, answers) = service.compare(world, cluster);
+        let before = std::mem::replace(&mut service.open, open);
+        for (connector, symptom) in before.iter().filter(|old| !service.open.contains(old)) {
+            let (began, edge) = (false, &cluster.name);
+            self.notes.push(note(edge, name, connector, *symptom, began, by_platform_key));
+        }
+        for (connector, symptom) in service.open.iter().filter(|new| !before.contains(new)) {
+            self.notes.push(note(&cluster.name, name, connector, *symptom, true, false));
+        }
+        let before = std::mem::replace(&mut service.answers, answers);
+        edge.answers = edge.answers.plus(answers).minus(before);
+        if service.seen.is_some() {
+            edge.gateways.insert(name.clone(), service);
+        }
+        if answers != before {
+            self.answers_changed(world, cluster.id);
+        }
+    }
+}
+
+impl Edge {
+    /// The trigger of a class was written: all its Gateways are translated. Returns them.
+    fn translate_class(&mut self, cluster: &Cluster, class: &str) -> Vec<ObjectRef> {
+        let tables = &cluster.edge;
+        let members = tables.classes.get(class).into_iter().flat_map(|class| class.gateways());
+        let translate = |name| {
+            if let Some(service) = self.gateways.get_mut(name) {
+                service.translate(tables, name);
+            }
+            cluster.object(Kind::Gateway, name)
+        };
+        members.map(translate).collect()
+    }
+}
+
+impl Service {
+    /// Envoy Gateway translates the Gateway: its routes take the present state of their connectors.
+    fn translate(&mut self, tables: &EdgeTables, name: &NamespacedName) {
+        let connectors = tables.connectors_of(name).iter();
+        self.programmed =
+            connectors.map(|name| (name.clone(), Some(stamp_at_edge(tables, name)))).collect();
+    }
+
+    /// The Gateway is seen for the first time. Its trigger says what was announced last; without one, it
+    /// counts as translated now. So does one of a class: a trigger for many says nothing of one.
+    fn find(&mut self, tables: &EdgeTables, name: &NamespacedName, gateway: &Gateway) {
+        self.translate(tables, name);
+        let announced = gateway.trigger.map(|trigger| trigger.digest);
+        if tables.is_by_class || announced.is_none() || announced == gateway.desired {
+            return;
+        }
+        let programmed = match &*self.programmed {
+            // Of a single connector the digest says which state it was.
+            [(connector, _)] => {
+                let offline = digest([connector_part(connector.name(), false, "")]);
+                Some(if announced == Some(offline) {
+                    Stamp::default()
+                } else {
+                    Stamp::another_node()
+                })
+            }
+            _ => None,
+        };
+        self.programmed.iter_mut().for_each(|(_, stamp)| *stamp = programmed);
+    }
+
+    fn serves(&self, connectors: &[NamespacedName]) -> bool {
+        self.programmed.iter().map(|(name, _)| name).eq(connectors)
+    }
+
+    /// What is wrong now, and how the Gateway answers. What nobody knows ends nothing.
+    fn compare(&self, world: &World, edge: &Cluster) -> (Vec<(NamespacedName, Symptom)>, Answers) {
+        let (mut open, mut answers) = (Vec::new(), Answers::default());
+        for (connector, programmed) in &self.programmed {
+            let Some((reported, programmed)) = reported(world, edge, connector).zip(*programmed)
+            else {
+                open.extend(self.open.iter().filter(|(open, _)| open == connector).cloned());
+                answers = answers.plus(Answers::UNKNOWN);
+                continue;
+            };
+            let symptom = symptom(reported.stamp, programmed);
+            open.extend(symptom.map(|symptom| (connector.clone(), symptom)));
+            answers = answers.plus(match reported.is_seen {
+                true => Answers::of(symptom, reported.stamp.is_online()),
+                false => Answers::UNKNOWN,
+            });
+        }
+        (open, answers)
+    }
+}
+
+fn symptom(reported: Stamp, programmed: Stamp) -> Option<Symptom> {
+    match (reported.is_online(), programmed.is_online()) {
+        _ if reported == programmed => None,
+        (true, false) => Some(Symptom::Offline),
+        (true, true) => Some(Symptom::OtherNode),
+        (false, _) => Some(Symptom::StaleOnline),
+    }
+}
+
+fn stamp_at_edge(tables: &EdgeTables, connector: &NamespacedName) -> Stamp {
+    tables.connectors.seen(connector).map_or_else(Stamp::default, |row| row.stamp)
+}
+
+/// What upstream says of an edge Connector; `None` where nobody knows. Where no upstream is followed, the
+/// edge's own is all that there is.
+fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Reported> {
+    let own = Some(Reported { stamp: stamp_at_edge(&edge.edge, name), is_seen: true });
+    let Some(hub_connector) = world.hubs().find_map(|hub| hub.hub_connectors.seen(name)) else {
+        let exists = edge.edge.connectors.seen(name).is_some();
+        let is_own = !exists || world.is_edge_alone() || edge.has(Role::Upstream);
+        return own.filter(|_| is_own);
+    };
+    let Some(upstream) = &hub_connector.upstream else {
+        return own.filter(|_| edge.has(Role::Upstream));
+    };
+    let cluster = world.upstream_named(&upstream.cluster)?;
+    cluster.listed_since(Kind::Connector)?;
+    let row = cluster.upstream_connectors.seen(&upstream.name);
+    Some(Reported {
+        stamp: row.map_or_else(Stamp::default, UpstreamConnector::stamp),
+        is_seen: cluster.watch(Kind::Connector).unknown_since.is_none(),
+    })
+}
+
+/// Everything that says what its Gateways serve was listed once.
+fn is_listed(edge: &Cluster) -> bool {
+    Role::Edge.liveness_kinds().iter().all(|kind| edge.listed_since(*kind).is_some())
+}
+
+/// What is in the trigger's key; one that is not throughline's says nothing.
+fn trigger_of(gateway: &Gateway) -> Option<u64> {
+    let foreign = gateway.has_foreign_trigger().then_some(0);
+    gateway
+        .trigger
+        .map(|trigger| xxhash_rust::xxh3::xxh3_64(trigger.to_string().as_bytes()))
+        .or(foreign)
+}
+
+/// Whether the trigger announces what the connectors say now. Lists and watches of two kinds have no common
+/// order, so the trigger of another instance may be seen before the change that it announces.
+fn is_announced(tables: &EdgeTables, gateway: &Gateway) -> bool {
+    if !tables.is_by_class {
+        let announced = gateway.trigger.map(|trigger| trigger.digest);
+        return announced.is_some() && announced == gateway.desired;
+    }
+    let Some(class) = tables.classes.get(&gateway.class) else { return false };
+    let carrier = class.carrier().and_then(|carrier| tables.gateways.seen(carrier));
+    let trigger = carrier.and_then(|carrier| carrier.trigger);
+    trigger.is_some_and(|trigger| trigger.digest == class.digest())
+}
+
+fn note(
+    edge: &ClusterName,
+    gateway: &NamespacedName,
+    connector: &NamespacedName,
+    symptom: Symptom,
+    began: bool,
+    by_platform_key: bool,
+) -> NoteKind {
+    let (edge, gateway, connector) = (edge.clone(), gateway.key(), connector.key());
+    NoteKind::Symptom { edge, gateway, connector, symptom, began, by_platform_key }
+}
+
+/// Sees what users saw in a recording: it decides nothing.
+pub struct Bystander {
+    world: World,
+    symptoms: Symptoms,
+    now: UnixMillis,
+}
+
+impl Bystander {
+    /// One that knows no cluster. Events add them.
+    pub fn new(settings: &Settings, node_ids: NodeIds) -> Self {
+        let symptoms = Symptoms { platform_key_heals: true, ..Symptoms::default() };
+        Self { world: World::new(settings, node_ids), symptoms, now: UnixMillis(0) }
+    }
+
+    /// Takes the recording's next event. Returns the symptoms that begin and end.
+    pub fn observe(&mut self, event: &Event) -> impl Iterator<Item = Note> + use<> {
+        self.now = self.now.max(event.at);
+        let is_watched = !matches!(event.kind, EventKind::ActionFinished { .. });
+        if is_watched {
+            for change in self.world.observe(&event.kind, self.now) {
+                self.symptoms.on_change(&self.world, &change);
+            }
+        }
+        let at = self.now;
+        self.symptoms.update(&self.world).into_iter().map(move |kind| Note { at, kind })
+    }
+}

@@ -1,0 +1,84 @@
+//! What users saw, from its beginning to its end.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::core::contract::note::{Note, NoteKind};
+use crate::core::contract::symptom::Symptom;
+use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+
+/// One outage of one connector at one edge, over all its gateways.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Outage {
+    pub edge: ClusterName,
+    /// Its name at the edge.
+    #[serde(flatten)]
+    pub connector: ObjectKey,
+    #[serde(rename = "kind")]
+    pub symptom: Symptom,
+    /// When upstream reported a state other than the one Envoy was programmed with.
+    #[serde(rename = "from_ms")]
+    pub from: UnixMillis,
+    /// When the first of the wrong gateways recovered; `None` if none did.
+    #[serde(rename = "first_right_ms")]
+    pub first_recovered: Option<UnixMillis>,
+    /// When the last of the wrong gateways recovered; `None` if one did not.
+    #[serde(rename = "until_ms")]
+    pub until: Option<UnixMillis>,
+    /// How many gateways were wrong.
+    pub gateways: usize,
+    /// It counts as over only because the platform's own key was written, which Envoy Gateway is
+    /// known to ignore.
+    pub by_platform_key: bool,
+}
+
+/// Of one Gateway: until when, and whether by the platform's key.
+type Ended = (Option<UnixMillis>, bool);
+
+impl Outage {
+    /// All that notes tell of, by their beginning. One that is still open has no end.
+    pub fn all<'n>(notes: impl IntoIterator<Item = &'n Note>) -> Vec<Self> {
+        let mut open = BTreeMap::new();
+        let mut found: BTreeMap<_, Vec<Ended>> = BTreeMap::new();
+        for note in notes {
+            let NoteKind::Symptom { edge, gateway, connector, symptom, began, by_platform_key } =
+                &note.kind
+            else {
+                continue;
+            };
+            let key = (edge, gateway, connector, *symptom);
+            if *began {
+                open.insert(key, note.at);
+            } else if let Some(from) = open.remove(&key) {
+                let ended = (Some(note.at), *by_platform_key);
+                found.entry((from, edge, connector, *symptom)).or_default().push(ended);
+            }
+        }
+        for ((edge, _, connector, symptom), from) in open {
+            found.entry((from, edge, connector, symptom)).or_default().push((None, false));
+        }
+
+        let outage = |((from, edge, connector, symptom), gateways): (
+            (_, &ClusterName, &ObjectKey, _),
+            Vec<Ended>,
+        )| Self {
+            edge: edge.clone(),
+            connector: connector.clone(),
+            symptom,
+            from,
+            first_recovered: gateways.iter().filter_map(|(until, _)| *until).min(),
+            // `None` is less than any time: one gateway that never recovers keeps the outage open.
+            until: gateways
+                .iter()
+                .map(|(until, _)| *until)
+                .min()
+                .flatten()
+                .and(gateways.iter().filter_map(|(until, _)| *until).max()),
+            gateways: gateways.len(),
+            by_platform_key: gateways.iter().any(|(_, by_platform_key)| *by_platform_key),
+        };
+        found.into_iter().map(outage).collect()
+    }
+}

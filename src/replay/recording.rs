@@ -1,0 +1,64 @@
+//! What a recording shows as it is: what users saw, and the connectors in it.
+
+use std::collections::BTreeMap;
+
+use super::{ConnectorNames, Outage, Replay};
+use crate::core::contract::event::{ClusterSpec, Event, EventKind};
+use crate::core::contract::note::Note;
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::status::trigger::NodeIds;
+use crate::core::symptoms::Bystander;
+use crate::event_log::LogEntry;
+
+pub(crate) struct Recording {
+    /// Those of the header, until the first event says when it begins.
+    clusters: Vec<ClusterSpec>,
+    bystander: Bystander,
+    notes: Vec<Note>,
+    /// Upstream cluster and Connector of each hub or edge Connector with upstream labels.
+    upstreams: BTreeMap<ObjectKey, (String, ObjectKey)>,
+}
+
+impl Recording {
+    pub(crate) fn new(clusters: &[ClusterSpec], settings: &Settings, node_ids: NodeIds) -> Self {
+        Self {
+            clusters: clusters.to_vec(),
+            bystander: Bystander::new(settings, node_ids),
+            notes: Vec::new(),
+            upstreams: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn add_line(&mut self, line: &LogEntry) {
+        if let LogEntry::Event(event) = line {
+            self.add(event);
+        }
+    }
+
+    /// Takes the next event.
+    pub(crate) fn add(&mut self, event: &Event) {
+        for cluster in std::mem::take(&mut self.clusters) {
+            self.notes
+                .extend(self.bystander.observe(&Event { at: event.at, kind: cluster.added() }));
+        }
+        self.notes.extend(self.bystander.observe(event));
+
+        if let EventKind::Listed { object, .. } | EventKind::Applied { object, .. } = &event.kind
+            && object.kind() == Kind::Connector
+            && let Some((cluster, namespace, name)) = object.meta.upstream()
+        {
+            let hub = ObjectKey::new(&*object.meta.namespace, &*object.meta.name);
+            let upstream = || (cluster, ObjectKey::new(namespace, name));
+            self.upstreams.entry(hub).or_insert_with(upstream);
+        }
+    }
+
+    /// The recording has ended.
+    pub(crate) fn finish(self, replay: &mut Replay) {
+        let names = |(hub, upstream)| ConnectorNames { upstream: Some(upstream), hub };
+        replay.connectors = self.upstreams.into_iter().map(names).collect();
+        replay.connectors.sort_unstable();
+        replay.recorded = Outage::all(&self.notes);
+    }
+}
