@@ -43,13 +43,17 @@ fn on_seen(c: &mut Controller, seen: &HubConnectorSeen) {
         memory.mirror.on_seen(seen.annotation());
     }
 
-    if is_overwritten(c, seen) {
+    let is_leaders = !c.leadership.is_leader && seen.manager() == Some(FIELD_MANAGER);
+    let is_overwritten = is_overwritten(c, seen);
+    if is_overwritten && !is_leaders {
         on_overwritten(c, at, seen.manager());
     }
     let is_followed = |c: &Controller| {
         Place::find(&c.world, at).is_some_and(|place| place.hub.is_live(Kind::Connector))
     };
-    if seen.is_resumed || (!seen.is_same_object && is_followed(c)) {
+    // What the leader mirrors, the hub's watch may show before upstream's shows why.
+    let is_ahead = is_overwritten && is_leaders;
+    if is_ahead || seen.is_resumed || (!seen.is_same_object && is_followed(c)) {
         c.memory.hub.entry(at.clone()).or_default().mirror.on_resumed(c.now);
     }
     if seen.before.is_some() != seen.annotation().is_some() {
@@ -67,10 +71,6 @@ fn on_population_changed(c: &mut Controller, at: &ObjectRef) {
 fn is_overwritten(c: &Controller, seen: &HubConnectorSeen) -> bool {
     let Some(place) = Place::find(&c.world, &seen.at) else { return false };
     if !seen.is_same_object || seen.is_resumed || place.row.seen.is_paused {
-        return false;
-    }
-    // What the leader mirrors, the hub's watch may show before upstream's shows why.
-    if !c.leadership.is_leader && seen.manager() == Some(FIELD_MANAGER) {
         return false;
     }
 

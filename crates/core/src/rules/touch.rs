@@ -292,6 +292,8 @@ fn on_appeared(memory: &mut TouchMemory, is_later: bool, has_connectors: bool, v
 
 fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
     memory.write.on_desired_changed();
+    // Two instances that see a change one after the other overwrite each other once.
+    memory.write.forget_contention();
     match &mut memory.state {
         State::Pending(old) => old.merge(change, is_ordered),
         State::InFlight(ongoing) => match &mut ongoing.next {
@@ -1310,6 +1312,21 @@ mod tests {
             assert_eq!(stage.shows(trigger(2, n, c)), effect, "{n} {c}");
             assert_eq!(stage.next(), Some(next), "{n} {c}");
         }
+    }
+
+    /// A connector flaps, and each time the trigger of another instance is seen before the change.
+    #[test]
+    fn instances_that_see_changes_one_after_the_other_do_not_contend() {
+        let mut stage = Stage::new();
+        for n in 5..15 {
+            stage.shows(trigger(n.into(), n, 0));
+            stage.flips(n.into());
+            assert_eq!(stage.memory.write.contention().map(|c| c.overwrites()), None, "{n}");
+        }
+        for n in 15..18 {
+            stage.shows(trigger(1, n, 0));
+        }
+        assert_eq!(stage.memory.write.contention().map(|c| c.overwrites()), Some(3));
     }
 
     #[test]

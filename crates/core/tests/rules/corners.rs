@@ -178,3 +178,19 @@ fn another_throughline_that_contends_is_named() {
         stage.notes();
     }
 }
+
+/// The watches of two clusters have no common order.
+#[test]
+fn a_standby_that_sees_a_mirror_before_its_cause_calls_nothing_late() {
+    let mut stage = settled(Settings::default());
+    stage.leads(false).pass(10_000);
+    let fields = json!([
+        {"manager": "throughline", "operation": "Update", "time": "2026-01-01T00:00:01Z"},
+    ]);
+    let mirrored = with_uid(UP.copy("lab", Some(&status(Some("n2")))), "u-hub");
+    stage.applied("hub", with(mirrored, json!({"metadata": {"managedFields": fields}})));
+    assert_eq!(stage.began(Cause::NotMirrored), []);
+    stage.pass(4_000).upstream(N2).pass(60_000);
+    assert_eq!(stage.began(Cause::NotMirrored), []);
+    assert_eq!(stage.began(Cause::Overwritten), []);
+}
