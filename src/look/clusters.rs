@@ -21,7 +21,7 @@ use crate::core::contract::cause::{Hop, Problem};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{EventKind, Outcome};
 use crate::core::contract::note::NoteKind;
-use crate::core::contract::settings::StallSettings;
+use crate::core::contract::settings::LateSettings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::time::UnixMillis;
@@ -55,7 +55,7 @@ pub struct ClusterWatcher {
     /// The only upstreams to look at; all if empty.
     upstreams: Vec<ClusterName>,
     pending_lists: PendingLists,
-    stall_limits: StallSettings,
+    late_limits: LateSettings,
     trigger_key: String,
     leader: Leader,
     /// How the reader's kubectl reaches the clusters.
@@ -94,7 +94,7 @@ impl ClusterWatcher {
             joiner,
             upstreams: upstreams.to_vec(),
             pending_lists,
-            stall_limits: config.settings().stall,
+            late_limits: config.settings().late,
             trigger_key: config.touch.key.clone(),
             leader: Leader::default(),
             kubectl: own_contexts(config),
@@ -207,7 +207,7 @@ impl ClusterWatcher {
         let now = fleet.at_ms;
         let waits_until = self.leader.waits_until_ms.filter(|until| now < *until);
         fleet.leader = Leader { waits_until_ms: waits_until, ..self.leader.clone() };
-        let (limits, problems) = (&self.stall_limits, &self.engine.problems);
+        let (limits, problems) = (&self.late_limits, &self.engine.problems);
         judge::complete(&mut fleet, &self.writers, limits, problems, &kubectl);
         fleet.add_received(self.engine.metrics.received(now));
         fleet

@@ -2,7 +2,7 @@
 
 use super::writers::Writers;
 use crate::core::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
-use crate::core::contract::settings::StallSettings;
+use crate::core::contract::settings::LateSettings;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, count_states};
 use crate::problems::Problems;
@@ -15,7 +15,7 @@ const RESOLUTION_MS: u64 = 1_000;
 pub fn complete(
     fleet: &mut Fleet,
     writers: &Writers,
-    limits: &StallSettings,
+    limits: &LateSettings,
     problems: &Problems,
     kubectl: Kubectl<'_>,
 ) {
@@ -36,7 +36,7 @@ pub fn complete(
 fn judge_by_writers(
     fleet: &mut Fleet,
     writers: &Writers,
-    limits: &StallSettings,
+    limits: &LateSettings,
     kubectl: Kubectl<'_>,
 ) -> Vec<Problem> {
     let (now, leader) = (fleet.at_ms, fleet.leader.clone());
@@ -99,12 +99,12 @@ fn facts(connector: &Connector, i: usize, writers: &Writers, holder: Option<&str
 }
 
 /// The cause of a hop that is open, once it is late, and its limit.
-fn lateness(hop: &HopView, limits: &StallSettings) -> Option<(Cause, u64)> {
+fn lateness(hop: &HopView, limits: &LateSettings) -> Option<(Cause, u64)> {
     let late = match hop.hop {
         Hop::Upstream => return None,
         Hop::Mirrored => (Cause::NotMirrored, limits.mirrored_ms),
-        Hop::Carried => (Cause::NotCarried, limits.arrived_ms),
-        Hop::Announced => (Cause::NotAnnounced, limits.touched_ms),
+        Hop::Carried => (Cause::NotCarried, limits.carried_ms),
+        Hop::Announced => (Cause::NotAnnounced, limits.announced_ms),
     };
     let is_open = hop.state == State::Pending || hop.cause == Some(late.0);
     is_open.then_some(late)

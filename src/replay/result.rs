@@ -32,6 +32,13 @@ pub struct ActionRecord {
     pub finished: Option<(UnixMillis, Outcome)>,
 }
 
+impl ActionRecord {
+    /// How it ended, in a word.
+    pub(crate) fn outcome_name(&self) -> &'static str {
+        self.finished.as_ref().map_or("unfinished", |(_, outcome)| outcome.name())
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct ReplayVerdict {
     /// What-if: at the end every connector is ok or held, and no action is in flight.

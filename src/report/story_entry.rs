@@ -390,17 +390,15 @@ fn touched_text(records: &[&ActionRecord], cluster: &ClusterName, again: bool) -
 
 /// The outcomes, unless all actions were applied.
 fn outcomes_text(records: &[&ActionRecord]) -> Option<String> {
-    let name =
-        |record: &ActionRecord| record.finished.as_ref().map_or("unfinished", |(_, o)| o.name());
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for record in records {
-        *by_name.entry(name(record)).or_default() += 1;
+        *by_name.entry(record.outcome_name()).or_default() += 1;
     }
-    let failed = records.iter().find(|record| name(record) != "applied")?;
+    let failed = records.iter().find(|record| record.outcome_name() != "applied")?;
     let error = failed.finished.as_ref().and_then(|(_, outcome)| error_of(outcome));
     let error = error.map(|error| format!(": {error}")).unwrap_or_default();
     Some(match by_name.len() {
-        1 => format!(" → {}{error}", name(failed)),
+        1 => format!(" → {}{error}", failed.outcome_name()),
         _ => {
             let counts: Vec<_> = by_name.iter().map(|(name, n)| format!("{n} {name}")).collect();
             let object = &failed.decision.action.object.name;

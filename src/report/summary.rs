@@ -39,7 +39,7 @@ fn writes(
     for record in &report.actions.covered {
         all += 1;
         *by_verb.entry(record.decision.action.verb).or_default() += 1;
-        let outcome = record.finished.as_ref().map_or("unfinished", |(_, outcome)| outcome.name());
+        let outcome = record.outcome_name();
         *by_outcome.entry(outcome).or_default() += 1;
         confirmations += usize::from(is_confirmation(record, &replay.settings));
     }

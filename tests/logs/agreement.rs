@@ -73,7 +73,7 @@ impl Observer {
         };
         let mut fleet = self.machine.fleet(Source::Clusters, &|_| None);
         fleet.leader = Leader { leads: false, ..leader.clone() };
-        let limits = &header.settings.as_ref().unwrap().stall;
+        let limits = &header.settings.as_ref().unwrap().late;
         judge::complete(&mut fleet, &self.writers, limits, &self.problems, &|_| None);
         fleet
     }

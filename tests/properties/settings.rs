@@ -28,9 +28,9 @@ fn settings() -> impl Strategy<Value = Settings> {
             settings.touch.min_interval_ms = [400, 1_000, 3_000][times.1];
             settings.touch.confirm_after_ms =
                 [vec![5_000, 60_000], vec![2_000, 20_000], vec![9_000, 90_000]][times.2].clone();
-            settings.stall.mirrored_ms = [1_000, 5_000, 9_000][times.0];
-            settings.stall.touched_ms = [1_000, 5_000, 9_000][times.1];
-            settings.stall.arrived_ms = [1_000, 10_000, 20_000][times.2];
+            settings.late.mirrored_ms = [1_000, 5_000, 9_000][times.0];
+            settings.late.announced_ms = [1_000, 5_000, 9_000][times.1];
+            settings.late.carried_ms = [1_000, 10_000, 20_000][times.2];
             settings.mirror.defer_ms = [0, 5_000, 1_000][times.1];
             settings.mirror.deferrable_per_second = [0, 8, 1][times.2];
             settings.mirror.absent_grace_ms = [0, 5_000, 20_000][times.2];

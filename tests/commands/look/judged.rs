@@ -1,6 +1,6 @@
 //! What a look at the clusters says of times: it has seen nothing change, and judges by who wrote when.
 
-use throughline::core::contract::settings::StallSettings;
+use throughline::core::contract::settings::LateSettings;
 use throughline::core::view::fleet::{Leader, Writer};
 use throughline::look::judge;
 use throughline::look::writers::Writers;
@@ -25,7 +25,7 @@ fn look_with(mut writers: Writers, stage: &Stage, written: &[Write<'_>], leader:
         writers.set_writer(&(*cluster).into(), *kind, object, writer);
     }
     let mut fleet = Fleet { source: Source::Clusters, leader, ..stage.fleet() };
-    let limits = StallSettings::default();
+    let limits = LateSettings::default();
     judge::complete(&mut fleet, &writers, &limits, &Problems::default(), &|_| None);
     fleet
 }

@@ -176,7 +176,7 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     });
     config.leader_election.enabled = false;
     config.admin.address = "127.0.0.1:0".parse().unwrap();
-    config.constants.settings.stall.mirrored_ms = 1_000;
+    config.constants.settings.late.mirrored_ms = 1_000;
     config.constants.settings.retry.first_ms = 100;
     config.constants.settings.retry.max_ms = 200;
     (config.events.enabled, config.dry_run) = (events_on, dry_run);

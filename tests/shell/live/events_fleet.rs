@@ -62,7 +62,7 @@ fn config(served: &TestServer, kubeconfig: &Kubeconfig) -> Config {
     ));
     config.leader_election.lease_namespace = Some("tl".to_owned());
     config.admin.address = "127.0.0.1:0".parse().unwrap();
-    config.constants.settings.stall.mirrored_ms = 1_000;
+    config.constants.settings.late.mirrored_ms = 1_000;
     config
 }
 
@@ -105,7 +105,7 @@ async fn a_first_install_of_a_thousand_connectors_posts_no_warning() {
     config.constants.election.retry_ms = Some(500);
     config.constants.executor.timeout_ms = 1_000;
     // The time to write a thousand annotations does not count here.
-    config.constants.settings.stall.mirrored_ms = 3_000;
+    config.constants.settings.late.mirrored_ms = 3_000;
     let (stop, stopping) = watch::channel(false);
     let running = tokio::spawn(Run::new(config, Vec::new()).until(stopping));
     until("all are mirrored", async || mirrored(&served).await == 1_000).await;
@@ -127,7 +127,7 @@ async fn a_start_with_two_thousand_stale_annotations_posts_a_handful() {
     let mut config = config(&served, &kubeconfig);
     config.leader_election.enabled = false;
     // Writes fail twice before anything is late.
-    config.constants.settings.stall.mirrored_ms = 30_000;
+    config.constants.settings.late.mirrored_ms = 30_000;
     config.constants.settings.retry.first_ms = 500;
     config.constants.settings.retry.max_ms = 2_000;
     let connectors = Some(Resource::Connectors);

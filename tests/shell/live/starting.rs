@@ -32,7 +32,7 @@ fn config(served: &TestServer, kubeconfig: &Kubeconfig) -> Config {
     config.constants.election.retry_ms = Some(2_000);
     config.constants.executor.timeout_ms = 1_000;
     config.admin.address = "127.0.0.1:0".parse().unwrap();
-    config.constants.settings.stall.mirrored_ms = 4_000;
+    config.constants.settings.late.mirrored_ms = 4_000;
     config
 }
 

@@ -17,7 +17,8 @@ pub struct Settings {
     pub mirror: MirrorSettings,
     pub touch: TouchSettings,
     pub orphans: OrphanSettings,
-    pub stall: StallSettings,
+    #[serde(rename = "stall")]
+    pub late: LateSettings,
     pub retry: RetrySettings,
 }
 
@@ -195,16 +196,18 @@ impl<'de> Deserialize<'de> for Fraction {
     }
 }
 
-/// How long each hop may take before it is reported as stalled.
+/// How long each hop may take before it is late.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct StallSettings {
+pub struct LateSettings {
     /// Upstream → mirrored.
     pub mirrored_ms: u64,
     /// Mirrored → carried.
-    pub arrived_ms: u64,
+    #[serde(rename = "arrivedMs")]
+    pub carried_ms: u64,
     /// Carried → announced.
-    pub touched_ms: u64,
+    #[serde(rename = "touchedMs")]
+    pub announced_ms: u64,
 }
 
 /// When failed writes are tried again.
@@ -276,9 +279,9 @@ impl Default for OrphanSettings {
     }
 }
 
-impl Default for StallSettings {
+impl Default for LateSettings {
     fn default() -> Self {
-        Self { mirrored_ms: 5_000, arrived_ms: 10_000, touched_ms: 5_000 }
+        Self { mirrored_ms: 5_000, carried_ms: 10_000, announced_ms: 5_000 }
     }
 }
 

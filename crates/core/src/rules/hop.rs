@@ -129,7 +129,7 @@ impl View<'_> {
 
     fn find_not_mirrored(&self, since: UnixMillis, found: &mut Findings) {
         let since = since.max(self.lease_wait_until);
-        let late_at = since.plus(self.mirror.settings.stall.mirrored_ms);
+        let late_at = since.plus(self.mirror.settings.late.mirrored_ms);
         if self.find_writes(Some(since), late_at, found) {
             return;
         }
@@ -184,7 +184,7 @@ impl View<'_> {
             let binding = || format!("{}-connector", at.name.name());
             let is_karmadas = self.mirror.place.row.seen.is_karmadas;
             problem.facts.what = is_karmadas.then(binding).map(Into::into);
-            let late_at = since.plus(self.mirror.settings.stall.arrived_ms);
+            let late_at = since.plus(self.mirror.settings.late.carried_ms);
             found.push_late(problem, late_at, self.mirror.now);
         }
     }

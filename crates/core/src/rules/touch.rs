@@ -515,7 +515,7 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
     let key = &view.settings.touch.key;
     let since = |waiting: UnixMillis| waiting.max(memory.last_touch_at.unwrap_or_default());
     let waiting_since = memory.waiting_since.map(since);
-    let late_at = waiting_since.map(|since| since.plus(view.settings.stall.touched_ms));
+    let late_at = waiting_since.map(|since| since.plus(view.settings.late.announced_ms));
     let late_at = late_at.unwrap_or(UnixMillis::NEVER);
     let state = &memory.write;
     let writes = Writes { state, about: about.clone(), key, wanted_since, late_at };

@@ -109,8 +109,8 @@ fn a_conflict_over_the_annotation_itself_is_a_contention() {
 #[test]
 fn at_the_end_of_time_the_machine_waits() {
     for now in [u64::MAX, u64::MAX - 1] {
-        let mut stage = Stage::new(settings(|s| s.stall.mirrored_ms = 1));
-        // Its outcome never comes, and every pause, time-out and stall from now on saturates.
+        let mut stage = Stage::new(settings(|s| s.late.mirrored_ms = 1));
+        // Its outcome never comes, and every pause, time-out and limit from now on saturates.
         drop(stage.upstream(N1).hub(None).only_action());
         stage.now = now;
         stage.event(EventKind::TimedOut);
