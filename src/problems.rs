@@ -165,7 +165,7 @@ fn place((id, member): (&ProblemId, &Member), about: &About, kubectl: Kubectl<'_
         id: id.clone(),
         object: member.object.clone(),
         message: one_line(&cause.sentence(about, facts)).into_owned(),
-        remedy: one_line(&cause.remedy(about, facts, kubectl)).into_owned(),
+        remedy: one_line(&cause.remedy(about, facts, kubectl).unwrap_or_default()).into_owned(),
     }
 }
 
@@ -346,6 +346,7 @@ pub fn log(now: UnixMillis, report: &Report) {
     let cluster = cluster.map(tracing::field::display);
     let age = age(until.since(first.since_ms));
     let clusters = Some(report.clusters()).filter(|clusters| *clusters > 1);
+    let remedy = Some(remedy).filter(|remedy| !remedy.is_empty());
     match (report.stage, first.severity) {
         (Stage::Ended, Severity::Info) => {
             return debug!(cause, cluster, clusters, after = age, "resolved");

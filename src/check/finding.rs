@@ -148,7 +148,8 @@ impl Draft {
         let Self { check, cluster, level, evidence, problem } = self;
         let cause = problem.as_ref().map(|(cause, ..)| *cause);
         let message = problem.as_ref().map(|(cause, about, facts)| cause.sentence(about, facts));
-        let remedy = problem.map(|(cause, about, facts)| cause.remedy(&about, &facts, kubectl));
+        let remedy =
+            problem.and_then(|(cause, about, facts)| cause.remedy(&about, &facts, kubectl));
         // Answers of API servers may have several lines.
         let evidence = evidence.split_whitespace().collect::<Vec<_>>().join(" ");
         Finding { check, cluster, level, cause, message, evidence, remedy }

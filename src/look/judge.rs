@@ -68,7 +68,7 @@ fn judge_by_writers(
             hop.state = State::Stuck;
             hop.cause = Some(cause);
             hop.message = Some(problem.sentence());
-            hop.remedy = Some(cause.remedy(&problem.about, &problem.facts, kubectl));
+            hop.remedy = cause.remedy(&problem.about, &problem.facts, kubectl);
             found.push(problem);
         }
         connector.update_state();

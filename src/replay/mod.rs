@@ -88,7 +88,10 @@ pub fn replay<R: BufRead + Send, W: Write>(
     let header = Header { settings: Some(edited), recorded: false, release, ..header };
     let log = log.map(|sink| LogWriter::of_replay(sink, &header)).transpose()?;
     let Replay { clusters, settings, .. } = &builder.replay;
-    let recording = Recording::new(clusters, settings, builder.node_ids);
+    let recording = match mode {
+        ReplayMode::Verify => Recording::of_names(),
+        _ => Recording::new(clusters, settings, builder.node_ids),
+    };
     let log_reader = &mut *reader;
     // Reading is about half of the work.
     let recording = std::thread::scope(|scope| {

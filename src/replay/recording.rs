@@ -14,7 +14,8 @@ use crate::event_log::LogEntry;
 pub(crate) struct Recording {
     /// Those of the header, until the first event says when it begins.
     clusters: Vec<ClusterSpec>,
-    bystander: Bystander,
+    /// `None` where a machine takes the same events.
+    bystander: Option<Bystander>,
     notes: Vec<Note>,
     /// Upstream cluster and Connector of each hub or edge Connector with upstream labels.
     upstreams: BTreeMap<ObjectKey, (String, ObjectKey)>,
@@ -24,7 +25,17 @@ impl Recording {
     pub(crate) fn new(clusters: &[ClusterSpec], settings: &Settings, node_ids: NodeIds) -> Self {
         Self {
             clusters: clusters.to_vec(),
-            bystander: Bystander::new(settings, node_ids),
+            bystander: Some(Bystander::new(settings, node_ids)),
+            notes: Vec::new(),
+            upstreams: BTreeMap::new(),
+        }
+    }
+
+    /// One whose symptoms a machine notes.
+    pub(super) fn of_names() -> Self {
+        Self {
+            clusters: Vec::new(),
+            bystander: None,
             notes: Vec::new(),
             upstreams: BTreeMap::new(),
         }
@@ -38,11 +49,13 @@ impl Recording {
 
     /// Takes the next event.
     pub(crate) fn add(&mut self, event: &Event) {
-        for cluster in std::mem::take(&mut self.clusters) {
-            self.notes
-                .extend(self.bystander.observe(&Event { at: event.at, kind: cluster.added() }));
+        if let Some(bystander) = &mut self.bystander {
+            for cluster in std::mem::take(&mut self.clusters) {
+                let added = Event { at: event.at, kind: cluster.added() };
+                self.notes.extend(bystander.observe(&added));
+            }
+            self.notes.extend(bystander.observe(event));
         }
-        self.notes.extend(self.bystander.observe(event));
 
         if let EventKind::Listed { object, .. } | EventKind::Applied { object, .. } = &event.kind
             && object.kind() == Kind::Connector
@@ -59,6 +72,7 @@ impl Recording {
         let names = |(hub, upstream)| ConnectorNames { upstream: Some(upstream), hub };
         replay.connectors = self.upstreams.into_iter().map(names).collect();
         replay.connectors.sort_unstable();
-        replay.recorded = Outage::all(&self.notes);
+        let notes = if self.bystander.is_some() { &self.notes } else { &replay.notes };
+        replay.recorded = Outage::all(notes);
     }
 }

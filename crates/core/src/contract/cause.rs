@@ -18,7 +18,7 @@ const ERROR_CHARS_MAX: usize = 200;
 /// forms of the sentence; those of the remedy.
 macro_rules! table {
     ($($cause:ident: $severity:ident, $hop:expr, $state:expr, $event:literal, [$($alert:ident),*],
-        [$($sentence:literal),+], [$($remedy:literal),+];)+) => {
+        [$($sentence:literal),+], [$($remedy:literal),*];)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
         #[strum(serialize_all = "snake_case", const_into_str)]
@@ -38,7 +38,7 @@ macro_rules! table {
                         event: $event,
                         alert: &[$(AlertRule::$alert),*],
                         sentence: &[$($sentence),+],
-                        remedy: &[$($remedy),+],
+                        remedy: &[$($remedy),*],
                     },)+
                 }
             }
@@ -133,7 +133,7 @@ table! {
         ["Shorten the upstream status; what is kept routes as it should."];
     Deferred: Info, Some(Mirrored), None, false, [],
         ["{object} changed in what does not route; the rest follows within {limit}."],
-        ["None needed."];
+        [];
     NotMirrored: Error, Some(Mirrored), Some(Stuck), true, [],
         ["The hub annotation of {object} differs from its upstream status; last write: {what}."],
         ["`throughline status --state` of {holder}",
@@ -182,7 +182,7 @@ table! {
           and lower it again."];
     RouteSettling: Info, None, None, false, [],
         ["Route {object} is an orphan and waits {limit} before it may be deleted."],
-        ["None needed."];
+        [];
     RouteUnproven: Info, None, None, false, [],
         ["The Gateways of {upstream} are not freshly and fully listed."],
         ["See the open causes of {upstream}."];
@@ -191,7 +191,7 @@ table! {
         ["Remove the protection if the route should go."];
     RouteNotOrphaned: Info, None, None, false, [],
         ["Route {object} has a parent that exists, or none that names an upstream Gateway."],
-        ["None needed."];
+        [];
     Paused: Info, None, Some(Held), false, [Paused],
         ["{kind} {object} in {cluster} is paused by annotation."],
         ["`@{cluster} -n {namespace} annotate {kind} {name} throughline.datumapis.com/paused-`"];
@@ -442,8 +442,10 @@ impl Cause {
     }
 
     /// What to do about it, in one line; commands and keys stand in backticks.
-    pub fn remedy(self, about: &About, facts: &Facts, kubectl: Kubectl<'_>) -> String {
-        Texts { about, facts, kubectl }.first_known(self.info().remedy)
+    pub fn remedy(self, about: &About, facts: &Facts, kubectl: Kubectl<'_>) -> Option<String> {
+        let forms = self.info().remedy;
+        let first = || Texts { about, facts, kubectl }.first_known(forms);
+        (!forms.is_empty()).then(first)
     }
 }
 
@@ -612,10 +614,7 @@ mod tests {
         let texts = Texts { about: &about, facts: &facts, kubectl: &|_| None };
         for cause in Cause::ALL {
             let CauseInfo { sentence, remedy, .. } = cause.info();
-            assert!(
-                (1..=2).contains(&sentence.len()) && (1..=3).contains(&remedy.len()),
-                "{cause:?}"
-            );
+            assert!((1..=2).contains(&sentence.len()) && remedy.len() <= 3, "{cause:?}");
             for form in *sentence {
                 let has_stop = form.ends_with('.') || form.ends_with("Known clusters stay.");
                 assert!(form.chars().count() <= 100 && has_stop, "{form}");
@@ -639,7 +638,7 @@ mod tests {
             "Upstream b is configured under another name; hub objects call it a."
         );
         assert_eq!(
-            Cause::UpstreamUnknown.remedy(&about(), &facts, &|_| None),
+            Cause::UpstreamUnknown.remedy(&about(), &facts, &|_| None).unwrap(),
             "Rename b; to try it: `throughline check --set 'clusters[0].name'=a`"
         );
     }
@@ -647,7 +646,8 @@ mod tests {
     #[test]
     fn a_command_has_the_readers_context_or_says_where_it_belongs() {
         let facts = Facts { hub: Some("hub".into()), what: Some("b".into()), ..Facts::default() };
-        let remedy = |kubectl: Kubectl<'_>| Cause::NotCarried.remedy(&about(), &facts, kubectl);
+        let remedy =
+            |kubectl: Kubectl<'_>| Cause::NotCarried.remedy(&about(), &facts, kubectl).unwrap();
         let command = "-n ns-1 describe resourcebinding b`";
         assert_eq!(remedy(&|_| None), format!("`at hub: kubectl {command}"));
         let known = |cluster: &ClusterName| Some(format!("kubectl --context {cluster}"));
@@ -675,7 +675,7 @@ mod tests {
             Cause::Overwritten.sentence(&about, &facts),
             "Another writer keeps overwriting k on Gateway ns-1/lab and 2 more."
         );
-        let remedy = Cause::WriteRefused.remedy(&about, &facts, &|_| None);
+        let remedy = Cause::WriteRefused.remedy(&about, &facts, &|_| None).unwrap();
         assert!(remedy.starts_with("Fix the admission webhook or policy that refuses"), "{remedy}");
     }
 

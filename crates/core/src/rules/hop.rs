@@ -135,6 +135,7 @@ impl View<'_> {
         }
         let mut problem = self.problem(Cause::NotMirrored, since);
         problem.facts.what = Some(self.last_write().into());
+        problem.facts.holder = (!self.mirror.is_leader).then(|| "the leader".into());
         found.push_late(problem, late_at, self.mirror.now);
     }
 
@@ -450,7 +451,7 @@ mod tests {
         let remedy = |stage: &Stage| {
             let found = find(&stage.view(Verdict::InSync, late_at), &stage.memory).unwrap();
             let problem = &found.problems[0];
-            problem.cause.remedy(&problem.about, &problem.facts, &|_| None)
+            problem.cause.remedy(&problem.about, &problem.facts, &|_| None).unwrap()
         };
         assert!(remedy(&stage).starts_with("See whether what carries Connectors"));
         let policy = "propagationpolicy.karmada.io/name";

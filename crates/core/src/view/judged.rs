@@ -116,7 +116,7 @@ impl HopAt<'_> {
             at_least: since.is_some_and(is_at_least),
             cause,
             message: problem.as_ref().map(Problem::sentence),
-            remedy: problem.map(|p| p.cause.remedy(&p.about, &p.facts, kubectl)),
+            remedy: problem.and_then(|p| p.cause.remedy(&p.about, &p.facts, kubectl)),
             next_attempt_ms: self.next_attempt,
             evidence: self.evidence,
             writer: None,
