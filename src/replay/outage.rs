@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::core::contract::note::{Note, NoteKind};
-use crate::core::contract::symptom::Symptom;
+use crate::core::contract::symptom::{Symptom, SymptomChange};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 
@@ -43,16 +43,14 @@ impl Outage {
         let mut open = BTreeMap::new();
         let mut found: BTreeMap<_, Vec<Ended>> = BTreeMap::new();
         for note in notes {
-            let NoteKind::Symptom { edge, gateway, connector, symptom, began, by_platform_key } =
-                &note.kind
-            else {
+            let NoteKind::Symptom { edge, gateway, connector, symptom, change } = &note.kind else {
                 continue;
             };
             let key = (edge, gateway, connector, *symptom);
-            if *began {
+            if *change == SymptomChange::Began {
                 open.insert(key, note.at);
             } else if let Some(from) = open.remove(&key) {
-                let ended = (Some(note.at), *by_platform_key);
+                let ended = (Some(note.at), *change == SymptomChange::EndedByPlatformKey);
                 found.entry((from, edge, connector, *symptom)).or_default().push(ended);
             }
         }

@@ -8,11 +8,12 @@
 //! Nothing here decides about a write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::contract::event::{Event, EventKind};
 use crate::contract::note::{Note, NoteKind};
 use crate::contract::settings::Settings;
-use crate::contract::symptom::{Answers, Symptom};
+use crate::contract::symptom::{Answers, Symptom, SymptomChange};
 use crate::data::ids::{ClusterName, Kind, Role, Uid};
 use crate::data::map::Map;
 use crate::data::name::NamespacedName;
@@ -65,6 +66,14 @@ struct SeenGateway {
     uid: Uid,
     trigger: Option<u64>,
     stamp: Option<Stamp>,
+}
+
+/// What was written on a Gateway.
+struct Write {
+    /// Nothing but the platform's own key.
+    of_platform: bool,
+    /// The trigger of this class.
+    of_class: Option<Arc<str>>,
 }
 
 /// What upstream says of a connector.
@@ -145,7 +154,7 @@ impl Symptoms {
         gateways.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         for (gateway, service) in gateways {
             for (connector, symptom) in &service.open {
-                self.notes.push(note(name, &gateway, connector, *symptom, false, false));
+                self.notes.push(note(name, &gateway, connector, *symptom, SymptomChange::Ended));
             }
         }
         self.changed.insert(name.clone(), None);
@@ -181,48 +190,27 @@ impl Symptoms {
     }
 
     fn look_at(&mut self, world: &World, cluster: &Cluster, name: &NamespacedName) {
-        let tables = &cluster.edge;
         let edge = self.edges.entry(cluster.id).or_default();
         let mut service = edge.gateways.remove(name).unwrap_or_default();
-        let mut by_platform_key = false;
-
-        if let Some(row) = tables.gateways.get(name) {
-            let gateway = &row.seen;
-            let seen = SeenGateway {
-                uid: row.uid.clone(),
-                trigger: trigger_of(gateway),
-                stamp: gateway.stamp,
-            };
-            match service.seen.replace(seen).filter(|before| before.uid == row.uid) {
-                None => service.find(tables, name, gateway),
-                Some(before) => {
-                    let is_triggered = before.trigger != trigger_of(gateway);
-                    let is_stamped = self.platform_key_heals && before.stamp != gateway.stamp;
-                    let is_translated =
-                        is_triggered || is_stamped || !service.serves(tables.connectors_of(name));
-                    if is_translated || is_announced(tables, gateway) {
-                        service.translate(tables, name);
-                    }
-                    by_platform_key = is_stamped && !is_triggered;
-                    if is_triggered && tables.is_by_class {
-                        self.due.extend(edge.translate_class(cluster, &gateway.class));
-                    }
-                }
-            }
-        } else {
-            service.seen = None;
-            service.programmed = Box::default();
+        let write = service.see(&cluster.edge, name, self.platform_key_heals);
+        if let Some(class) = write.as_ref().and_then(|write| write.of_class.as_ref()) {
+            self.due.extend(edge.translate_class(cluster, class));
         }
 
         let (open, answers) = service.compare(world, cluster);
         let before = std::mem::replace(&mut service.open, open);
+        let ended = match write {
+            Some(Write { of_platform: true, .. }) => SymptomChange::EndedByPlatformKey,
+            _ => SymptomChange::Ended,
+        };
         for (connector, symptom) in before.iter().filter(|old| !service.open.contains(old)) {
-            let (began, edge) = (false, &cluster.name);
-            self.notes.push(note(edge, name, connector, *symptom, began, by_platform_key));
+            self.notes.push(note(&cluster.name, name, connector, *symptom, ended));
         }
         for (connector, symptom) in service.open.iter().filter(|new| !before.contains(new)) {
-            self.notes.push(note(&cluster.name, name, connector, *symptom, true, false));
+            let change = SymptomChange::Began;
+            self.notes.push(note(&cluster.name, name, connector, *symptom, change));
         }
+
         let before = std::mem::replace(&mut service.answers, answers);
         edge.answers = edge.answers.plus(answers).minus(before);
         if service.seen.is_some() {
@@ -250,6 +238,41 @@ impl Edge {
 }
 
 impl Service {
+    /// Takes over what the watch shows of the Gateway and its references, and what that makes Envoy Gateway
+    /// do. Returns what was written since.
+    fn see(
+        &mut self,
+        tables: &EdgeTables,
+        name: &NamespacedName,
+        platform_key_heals: bool,
+    ) -> Option<Write> {
+        let Some(row) = tables.gateways.get(name) else {
+            self.seen = None;
+            self.programmed = Box::default();
+            return None;
+        };
+        let gateway = &row.seen;
+        let trigger = trigger_of(gateway);
+        let stamp = gateway.stamp;
+        let before = self.seen.replace(SeenGateway { uid: row.uid.clone(), trigger, stamp });
+        let Some(before) = before.filter(|before| before.uid == row.uid) else {
+            self.find(tables, name, gateway);
+            return None;
+        };
+
+        let is_triggered = before.trigger != trigger;
+        let is_stamped = platform_key_heals && before.stamp != stamp;
+        let is_translated = is_triggered || is_stamped || !self.serves(tables.connectors_of(name));
+        if is_translated || is_announced(tables, gateway) {
+            self.translate(tables, name);
+        }
+        let of_class = is_triggered && tables.is_by_class;
+        Some(Write {
+            of_platform: is_stamped && !is_triggered,
+            of_class: of_class.then(|| gateway.class.clone()),
+        })
+    }
+
     /// Envoy Gateway translates the Gateway: its routes take the present state of their connectors.
     fn translate(&mut self, tables: &EdgeTables, name: &NamespacedName) {
         let connectors = tables.connectors_of(name).iter();
@@ -286,7 +309,8 @@ impl Service {
 
     /// What is wrong now, and how the Gateway answers. What nobody knows ends nothing.
     fn compare(&self, world: &World, edge: &Cluster) -> (Vec<(NamespacedName, Symptom)>, Answers) {
-        let (mut open, mut answers) = (Vec::new(), Answers::default());
+        let mut open = Vec::new();
+        let mut answers = Answers::default();
         for (connector, programmed) in &self.programmed {
             let Some((reported, programmed)) = reported(world, edge, connector).zip(*programmed)
             else {
@@ -371,11 +395,15 @@ fn note(
     gateway: &NamespacedName,
     connector: &NamespacedName,
     symptom: Symptom,
-    began: bool,
-    by_platform_key: bool,
+    change: SymptomChange,
 ) -> NoteKind {
-    let (edge, gateway, connector) = (edge.clone(), gateway.key(), connector.key());
-    NoteKind::Symptom { edge, gateway, connector, symptom, began, by_platform_key }
+    NoteKind::Symptom {
+        edge: edge.clone(),
+        gateway: gateway.key(),
+        connector: connector.key(),
+        symptom,
+        change,
+    }
 }
 
 /// Sees what users saw in a recording: it decides nothing.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::contract::cause::{Hop, Problem};
-use crate::contract::symptom::Symptom;
+use crate::contract::symptom::{Symptom, SymptomChange};
 use crate::data::ids::{ClusterName, ObjectKey};
 use crate::data::time::UnixMillis;
 
@@ -46,9 +46,6 @@ pub enum NoteKind {
         /// Its name at the edge.
         connector: ObjectKey,
         symptom: Symptom,
-        /// Whether it begins.
-        began: bool,
-        /// It ends only because the platform's own key was written, which Envoy Gateway is known to ignore.
-        by_platform_key: bool,
+        change: SymptomChange,
     },
 }

@@ -14,6 +14,15 @@ pub enum Symptom {
     StaleOnline,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SymptomChange {
+    Began,
+    Ended,
+    /// It ends only because the platform's own key was written, which Envoy Gateway is known to ignore.
+    EndedByPlatformKey,
+}
+
 /// How the Gateways of an edge answer for the connectors behind them. A Gateway that routes to two
 /// connectors counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

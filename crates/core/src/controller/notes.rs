@@ -120,6 +120,12 @@ impl Notes {
         wholes.flat_map(|(_, problems)| problems)
     }
 
+    /// The first of these problems of an upstream as a whole.
+    pub(crate) fn of_whole(&self, upstream: &ClusterName, causes: &[Cause]) -> Option<&Problem> {
+        let of = |cause: &Cause| self.of(&Finder::Whole(upstream.clone(), *cause)).first();
+        causes.iter().find_map(of)
+    }
+
     /// The problems of a subject.
     pub(crate) fn of_subject(&self, subject: &Subject) -> &[Problem] {
         self.of(&Finder::Subject(subject.clone()))

@@ -300,7 +300,8 @@ impl Source {
         let missing = self.missing().count();
         if self.is_held() && missing > 0 {
             let mut held = problem(Cause::ClustersMissing, &source, None);
-            (held.facts.part, held.facts.whole) = (missing, self.offers.len());
+            held.facts.part = missing;
+            held.facts.whole = self.offers.len();
             found.push(held);
         }
         let broken = self.offers.iter().filter_map(|(name, offer)| match &offer.state {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::edges::EdgeAt;
 use super::fleet::{Connector, LivenessView, UpstreamName, worst_of};
-use super::hubs::{self, HubAt};
+use super::hubs::HubAt;
 use super::judged::{HopAt, Judged, Names, unknown_since};
 use super::upstream;
 use crate::contract::cause::{Cause, Hop, Kubectl, Problem, State};
@@ -196,7 +196,7 @@ impl<'c> Unlinked<'c> {
             return unknown;
         }
         let causes = [Cause::NotReplicated];
-        let whole = hubs::whole(c, &self.cluster.name, &causes);
+        let whole = c.notes.of_whole(&self.cluster.name, &causes);
         let problem = whole.or_else(|| self.renamed(c)).map(Judged::problem);
         problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
     }

@@ -6,7 +6,7 @@ use super::upstream;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Hop, Problem, State};
 use crate::controller::{Controller, Finder, HubMemory};
-use crate::data::ids::{ClusterName, Kind};
+use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::rules::mirror::{self, MirrorMemory, Place, Verdict};
@@ -164,7 +164,7 @@ impl<'c> HubAt<'c> {
     fn not_configured(&self) -> Judged<'c> {
         let causes = [Cause::ProjectMissing, Cause::UpstreamUnknown];
         let named = self.row.upstream.as_ref().map(|named| &named.cluster);
-        let whole = named.and_then(|named| whole(self.c, named, &causes));
+        let whole = named.and_then(|named| self.c.notes.of_whole(named, &causes));
         whole.map_or(Judged::cause(State::Held, Cause::UpstreamUnknown), Judged::problem)
     }
 
@@ -173,7 +173,9 @@ impl<'c> HubAt<'c> {
         let upstream = || named.map(|named| &named.cluster);
         let problem = match cause {
             Cause::ObjectUnreadable => self.unreadable(),
-            Cause::UpstreamRestored => upstream().and_then(|name| whole(self.c, name, &[cause])),
+            Cause::UpstreamRestored => {
+                upstream().and_then(|name| self.c.notes.of_whole(name, &[cause]))
+            }
             Cause::RemovalsHeld => {
                 let keys = upstream().map(|name| BreakerKey::Removals(name.clone()));
                 let keys = keys.into_iter().chain([BreakerKey::FleetRemovals]);
@@ -302,15 +304,6 @@ impl<'c> HubAt<'c> {
         let same = at_edges.iter().find(|row| row.annotation == Some(digest))?;
         Some(LivenessView::new(same.is_online, same.stamp))
     }
-}
-
-/// The first of these problems of an upstream as a whole.
-pub(super) fn whole<'c>(
-    c: &'c Controller,
-    upstream: &ClusterName,
-    causes: &[Cause],
-) -> Option<&'c Problem> {
-    causes.iter().find_map(|cause| c.notes.of(&Finder::Whole(upstream.clone(), *cause)).first())
 }
 
 /// When the next attempt is, of a write that failed.

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::hubs::whole;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Problem};
 use crate::controller::{Controller, Finder};
@@ -154,7 +153,7 @@ fn because(c: &Controller, view: &View<'_>, plan: &Plan, cause: Cause) -> String
             let key = upstream.map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans);
             c.notes.of(&Finder::Breaker(key)).first()
         }
-        cause => view.named().and_then(|named| whole(c, named, &[cause])),
+        cause => view.named().and_then(|named| c.notes.of_whole(named, &[cause])),
     };
     let limit_ms = match plan.next {
         Next::RequeueAt(at) => at.since(c.now),
