@@ -34,6 +34,9 @@ pub struct Outage {
     pub by_platform_key: bool,
 }
 
+/// Since when, and what was wrong.
+type Key<'n> = (UnixMillis, &'n ClusterName, &'n ObjectKey, Symptom);
+
 /// Of one Gateway: until when, and whether by the platform's key.
 type Ended = (Option<UnixMillis>, bool);
 
@@ -41,7 +44,7 @@ impl Outage {
     /// All that notes tell of, by their beginning. One that is still open has no end.
     pub fn all<'n>(notes: impl IntoIterator<Item = &'n Note>) -> Vec<Self> {
         let mut open = BTreeMap::new();
-        let mut found: BTreeMap<_, Vec<Ended>> = BTreeMap::new();
+        let mut found: BTreeMap<Key<'n>, Vec<Ended>> = BTreeMap::new();
         for note in notes {
             let NoteKind::Symptom { edge, gateway, connector, symptom, change } = &note.kind else {
                 continue;
@@ -58,24 +61,20 @@ impl Outage {
             found.entry((from, edge, connector, symptom)).or_default().push((None, false));
         }
 
-        let outage = |((from, edge, connector, symptom), gateways): (
-            (_, &ClusterName, &ObjectKey, _),
-            Vec<Ended>,
-        )| Self {
-            edge: edge.clone(),
-            connector: connector.clone(),
-            symptom,
-            from,
-            first_recovered: gateways.iter().filter_map(|(until, _)| *until).min(),
-            // `None` is less than any time: one gateway that never recovers keeps the outage open.
-            until: gateways
-                .iter()
-                .map(|(until, _)| *until)
-                .min()
-                .flatten()
-                .and(gateways.iter().filter_map(|(until, _)| *until).max()),
-            gateways: gateways.len(),
-            by_platform_key: gateways.iter().any(|(_, by_platform_key)| *by_platform_key),
+        let outage = |(key, gateways): (Key<'n>, Vec<Ended>)| {
+            let (from, edge, connector, symptom) = key;
+            let ends = gateways.iter().map(|(until, _)| *until);
+            Self {
+                edge: edge.clone(),
+                connector: connector.clone(),
+                symptom,
+                from,
+                first_recovered: ends.clone().flatten().min(),
+                // One gateway that never recovers keeps the outage open.
+                until: ends.collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max()),
+                gateways: gateways.len(),
+                by_platform_key: gateways.iter().any(|(_, by_platform_key)| *by_platform_key),
+            }
         };
         found.into_iter().map(outage).collect()
     }

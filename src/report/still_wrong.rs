@@ -40,7 +40,9 @@ pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
     let outages = if is_verify { recorded } else { replayed };
     let with = |symptom: Symptom| -> BTreeSet<&ObjectKey> {
         let open = outages.iter().filter(|outage| outage.until.is_none());
-        open.filter(|o| o.symptom.seen() == symptom.seen()).map(|o| &o.connector).collect()
+        open.filter(|o| o.symptom.users_get() == symptom.users_get())
+            .map(|o| &o.connector)
+            .collect()
     };
     let (down, dead_tunnel) = (with(Symptom::Offline), with(Symptom::StaleOnline));
     let is_stuck = |story: &&Story<'_>| {

@@ -190,11 +190,11 @@ fn comparisons<'a>(report: &Report<'a>) -> Comparisons<'a> {
     let replay = report.replay;
     let mut comparisons = Comparisons::new();
     for outage in &report.outages.recorded {
-        let key = (&outage.edge, &outage.connector, outage.symptom.seen());
+        let key = (&outage.edge, &outage.connector, outage.symptom.users_get());
         comparisons.entry(key).or_default().recorded.add(outage, replay.last_at);
     }
     for outage in &report.outages.replayed {
-        let key = (&outage.edge, &outage.connector, outage.symptom.seen());
+        let key = (&outage.edge, &outage.connector, outage.symptom.users_get());
         comparisons.entry(key).or_default().replayed.add(outage, replay.ended_at);
     }
     comparisons
@@ -259,11 +259,11 @@ fn totals<'a>(
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let replay = report.replay;
-    for seen in [Symptom::Offline, Symptom::StaleOnline].map(Symptom::seen) {
+    for seen in [Symptom::Offline, Symptom::StaleOnline].map(Symptom::users_get) {
         let of = |outages: &[&'a Outage], end| {
             let mut totals = OutageTotals::default();
             let all = outages.iter();
-            all.filter(|o| o.symptom.seen() == seen).for_each(|o| totals.add(o, end));
+            all.filter(|o| o.symptom.users_get() == seen).for_each(|o| totals.add(o, end));
             totals
         };
         let recorded = of(&report.outages.recorded, replay.last_at);

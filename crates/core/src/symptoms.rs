@@ -1,9 +1,10 @@
 //! What users get: whether each Gateway's Envoy was programmed with what upstream says of the connectors
 //! behind it.
 //!
-//! Nobody watches Envoy. It is taken to have what the edge's Connectors said when Envoy Gateway last
-//! translated the Gateway: when the Gateway appeared, when its HTTPProxy came to reference other connectors,
-//! and when its trigger was written. The delay of the extension server is not seen.
+//! Nobody watches Envoy. It is taken to have the state of the edge's Connectors at the moment when Envoy
+//! Gateway last translated the Gateway: when the Gateway appeared, when its HTTPProxy referenced other
+//! connectors, when its trigger was written, and when the Connectors became what its trigger announces. The
+//! delay of the extension server is not seen.
 //!
 //! Nothing here decides about a write.
 
@@ -38,8 +39,8 @@ pub(crate) struct Symptoms {
     /// Edges whose answers changed since they were last polled; `None`: the edge left.
     changed: BTreeMap<ClusterName, Option<Answers>>,
     is_edge_alone: bool,
-    /// A write of the platform's key counts as a translation. For recordings: someone who wrote the key by
-    /// hand meant it to heal.
+    /// For recordings: a write of the platform's key counts as a translation, although Envoy Gateway ignores
+    /// it, because operators wrote it as a workaround.
     platform_key_heals: bool,
 }
 
@@ -78,9 +79,9 @@ struct Write {
 
 /// What upstream says of a connector.
 struct Reported {
-    /// At last.
+    /// The last state that was seen.
     stamp: Stamp,
-    /// The watch shows it now.
+    /// The watch of upstream's Connectors is live.
     is_seen: bool,
 }
 
@@ -115,7 +116,7 @@ impl Symptoms {
         }
     }
 
-    /// A write of a Gateway succeeded; the watch need not show it as a change.
+    /// A write of throughline succeeded. What the watch shows of it later is no change.
     pub(crate) fn on_written(&mut self, gateway: ObjectRef) {
         self.due.insert(gateway);
     }
@@ -149,6 +150,7 @@ impl Symptoms {
     }
 
     fn on_left(&mut self, id: ClusterId, name: &ClusterName) {
+        self.changed.insert(name.clone(), None);
         let Some(edge) = self.edges.remove(&id) else { return };
         let mut gateways: Vec<_> = edge.gateways.into_iter().collect();
         gateways.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
@@ -157,7 +159,6 @@ impl Symptoms {
                 self.notes.push(note(name, &gateway, connector, *symptom, SymptomChange::Ended));
             }
         }
-        self.changed.insert(name.clone(), None);
     }
 }
 
@@ -256,7 +257,7 @@ impl Service {
         let stamp = gateway.stamp;
         let before = self.seen.replace(SeenGateway { uid: row.uid.clone(), trigger, stamp });
         let Some(before) = before.filter(|before| before.uid == row.uid) else {
-            self.find(tables, name, gateway);
+            self.see_first(tables, name, gateway);
             return None;
         };
 
@@ -281,8 +282,8 @@ impl Service {
     }
 
     /// The Gateway is seen for the first time. Its trigger says what was announced last; without one, it
-    /// counts as translated now. So does one of a class: a trigger for many says nothing of one.
-    fn find(&mut self, tables: &EdgeTables, name: &NamespacedName, gateway: &Gateway) {
+    /// counts as translated now. So does one of a class: a trigger of many Gateways says nothing of one.
+    fn see_first(&mut self, tables: &EdgeTables, name: &NamespacedName, gateway: &Gateway) {
         self.translate(tables, name);
         let announced = gateway.trigger.map(|trigger| trigger.digest);
         if tables.is_by_class || announced.is_none() || announced == gateway.desired {
@@ -307,7 +308,8 @@ impl Service {
         self.programmed.iter().map(|(name, _)| name).eq(connectors)
     }
 
-    /// What is wrong now, and how the Gateway answers. What nobody knows ends nothing.
+    /// What is wrong now, and how the Gateway answers. Where the state of upstream or of Envoy is unknown, an
+    /// open symptom stays open and none begins.
     fn compare(&self, world: &World, edge: &Cluster) -> (Vec<(NamespacedName, Symptom)>, Answers) {
         let mut open = Vec::new();
         let mut answers = Answers::default();
@@ -348,7 +350,9 @@ fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Repo
     let own = Some(Reported { stamp: stamp_at_edge(&edge.edge, name), is_seen: true });
     let Some(hub_connector) = world.hubs().find_map(|hub| hub.hub_connectors.seen(name)) else {
         let exists = edge.edge.connectors.seen(name).is_some();
-        let is_own = !exists || world.is_edge_alone() || edge.has(Role::Upstream);
+        let is_nowhere =
+            !exists && world.hubs().all(|hub| hub.listed_since(Kind::Connector).is_some());
+        let is_own = is_nowhere || world.is_edge_alone() || edge.has(Role::Upstream);
         return own.filter(|_| is_own);
     };
     let Some(upstream) = &hub_connector.upstream else {
@@ -377,8 +381,8 @@ fn trigger_of(gateway: &Gateway) -> Option<u64> {
         .or(foreign)
 }
 
-/// Whether the trigger announces what the connectors say now. Lists and watches of two kinds have no common
-/// order, so the trigger of another instance may be seen before the change that it announces.
+/// Whether the trigger announces the present state of the connectors. Lists and watches of two kinds have no
+/// common order, so the trigger of another instance may be seen before the change that it announces.
 fn is_announced(tables: &EdgeTables, gateway: &Gateway) -> bool {
     if !tables.is_by_class {
         let announced = gateway.trigger.map(|trigger| trigger.digest);
@@ -406,7 +410,7 @@ fn note(
     }
 }
 
-/// Sees what users saw in a recording: it decides nothing.
+/// Derives from a recording what users saw. It decides nothing.
 pub struct Bystander {
     world: World,
     symptoms: Symptoms,

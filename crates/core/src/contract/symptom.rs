@@ -23,8 +23,7 @@ pub enum SymptomChange {
     EndedByPlatformKey,
 }
 
-/// How the Gateways of an edge answer for the connectors behind them. A Gateway that routes to two
-/// connectors counts twice.
+/// How many pairs of a Gateway and a connector behind it answer how, at one edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// Up upstream, and programmed so.
@@ -41,8 +40,8 @@ pub struct Answers {
 }
 
 impl Symptom {
-    /// A short word for what users get.
-    pub const fn seen(self) -> &'static str {
+    /// What users get, in a word or two.
+    pub const fn users_get(self) -> &'static str {
         match self {
             Self::Offline | Self::OtherNode => "503",
             Self::StaleOnline => "dead tunnel",
@@ -65,7 +64,7 @@ impl Answers {
     pub(crate) const UNKNOWN: Self =
         Self { right: 0, down: 0, dead_tunnel: 0, offline: 0, unknown: 1 };
 
-    /// The same Gateways, while nothing of the edge can be seen.
+    /// The same pairs, while nothing of the edge can be seen.
     pub(crate) fn all_unknown(self) -> Self {
         let Self { right, down, dead_tunnel, offline, unknown } = self;
         Self { unknown: right + down + dead_tunnel + offline + unknown, ..Self::default() }
