@@ -17,9 +17,7 @@ pub(super) fn run<W: Write>(
     mut next: impl FnMut() -> Result<Option<LogEntry>, LogError>,
     mut log: Option<LogWriter<W>>,
 ) -> anyhow::Result<()> {
-    let mut machine = Machine::new(builder.replay.settings.clone())
-        .with_node_ids(builder.node_ids)
-        .of_recording();
+    let mut machine = Machine::new(builder.replay.settings.clone()).with_node_ids(builder.node_ids);
     // How many decisions come from the latest event.
     let mut by_latest_event = 0_usize;
     let mut compared = 0_usize;

@@ -23,7 +23,6 @@ use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::time::UnixMillis;
 use crate::scheduler::Scheduler;
 use crate::status::trigger::NodeIds;
-use crate::symptoms::Symptoms;
 use crate::world::World;
 use crate::world::cluster::Cluster;
 
@@ -61,12 +60,6 @@ impl Machine {
     /// any event.
     pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
         self.controller.world = World::new(&self.controller.settings, node_ids);
-        self
-    }
-
-    /// A machine that follows a recording: what users see ends, too, when the platform's own key is written.
-    pub fn of_recording(mut self) -> Self {
-        self.controller.symptoms = Symptoms::of_recording();
         self
     }
 

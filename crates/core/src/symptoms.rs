@@ -87,10 +87,6 @@ struct Reported {
 
 /// What happened.
 impl Symptoms {
-    pub(crate) fn of_recording() -> Self {
-        Self { platform_key_heals: true, ..Self::default() }
-    }
-
     pub(crate) fn on_change(&mut self, world: &World, change: &Change) {
         match change {
             Change::Edge(EdgeChange::Served { gateway }) => _ = self.due.insert(gateway.clone()),
@@ -421,7 +417,8 @@ impl Bystander {
     /// One that knows no cluster. Events add them.
     pub fn new(settings: &Settings, node_ids: NodeIds) -> Self {
         let world = World::new(settings, node_ids);
-        Self { world, symptoms: Symptoms::of_recording(), now: UnixMillis(0) }
+        let symptoms = Symptoms { platform_key_heals: true, ..Symptoms::default() };
+        Self { world, symptoms, now: UnixMillis(0) }
     }
 
     /// Takes the recording's next event. Returns the symptoms that begin and end.
