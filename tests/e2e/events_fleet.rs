@@ -13,8 +13,9 @@ use crate::cluster::{SOON, oracle};
 
 const EVENTS_MAX: usize = 10;
 
-/// More than an API server takes before the last ones are late.
-const MANY: &[Cause] = &[Cause::NotMirrored];
+/// More than an API server takes before the last ones are late; a slow one leaves some without an outcome for
+/// a minute.
+const MANY: &[Cause] = &[Cause::NotMirrored, Cause::WriteFailing];
 
 /// Long enough for what a new leader found to be reported, and that it is over.
 const AFTERWARDS: Duration = Duration::from_secs(15);
