@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::contract::event::{Event, EventKind};
+use crate::contract::event::Event;
 use crate::contract::note::{Note, NoteKind};
 use crate::contract::settings::Settings;
 use crate::contract::symptom::{Answers, Symptom, SymptomChange};
@@ -20,7 +20,7 @@ use crate::data::map::Map;
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
-use crate::status::trigger::{NodeIds, connector_part, digest};
+use crate::status::trigger::{NodeIds, Trigger, connector_part, digest};
 use crate::subject::Subject;
 use crate::world::change::EdgeChange;
 use crate::world::cluster::Cluster;
@@ -65,7 +65,8 @@ struct Service {
 #[derive(Debug)]
 struct SeenGateway {
     uid: Uid,
-    trigger: Option<u64>,
+    trigger: Option<Trigger>,
+    has_foreign_trigger: bool,
     stamp: Option<Stamp>,
 }
 
@@ -249,16 +250,20 @@ impl Service {
             return None;
         };
         let gateway = &row.seen;
-        let trigger = trigger_of(gateway);
-        let stamp = gateway.stamp;
-        let before = self.seen.replace(SeenGateway { uid: row.uid.clone(), trigger, stamp });
+        let before = self.seen.replace(SeenGateway {
+            uid: row.uid.clone(),
+            trigger: gateway.trigger,
+            has_foreign_trigger: gateway.has_foreign_trigger(),
+            stamp: gateway.stamp,
+        });
         let Some(before) = before.filter(|before| before.uid == row.uid) else {
             self.see_first(tables, name, gateway);
             return None;
         };
 
-        let is_triggered = before.trigger != trigger;
-        let is_stamped = platform_key_heals && before.stamp != stamp;
+        let is_triggered = before.trigger != gateway.trigger
+            || before.has_foreign_trigger != gateway.has_foreign_trigger();
+        let is_stamped = platform_key_heals && before.stamp != gateway.stamp;
         let is_translated = is_triggered || is_stamped || !self.serves(tables.connectors_of(name));
         if is_translated || is_announced(tables, gateway) {
             self.translate(tables, name);
@@ -368,15 +373,6 @@ fn is_listed(edge: &Cluster) -> bool {
     Role::Edge.liveness_kinds().iter().all(|kind| edge.listed_since(*kind).is_some())
 }
 
-/// What is in the trigger's key; one that is not throughline's says nothing.
-fn trigger_of(gateway: &Gateway) -> Option<u64> {
-    let foreign = gateway.has_foreign_trigger().then_some(0);
-    gateway
-        .trigger
-        .map(|trigger| xxhash_rust::xxh3::xxh3_64(trigger.to_string().as_bytes()))
-        .or(foreign)
-}
-
 /// Whether the trigger announces the present state of the connectors. Lists and watches of two kinds have no
 /// common order, so the trigger of another instance may be seen before the change that it announces.
 fn is_announced(tables: &EdgeTables, gateway: &Gateway) -> bool {
@@ -424,11 +420,8 @@ impl Bystander {
     /// Takes the recording's next event. Returns the symptoms that begin and end.
     pub fn observe(&mut self, event: &Event) -> impl Iterator<Item = Note> + use<> {
         self.now = self.now.max(event.at);
-        let is_watched = !matches!(event.kind, EventKind::ActionFinished { .. });
-        if is_watched {
-            for change in self.world.observe(&event.kind, self.now) {
-                self.symptoms.on_change(&self.world, &change);
-            }
+        for change in self.world.observe(&event.kind, self.now) {
+            self.symptoms.on_change(&self.world, &change);
         }
         let at = self.now;
         self.symptoms.update(&self.world).into_iter().map(move |kind| Note { at, kind })

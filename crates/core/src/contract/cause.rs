@@ -613,8 +613,10 @@ mod tests {
         let (about, facts) = (about(), all_facts());
         let texts = Texts { about: &about, facts: &facts, kubectl: &|_| None };
         for cause in Cause::ALL {
-            let CauseInfo { sentence, remedy, .. } = cause.info();
+            let CauseInfo { sentence, remedy, severity, .. } = cause.info();
+            let may_lack_remedy = *severity == Severity::Info;
             assert!((1..=2).contains(&sentence.len()) && remedy.len() <= 3, "{cause:?}");
+            assert!(may_lack_remedy || !remedy.is_empty(), "{cause:?}");
             for form in *sentence {
                 let has_stop = form.ends_with('.') || form.ends_with("Known clusters stay.");
                 assert!(form.chars().count() <= 100 && has_stop, "{form}");
