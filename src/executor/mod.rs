@@ -4,13 +4,10 @@
 //! A plain struct that the loop owns: [`Executor::submit`] takes a decision, and
 //! [`Executor::next_finished`] returns finished actions. It decides nothing, and attempts each action
 //! once: the machine hears of a failed write and decides again on what it sees by then.
-//!
-//! Each kind in each cluster has a lane with a queue and room of its own, which the most urgent action
-//! leaves first (see `lane.rs`).
 
 mod attempt;
-mod lane;
 mod log;
+mod queue;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,20 +20,20 @@ use tracing::{info, warn};
 use crate::apply::{Applier, ProjectProof};
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::ids::{ClusterName, Kind};
 use crate::environment::here;
 use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
-use attempt::{EndedAttempt, PendingAction};
-use lane::{HealthChange, Lane};
+use attempt::{Attempt, PendingAction};
+use queue::{HealthChange, Queue};
 
 /// A cluster, and the kind that is written.
-type LaneKey = (ClusterName, Kind);
+type QueueKey = (ClusterName, Kind);
 
-/// The lane of an action: that of the cluster that it writes to. But a delete or a removal asks an
+/// The queue of an action: that of the cluster that it writes to. But a delete or a removal asks an
 /// upstream for proof, so an upstream that hangs must not hold up those of others. Actions for one
-/// object in two lanes need no order: each names what it was decided on, and such a one asks again.
-fn lane_of(action: &Action) -> LaneKey {
+/// object in two queues need no order: each names what it was decided on, and such a one asks again.
+fn queue_of(action: &Action) -> QueueKey {
     let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
     (asked.unwrap_or(&action.cluster).clone(), action.kind)
 }
@@ -55,8 +52,8 @@ pub struct FinishedAction {
 /// An attempt in flight.
 #[derive(Debug)]
 struct Task {
-    key: LaneKey,
-    object: ObjectKey,
+    queue: QueueKey,
+    action: Arc<PendingAction>,
 }
 
 /// How many writes go at once, and how long one may take.
@@ -83,8 +80,8 @@ pub struct Executor {
     config: ExecutorConstants,
     dry_run: bool,
     metrics: Arc<Metrics>,
-    lanes: BTreeMap<LaneKey, Lane>,
-    attempts: JoinSet<EndedAttempt>,
+    queues: BTreeMap<QueueKey, Queue>,
+    attempts: JoinSet<Attempt>,
     /// The attempts in flight.
     tasks: HashMap<TaskId, Task>,
     /// Actions to be returned next.
@@ -108,7 +105,7 @@ impl Executor {
             config,
             dry_run,
             metrics,
-            lanes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             attempts: JoinSet::new(),
             tasks: HashMap::new(),
             ended: VecDeque::new(),
@@ -144,9 +141,8 @@ impl Executor {
         if self.dry_run {
             return self.ended.push_back(action.unattempted(Outcome::DryRun));
         }
-        let (key, object) = (lane_of(written), written.object.clone());
-        let lane = self.lanes.entry(key.clone()).or_default();
-        let older = lane.queue(object, action);
+        let (key, object) = (queue_of(written), written.object.clone());
+        let older = self.queues.entry(key.clone()).or_default().push(object, action);
         self.queued += 1;
         if let Some(older) = older {
             self.end_waiting(older, Outcome::Superseded);
@@ -160,20 +156,21 @@ impl Executor {
         self.ended.push_back(action.unattempted(outcome));
     }
 
-    /// Sends what is ready in a lane, as much as may be in flight.
-    fn start_ready(&mut self, key: &LaneKey) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        while let Some((object, action)) = lane.start_next(self.config.parallel) {
+    /// Sends what is ready in a queue, as much as may be in flight.
+    fn start_ready(&mut self, key: &QueueKey) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        while let Some(action) = queue.start_next(self.config.parallel) {
             self.queued -= 1;
             self.in_flight += 1;
-            let attempt = action.attempt(self.applier.clone(), self.gate.clone());
+            let action = Arc::new(action);
+            let attempt = action.clone().attempt(self.applier.clone(), self.gate.clone());
             let task = self.attempts.spawn(here(attempt)).id();
-            self.tasks.insert(task, Task { key: key.clone(), object });
+            self.tasks.insert(task, Task { queue: key.clone(), action });
         }
-        // One that left keeps its lane while a request is under way, but has no metrics any more.
+        // One that left keeps its queue while a request is under way, but has no metrics any more.
         let has_left = !self.applier.is_joined(&key.0);
-        if lane.is_empty() && (has_left || !lane.is_narrow()) {
-            self.lanes.remove(key);
+        if queue.is_empty() && (has_left || !queue.is_narrow()) {
+            self.queues.remove(key);
         }
         if !has_left {
             self.metrics.set_queue(&key.0, self.waiting_for(&key.0));
@@ -182,9 +179,9 @@ impl Executor {
 
     /// Writes to a cluster, of all kinds, that wait for their turn.
     fn waiting_for(&self, cluster: &ClusterName) -> usize {
-        let lanes =
-            Kind::ALL.into_iter().filter_map(|kind| self.lanes.get(&(cluster.clone(), kind)));
-        lanes.map(Lane::ready).sum()
+        let queues =
+            Kind::ALL.into_iter().filter_map(|kind| self.queues.get(&(cluster.clone(), kind)));
+        queues.map(Queue::ready).sum()
     }
 
     /// The next action that ends. Never resolves while there is none in flight. Cancel-safe.
@@ -205,21 +202,16 @@ impl Executor {
         }
     }
 
-    fn join(&mut self, joined: Result<(TaskId, EndedAttempt), JoinError>) {
-        let (task, ended) = match joined {
-            Ok((task, ended)) => (task, Some(ended)),
-            // The task panicked, and its outcome is unknown. The machine's time-out for actions in
-            // flight covers that.
-            Err(error) => (error.id(), None),
-        };
-        let Some(Task { key, object }) = self.tasks.remove(&task) else { return };
+    fn join(&mut self, joined: Result<(TaskId, Attempt), JoinError>) {
+        let (id, attempt) = joined.unwrap_or_else(|error| (error.id(), Attempt::panicked(&error)));
+        let Some(Task { queue: key, action }) = self.tasks.remove(&id) else { return };
         self.in_flight -= 1;
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            let change = ended.as_ref().and_then(|ended| lane.observe(ended.answer()));
-            lane.attempt_ended(&object);
-            log_health(change, &key, lane.ready());
+        if let Some(queue) = self.queues.get_mut(&key) {
+            let change = queue.observe(attempt.answer);
+            queue.attempt_ended(&action.decision.action.object);
+            log_health(change, &key, queue.ready());
         }
-        self.ended.extend(ended.map(EndedAttempt::finished));
+        self.ended.push_back(action.finished(attempt));
         self.start_ready(&key);
     }
 
@@ -227,12 +219,12 @@ impl Executor {
     /// request that is under way ends.
     pub fn cluster_left(&mut self, cluster: &ClusterName) {
         let (mut changed, mut dropped) = (Vec::new(), Vec::new());
-        for (key, lane) in &mut self.lanes {
-            let of_lane = lane.remove_waiting(|action| action.concerned.contains(cluster));
-            if !of_lane.is_empty() || key.0 == *cluster {
+        for (key, queue) in &mut self.queues {
+            let removed = queue.remove_waiting(|action| action.concerned.contains(cluster));
+            if !removed.is_empty() || key.0 == *cluster {
                 changed.push(key.clone());
             }
-            dropped.extend(of_lane);
+            dropped.extend(removed);
         }
         for action in dropped {
             self.end_waiting(action, Outcome::Dropped);
@@ -244,7 +236,9 @@ impl Executor {
 
     /// Drops every action that has not been attempted, and returns their number.
     pub fn drop_queued(&mut self) -> usize {
-        self.lanes.values_mut().for_each(Lane::drop_waiting);
+        for queue in self.queues.values_mut() {
+            queue.remove_waiting(|_| true);
+        }
         std::mem::take(&mut self.queued)
     }
 
@@ -254,7 +248,7 @@ impl Executor {
     }
 }
 
-fn log_health(change: Option<HealthChange>, (cluster, kind): &LaneKey, waiting: usize) {
+fn log_health(change: Option<HealthChange>, (cluster, kind): &QueueKey, waiting: usize) {
     match change {
         Some(HealthChange::Hangs) => warn!(
             %cluster,

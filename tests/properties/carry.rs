@@ -30,13 +30,9 @@ pub enum WriteFault {
     Refused,
     NotFound,
     Superseded,
-    /// Neither applied nor answered.
-    Lost,
-    /// Applied, but never answered.
-    AppliedButUnanswered,
-    /// Applied at once, and answered after the machine gave it up.
+    /// Applied at once, and answered a minute later.
     AnsweredLate,
-    /// Applied and answered after the machine gave it up.
+    /// Applied and answered a minute later.
     AppliedLate,
 }
 

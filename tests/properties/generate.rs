@@ -170,8 +170,6 @@ pub fn write_faults() -> impl Strategy<Value = Vec<WriteFault>> {
         1 => Just(WriteFault::Refused),
         1 => Just(WriteFault::NotFound),
         1 => Just(WriteFault::Superseded),
-        1 => Just(WriteFault::Lost),
-        1 => Just(WriteFault::AppliedButUnanswered),
         1 => Just(WriteFault::AnsweredLate),
         1 => Just(WriteFault::AppliedLate),
     ];

@@ -268,20 +268,15 @@ impl Sim {
             self.now = self.now.max(at);
             self.clusters.advance(self.now);
             self.collect();
-            let timeout = self.settings.retry.outcome_timeout_ms;
-            let now = self.now;
             if bookmark == Some(at) {
                 self.send_bookmarks();
             } else if watch == Some(at) {
                 let (_, event) = self.watches.pop_first().unwrap();
-                self.in_flight.retain(|_, (_, since)| now < since.plus(timeout));
                 self.feed(event);
             } else if write == Some(at) {
                 let (_, due) = self.writes.pop_first().unwrap();
-                self.in_flight.retain(|_, (_, since)| now < since.plus(timeout));
                 self.apply_or_answer(due);
             } else if deadline == Some(at) {
-                self.in_flight.retain(|_, (_, since)| now < since.plus(timeout));
                 self.feed(Event { at: self.now, kind: EventKind::TimedOut });
             }
         }

@@ -15,7 +15,6 @@ impl Sim {
             action.object.clone(),
             action.precondition.uid.clone(),
         );
-        let given_up = self.settings.retry.outcome_timeout_ms;
         let before = self.in_flight.insert(key, (action.id.0, self.now));
         if let Some((id, at)) = before {
             panic!("{} has action {id} in flight since {at} already", action.object);
@@ -25,7 +24,7 @@ impl Sim {
             write_faults => write_faults[self.next_write_fault % write_faults.len()],
         };
         self.next_write_fault += 1;
-        let (soon, late) = (self.write_ms, given_up + 10 * SECOND);
+        let (soon, late) = (self.write_ms, 70 * SECOND);
         let error = RequestFailure::from("injected by the test");
         let failed = |retry_after_ms| Outcome::Failed { error: error.clone(), retry_after_ms };
         let (apply_ms, answer) = match write_fault {
@@ -37,8 +36,6 @@ impl Sim {
             WriteFault::Refused => (None, Some((soon, Some(Outcome::Refused { error })))),
             WriteFault::NotFound => (None, Some((soon, Some(Outcome::NotFound)))),
             WriteFault::Superseded => (None, Some((soon, Some(Outcome::Superseded)))),
-            WriteFault::Lost => (None, None),
-            WriteFault::AppliedButUnanswered => (Some(soon), None),
             WriteFault::AnsweredLate => (Some(soon), Some((late, None))),
             WriteFault::AppliedLate => (Some(late), Some((1, None))),
         };

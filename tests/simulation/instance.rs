@@ -285,8 +285,6 @@ pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path, seed: u64) -> Con
     settings.orphans.fresh_ms = 12_000;
     settings.retry.first_ms = 500;
     settings.retry.max_ms = 4_000;
-    // Some give up a write while the executor still tries it, and replace it.
-    settings.retry.outcome_timeout_ms = if seed.is_multiple_of(6) { 2_000 } else { 30_000 };
     settings.mirror.contention_backoff_max_ms = 4_000;
     settings.mirror.nudge_after_ms = 2_000;
     settings.mirror.nudge_max_ms = 8_000;

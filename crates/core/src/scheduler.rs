@@ -19,8 +19,6 @@ pub(crate) enum Timer {
     Subject(Subject),
     /// The count of a breaker falls.
     Breaker(BreakerKey),
-    /// The oldest action has had no outcome for too long.
-    Outcome,
     /// An edge needs one more confirmation after an outage.
     Outage(ClusterId),
     /// Look at the names of upstreams, and at those in hub labels.
@@ -182,7 +180,7 @@ impl Timer {
             Self::Subject(subject) => Some(subject.cluster()),
             Self::Outage(cluster) => Some(*cluster),
             Self::Queue(key) => key.cluster(),
-            Self::Breaker(_) | Self::Outcome | Self::Naming | Self::Roster => None,
+            Self::Breaker(_) | Self::Naming | Self::Roster => None,
         }
     }
 }

@@ -200,7 +200,7 @@ impl WriteState {
         self.in_flight = Some(Started { id, object_changed: false });
     }
 
-    /// `None`: the action was given up before.
+    /// `None`: another action is in flight, or none.
     pub(crate) fn on_finished(
         &mut self,
         id: ActionId,
@@ -436,8 +436,7 @@ mod tests {
     use super::*;
 
     const NOW: UnixMillis = UnixMillis(1_000_000);
-    const RETRY: RetrySettings =
-        RetrySettings { first_ms: 1_000, max_ms: 30_000, outcome_timeout_ms: 60_000 };
+    const RETRY: RetrySettings = RetrySettings { first_ms: 1_000, max_ms: 30_000 };
     const LIMITS: ContentionLimits =
         ContentionLimits { pause_from: 3, first_ms: 1_000, max_ms: 4_000, quiet_ms: 10_000 };
 

@@ -9,8 +9,9 @@ use throughline::look::log::{self, LogMoment};
 use crate::http::Server;
 
 /// Logs that together show most of what can be shown.
-const LOGS: [(&str, &str); 7] = [
+const LOGS: [(&str, &str); 8] = [
     ("careless-platform", ""),
+    ("../tests/commands/surface/corpus/settings-and-retry", "default/home-lab"),
     ("incident-503", "default/home-lab"),
     ("oversized-status-nothing-fits", "default/home-lab"),
     ("second-writer-keeps-at-it", "default/home-lab"),
@@ -54,12 +55,12 @@ fn assert_shape(name: &str, values: impl IntoIterator<Item = Value>) {
     assert_golden(name, &text);
 }
 
-/// One state for each log, at its end and in its middle.
+/// States of each log, at its end and in its middle.
 #[tokio::test]
 async fn shape_of_the_state() {
     let mut states = Vec::new();
     for (name, _) in LOGS {
-        for at in [LogMoment::End, LogMoment::Offset(5_000)] {
+        for at in [LogMoment::End, LogMoment::Offset(5_000), LogMoment::Offset(8_000)] {
             let mut reader = LogReader::open(&fixture(name)).unwrap();
             let (fleet, _) = log::fleet(&mut reader, at, true).unwrap();
             let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;

@@ -42,7 +42,7 @@ fn gateway_patches(served: &TestServer) -> u64 {
     requests.get(&(ApiVerb::Patch, Resource::Gateways)).copied().unwrap_or_default()
 }
 
-/// Before there were lanes, the loop read no event while more than `executor.queue` writes waited.
+/// When all writes shared one queue, the loop read no event while more than `executor.queue` writes waited.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_loop_takes_events_while_writes_hang() {
     let served = serve_all().await;
@@ -60,7 +60,6 @@ async fn the_loop_takes_events_while_writes_hang() {
     // Longer than the test may take.
     config.constants.executor.timeout_ms = 120_000;
     config.constants.executor.parallel = 2;
-    config.constants.settings.retry.outcome_timeout_ms = 600_000;
     config.constants.shutdown_grace_ms = 0;
     let gateways = Some(Resource::Gateways);
     let hangs = Fault { resource: gateways, ..Fault::on_writes(Fault::NO_RESPONSE) };

@@ -218,8 +218,6 @@ pub struct RetrySettings {
     pub first_ms: u64,
     /// The longest pause, and the one after the API server refused a write.
     pub max_ms: u64,
-    /// How long to wait for an action's outcome before the action counts as failed.
-    pub outcome_timeout_ms: u64,
 }
 
 impl Default for MirrorSettings {
@@ -287,7 +285,7 @@ impl Default for LateSettings {
 
 impl Default for RetrySettings {
     fn default() -> Self {
-        Self { first_ms: 1_000, max_ms: 30_000, outcome_timeout_ms: 60_000 }
+        Self { first_ms: 1_000, max_ms: 30_000 }
     }
 }
 

@@ -93,7 +93,7 @@ impl InFlight {
         });
     }
 
-    /// `None`: the action was given up before, or never decided.
+    /// `None`: it has ended before, its cluster has left, or it was never decided.
     pub(crate) fn finish(&mut self, id: ActionId) -> Option<Submitted> {
         self.actions.remove(&id)
     }
@@ -102,11 +102,6 @@ impl InFlight {
     pub(crate) fn forget(&mut self, cluster: ClusterId) -> Vec<Submitted> {
         let of_cluster = |_: &ActionId, action: &mut Submitted| action.subject.cluster() == cluster;
         self.actions.extract_if(.., of_cluster).map(|(_, action)| action).collect()
-    }
-
-    /// The action that has waited longest for its outcome, and since when.
-    pub(crate) fn oldest(&self) -> Option<(ActionId, UnixMillis)> {
-        self.actions.first_key_value().map(|(id, action)| (*id, action.at))
     }
 
     /// Whether an action of this number was ever decided.

@@ -34,7 +34,6 @@ pub(crate) use notes::Finder;
 pub(crate) use state::Controller;
 
 use self::in_flight::Submitted;
-use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::event::{EventKind, Outcome};
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ActionId, ClusterName, Kind};
@@ -94,7 +93,6 @@ impl Controller {
         };
         let is_unspent = queue.is_scarce() && outcome.changed_nothing();
         self.scheduler.on_finished(queue, at, is_unspent, self.now);
-        self.schedule_timeout();
 
         let ended = self.ended_failure(&subject, outcome);
         match &subject {
@@ -108,7 +106,7 @@ impl Controller {
         self.dirty.insert(subject);
     }
 
-    /// A late answer to an action that was given up: the watch shows what it changed.
+    /// An answer about a cluster that left, or a second one.
     fn on_unknown_outcome(&mut self, id: ActionId) {
         if !self.in_flight.has_decided(id) {
             let detail = format!("an outcome came for action {}, which was never decided", id.0);
@@ -244,7 +242,6 @@ impl Controller {
             match timer {
                 Timer::Subject(subject) => _ = self.dirty.insert(subject),
                 Timer::Breaker(key) => self.breakers.on_expiry(key),
-                Timer::Outcome => self.on_timed_out(),
                 Timer::Outage(edge) => touch::on_outage_over(self, edge),
                 Timer::Naming => naming::report(self),
                 // It was run before.
@@ -252,22 +249,6 @@ impl Controller {
                 Timer::Queue(key) => self.scheduler.on_queue_due(key),
             }
         }
-    }
-
-    /// The oldest action has had no outcome for too long.
-    fn on_timed_out(&mut self) {
-        if let Some((id, _)) = self.in_flight.oldest() {
-            let ms = self.settings.retry.outcome_timeout_ms;
-            let text = format!("no outcome within {ms} ms");
-            let error = RequestFailure::new(ErrorCause::TimedOut, text);
-            self.on_outcome(id, &Outcome::Failed { error, retry_after_ms: None });
-        }
-    }
-
-    fn schedule_timeout(&mut self) {
-        let timeout_ms = self.settings.retry.outcome_timeout_ms;
-        let late_at = self.in_flight.oldest().map(|(_, at)| at.plus(timeout_ms));
-        self.scheduler.timers.set(Timer::Outcome, late_at);
     }
 
     fn update_breakers(&mut self) {
@@ -339,7 +320,6 @@ impl Controller {
             memory.on_started(&planned.write.job, id, *now);
             in_flight.submit(id, subject, cluster, *planned, *now);
         }
-        self.schedule_timeout();
     }
 
     fn forget(&mut self, subject: &Subject) {
@@ -354,7 +334,6 @@ impl Controller {
         for Submitted { queue, at, .. } in self.in_flight.forget(id) {
             self.scheduler.on_finished(queue, at, false, self.now);
         }
-        self.schedule_timeout();
         self.memory.forget_cluster(id);
         self.scheduler.forget(id);
         self.breakers.forget_upstream(name);

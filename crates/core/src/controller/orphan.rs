@@ -14,6 +14,9 @@ use crate::world::Change;
 use crate::write_queue::QueueKey;
 use crate::write_state::Completion;
 
+/// How long the watch may take to show that a deleted route is gone.
+const DELETED_MS: u64 = 60_000;
+
 impl Controller {
     /// A route as its rule sees it, and the plan for it by now.
     pub(crate) fn judge_route<'w>(
@@ -101,6 +104,6 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
     let completion = memory.write.on_finished(id, outcome, retry, c.now);
     if let Some(Completion::Written { .. }) = completion {
         // The watch will show that it is gone. It is not deleted twice in the meantime.
-        memory.write.pause(c.now.plus(retry.outcome_timeout_ms));
+        memory.write.pause(c.now.plus(DELETED_MS));
     }
 }

@@ -137,11 +137,10 @@ fn a_failed_touch_is_retried_with_a_new_value() {
 }
 
 #[test]
-fn a_touch_without_an_outcome_is_retried_after_a_timeout() {
+fn a_touch_without_an_outcome_is_waited_for() {
     let (mut stage, first) = went_offline();
-    assert_eq!(value(&stage.quiet_to(160_099).action_at(161_100)).n, 6);
-    // The late outcome changes nothing.
-    stage.succeed(&first).assert_no_action();
+    stage.quiet_to(400_000).fail(first.action.id);
+    assert_eq!(value(&stage.action_at(401_000)).n, 6);
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn walk(seed: u64, seen: &mut BTreeSet<Cause>) -> Stage {
     let mut stage = Stage::settled(Settings { touch: with_scope(scope).touch, ..watchful() });
     put_right(&mut stage);
     stage.notes();
+    let mut unanswered = Vec::new();
     for _ in 0..100 {
         if random.below(4) == 0 {
             fault(&mut stage, &mut random);
@@ -69,12 +70,18 @@ fn walk(seed: u64, seen: &mut BTreeSet<Cause>) -> Stage {
         check(&mut stage, seen);
         let outcomes =
             [applied(None), forbidden(), unavailable(None), conflict(), Outcome::NotFound];
-        for decision in stage.actions() {
-            if random.below(8) > 0 {
-                stage.finish(&decision, random.one_of(&outcomes));
+        unanswered.extend(stage.actions());
+        unanswered.retain(|decision| {
+            let is_late = random.below(8) == 0;
+            if !is_late {
+                stage.finish(decision, random.one_of(&outcomes));
             }
-        }
+            is_late
+        });
         check(&mut stage, seen);
+    }
+    for decision in unanswered {
+        stage.finish(&decision, unavailable(None));
     }
     stage
 }

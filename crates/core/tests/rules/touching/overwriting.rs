@@ -71,7 +71,7 @@ fn the_highest_number_there_is_makes_no_value_be_used_twice() {
     found.edge(N1).proxy(&["lab"]).gateway(&highest);
     for (first, mut stage) in [(1, found), (5, settled(Settings::default()))] {
         let mut numbers = Vec::new();
-        for i in 0..4 {
+        for i in 0..5 {
             stage.gateway(&highest);
             for touch in stage.pass_to(200_000 + 100_000 * i).actions() {
                 numbers.push(value(&touch).n);

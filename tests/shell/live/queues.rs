@@ -1,4 +1,4 @@
-//! The executor's lanes: a cluster that hangs, or fails, delays no other. API servers in memory and
+//! The executor's queues: a cluster that hangs, or fails, delays no other. API servers in memory and
 //! a paused clock, so that times are exact.
 
 mod urgent;
@@ -281,7 +281,7 @@ async fn a_hung_edge_with_hundreds_of_waiting_writes_delays_no_other_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_lane_probes_one_at_a_time_and_recovers_to_all_its_room() {
+async fn a_hung_queue_sends_one_at_a_time_and_recovers_to_all_its_room() {
     let config = ExecutorConstants { parallel: 8, ..ExecutorConstants::default() };
     let mut bench = bench(config, true);
     let server = bench.servers[HUNG].clone();
@@ -295,8 +295,8 @@ async fn a_hung_lane_probes_one_at_a_time_and_recovers_to_all_its_room() {
     let before = server.names().len();
     bench.run_for(TIMEOUT * 10).await;
     assert_eq!(server.open_max(), 1);
-    let probes = server.names().len() - before;
-    assert!((9..=11).contains(&probes), "{probes} probes in the time of ten");
+    let sent = server.names().len() - before;
+    assert!((9..=11).contains(&sent), "{sent} requests in the time of ten");
     let depth = format!(r#"workqueue_depth{{name="edge-hung"}} {}"#, bench.executor.queued());
     assert!(bench.metric(&depth), "{depth}");
 
@@ -312,10 +312,10 @@ async fn a_hung_lane_probes_one_at_a_time_and_recovers_to_all_its_room() {
     assert!(bench.metric(r#"workqueue_depth{name="edge-hung"} 0"#));
 }
 
-/// What times out is left to the machine: another attempt would take the place of a probe for another
+/// What times out is left to the machine: another attempt would take the turn of another
 /// object.
 #[tokio::test(start_paused = true)]
-async fn a_lane_is_narrow_from_the_first_time_out_to_the_next_answer() {
+async fn a_queue_is_narrow_from_the_first_time_out_to_the_next_answer() {
     let config = ExecutorConstants { parallel: 8, ..ExecutorConstants::default() };
     let mut bench = bench(config, true);
     let server = bench.servers[HUNG].clone();
@@ -357,10 +357,10 @@ async fn deletes_that_ask_different_upstreams_do_not_wait_for_each_other() {
     assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (1, 2));
 }
 
-/// The hanging objects were first, and a lane probes one at a time: the others must not wait for all
+/// The hanging objects were first, and one goes at a time: the others must not wait for all
 /// of them.
 #[tokio::test(start_paused = true)]
-async fn objects_that_hang_do_not_hide_others_of_their_lane() {
+async fn objects_that_hang_do_not_hide_others_of_their_queue() {
     let mut bench = bench(ExecutorConstants::default(), false);
     bench.servers[WELL].log.lock().unwrap().hangs_for = Some("stuck");
     for i in 0..100 {

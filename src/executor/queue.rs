@@ -1,0 +1,230 @@
+//! The queue of one kind in one cluster: what waits to be written there, and how many writes may be
+//! in flight.
+//!
+//! Queues share nothing, so an API server that hangs, or an admission webhook that hangs for one
+//! kind, holds up its own queue alone. A request that times out narrows its queue to one write at a
+//! time; any answer widens it again. So a queue that hangs needs neither a timer nor requests of its
+//! own: the write that is next is the question whether the API server answers again. Every second
+//! one is then the newest of its namespace, because a webhook may hang for some objects only, and
+//! those may be the oldest.
+//!
+//! Routing goes before all else, but for one start in sixteen; both in turn by namespace, so that no
+//! tenant waits for another one's thousand; in a namespace the oldest goes first. A newer action for
+//! an object takes the place of the one that it replaces.
+//!
+//! A queue has no limit, because it can't grow without one: it holds at most one action in flight and
+//! one that waits for each object that the machine knows.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+
+use super::attempt::{Answer, PendingAction};
+use crate::core::contract::action::Urgency;
+use crate::core::data::ids::ObjectKey;
+
+/// One start in so many is of what does not route, while both wait.
+const STARTS_FOR_THE_REST: u32 = 16;
+
+/// People hear of time-outs from this one in a row on.
+const TIME_OUTS_REPORTED: u32 = 2;
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    slots: BTreeMap<ObjectKey, Slot>,
+    routing: Turns,
+    rest: Turns,
+    /// Starts of what routes since one of the rest, while both waited.
+    routing_in_a_row: u32,
+    in_flight: usize,
+    /// Actions queued so far, which is how their order is known.
+    queued: u64,
+    /// Requests in a row that timed out.
+    time_outs: u32,
+    took_newest: bool,
+}
+
+/// The actions of one object: at most one attempt in flight, and the latest action that waits.
+#[derive(Debug, Default)]
+struct Slot {
+    is_in_flight: bool,
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    action: PendingAction,
+    /// Its place: when it, or the first of those that it replaced, was queued.
+    since: u64,
+}
+
+impl Waiting {
+    fn routes(&self) -> bool {
+        self.action.decision.urgency == Urgency::Routing
+    }
+}
+
+/// A change that people should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HealthChange {
+    Hangs,
+    Answers,
+}
+
+impl Queue {
+    /// Objects whose action waits for its turn.
+    pub(super) fn ready(&self) -> usize {
+        self.routing.len + self.rest.len
+    }
+
+    /// Whether one write at a time is sent, because requests time out.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.time_outs > 0
+    }
+
+    /// Whether nothing waits or is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Queues an action. Returns the one that it replaces.
+    pub(super) fn push(
+        &mut self,
+        object: ObjectKey,
+        action: PendingAction,
+    ) -> Option<PendingAction> {
+        self.queued += 1;
+        let slot = self.slots.entry(object.clone()).or_default();
+        let (is_ready, older) = (!slot.is_in_flight, slot.waiting.take());
+        let since = older.as_ref().map_or(self.queued, |older| older.since);
+        if let Some(older) = &older {
+            turns(&mut self.routing, &mut self.rest, older).remove(&object, older.since);
+        }
+        let waiting = slot.waiting.insert(Waiting { action, since });
+        if is_ready {
+            turns(&mut self.routing, &mut self.rest, waiting).insert(object, since);
+        }
+        older.map(|older| older.action)
+    }
+
+    /// The next action to send; `None` when none is ready or as many as may be are in flight.
+    pub(super) fn start_next(&mut self, parallel: usize) -> Option<PendingAction> {
+        let most = if self.is_narrow() { 1 } else { parallel };
+        if self.in_flight >= most {
+            return None;
+        }
+        let object = self.pop()?;
+        let slot = self.slots.get_mut(&object)?;
+        debug_assert!(!slot.is_in_flight, "two attempts at {object} at the same time");
+        slot.is_in_flight = true;
+        self.in_flight += 1;
+        slot.waiting.take().map(|waiting| waiting.action)
+    }
+
+    fn pop(&mut self) -> Option<ObjectKey> {
+        self.took_newest = self.is_narrow() && !self.took_newest;
+        let both_wait = self.routing.len > 0 && self.rest.len > 0;
+        self.routing_in_a_row = if both_wait { self.routing_in_a_row + 1 } else { 0 };
+        if self.routing.len == 0 || self.routing_in_a_row >= STARTS_FOR_THE_REST {
+            self.routing_in_a_row = 0;
+            return self.rest.pop(self.took_newest);
+        }
+        self.routing.pop(self.took_newest)
+    }
+
+    /// An attempt ended: a newer action for the object may be sent.
+    pub(super) fn attempt_ended(&mut self, object: &ObjectKey) {
+        debug_assert!(self.in_flight > 0, "more attempts ended than began");
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let Some(slot) = self.slots.get_mut(object) else { return };
+        slot.is_in_flight = false;
+        match &slot.waiting {
+            Some(waiting) => {
+                let turns = turns(&mut self.routing, &mut self.rest, waiting);
+                turns.insert(object.clone(), waiting.since);
+            }
+            None => drop(self.slots.remove(object)),
+        }
+    }
+
+    /// Draws conclusions from an attempt's answer.
+    pub(super) fn observe(&mut self, answer: Answer) -> Option<HealthChange> {
+        let before = self.time_outs;
+        self.time_outs = match answer {
+            Answer::None => before,
+            Answer::Came => 0,
+            Answer::TimedOut => before.saturating_add(1),
+        };
+        let (hung, hangs) = (before >= TIME_OUTS_REPORTED, self.time_outs >= TIME_OUTS_REPORTED);
+        match (hung, hangs) {
+            (false, true) => Some(HealthChange::Hangs),
+            (true, false) => Some(HealthChange::Answers),
+            _ => None,
+        }
+    }
+
+    /// Removes the actions that `is` picks, unless an attempt of them is in flight.
+    pub(super) fn remove_waiting(
+        &mut self,
+        is: impl Fn(&PendingAction) -> bool,
+    ) -> Vec<PendingAction> {
+        let mut removed = Vec::new();
+        for (object, slot) in &mut self.slots {
+            if let Some(waiting) = slot.waiting.take_if(|waiting| is(&waiting.action)) {
+                let turns = turns(&mut self.routing, &mut self.rest, &waiting);
+                turns.remove(object, waiting.since);
+                removed.push(waiting.action);
+            }
+        }
+        self.slots.retain(|_, slot| slot.is_in_flight || slot.waiting.is_some());
+        removed
+    }
+}
+
+/// The turns among which an action waits.
+fn turns<'a>(routing: &'a mut Turns, rest: &'a mut Turns, waiting: &Waiting) -> &'a mut Turns {
+    if waiting.routes() { routing } else { rest }
+}
+
+/// Objects that may be written, in turn by namespace. Each operation costs O(log n).
+#[derive(Debug, Default)]
+struct Turns {
+    /// By namespace, and there by their place in time.
+    objects: BTreeMap<String, BTreeMap<u64, ObjectKey>>,
+    /// The namespace that was served last.
+    served: Option<String>,
+    len: usize,
+}
+
+impl Turns {
+    fn insert(&mut self, object: ObjectKey, since: u64) {
+        let of_namespace = self.objects.entry(object.namespace.clone()).or_default();
+        let other = of_namespace.insert(since, object);
+        debug_assert!(other.is_none(), "two objects have the same place");
+        self.len += 1;
+    }
+
+    /// Nothing happens where the object does not wait here.
+    fn remove(&mut self, object: &ObjectKey, since: u64) {
+        let Some(of_namespace) = self.objects.get_mut(&object.namespace) else { return };
+        self.len -= usize::from(of_namespace.remove(&since).is_some());
+        if of_namespace.is_empty() {
+            self.objects.remove(&object.namespace);
+        }
+    }
+
+    /// The oldest, or the newest, of the namespace whose turn it is.
+    fn pop(&mut self, newest: bool) -> Option<ObjectKey> {
+        let after = self.served.as_deref().map_or(Unbounded, Excluded);
+        let mut rest = self.objects.range::<str, _>((after, Unbounded));
+        let (_, of_namespace) = rest.next().or_else(|| self.objects.first_key_value())?;
+        let end =
+            if newest { of_namespace.last_key_value() } else { of_namespace.first_key_value() };
+        let (since, object) = end.map(|(since, object)| (*since, object.clone()))?;
+        self.remove(&object, since);
+        self.served = Some(object.namespace.clone());
+        Some(object)
+    }
+}
