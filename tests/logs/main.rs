@@ -9,3 +9,4 @@ mod fixtures;
 mod live_log;
 mod oracle;
 mod reading;
+mod shards;

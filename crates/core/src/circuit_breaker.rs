@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 
 use crate::contract::settings::Fraction;
 use crate::data::ids::ClusterName;
+use crate::data::shard::Shard;
 use crate::data::time::UnixMillis;
 
 /// What a breaker counts.
@@ -82,6 +83,11 @@ impl BreakerLimit {
             window_ms: 0,
             guards_all: false,
         }
+    }
+
+    /// An instance sees its part of a population: the smallest one shrinks with it, the share does not.
+    pub(crate) fn within(self, shard: Shard) -> Self {
+        Self { population_min: self.population_min.div_ceil(shard.of.max(1).into()), ..self }
     }
 
     fn is_share_exceeded(self, count: u64, population: u64) -> bool {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::shard::Shard;
 
 /// A shorter wait than this would let one Connector outrun the pace of its mirrors.
 pub const DEFER_MS_MIN: u64 = 200;
@@ -20,6 +21,9 @@ pub struct Settings {
     #[serde(rename = "stall")]
     pub late: LateSettings,
     pub retry: RetrySettings,
+    /// What this instance keeps.
+    #[serde(skip_serializing_if = "Shard::is_whole")]
+    pub shard: Shard,
 }
 
 /// What throughline writes at the hub: the status annotation and the nudge.

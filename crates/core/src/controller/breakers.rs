@@ -183,8 +183,12 @@ impl Breakers {
         now: UnixMillis,
     ) -> Option<Updated> {
         let limit = match &key {
-            BreakerKey::Removals(_) | BreakerKey::FleetRemovals => removal_limit(&settings.mirror),
-            BreakerKey::Orphans(_) | BreakerKey::DeletedProjects => orphan_limit(&settings.orphans),
+            BreakerKey::Removals(_) | BreakerKey::FleetRemovals => {
+                removal_limit(&settings.mirror).within(settings.shard)
+            }
+            BreakerKey::Orphans(_) | BreakerKey::DeletedProjects => {
+                orphan_limit(&settings.orphans).within(settings.shard)
+            }
         };
         // What expires is no longer part of the population, either.
         self.breakers.get_mut(&key)?.drop_expired(limit, now);

@@ -1,7 +1,7 @@
 //! Which limit each queue and each breaker has.
 
 use super::state::Controller;
-use crate::contract::settings::{MirrorSettings, TouchSettings};
+use crate::contract::settings::TouchSettings;
 use crate::data::object_ref::ClusterId;
 use crate::rate_limit::Rate;
 use crate::rules::nudge;
@@ -33,24 +33,28 @@ impl Controller {
             }
             QueueKey::AllowedRemovals => QueueLimit::of(CARRIER_RATE),
             QueueKey::Rewrites(_) => QueueLimit::of(Rate::per_second(REWRITES_PER_SECOND, 1)),
-            QueueKey::Deferrable(_) => deferrable(&settings.mirror),
+            QueueKey::Deferrable(_) => {
+                deferrable(settings.shard.part_of(settings.mirror.deferrable_per_second))
+            }
             QueueKey::Nudges(hub) => {
                 let carrier = self.memory.carriers.get(&hub);
                 QueueLimit::of(nudge::rate(carrier.is_some_and(nudge::Carrier::is_silent)))
             }
-            QueueKey::Touches(_) => touches(&settings.touch),
+            QueueKey::Touches(_) => touches(settings.shard.part_of(settings.touch.max_per_second)),
             QueueKey::Removals => {
-                QueueLimit::at_most_per_minute(settings.mirror.max_removals_per_minute)
+                let n = settings.mirror.max_removals_per_minute;
+                QueueLimit::at_most_per_minute(settings.shard.part_of(n))
             }
-            QueueKey::Deletes => QueueLimit::at_most_per_minute(settings.orphans.max_per_minute),
+            QueueKey::Deletes => QueueLimit::at_most_per_minute(
+                settings.shard.part_of(settings.orphans.max_per_minute),
+            ),
         }
     }
 }
 
 /// `mirror.deferredPerSecond`, twice that at once, and as many without an outcome, so that a hub
 /// that answers slowly is not given ever more of them. 0 lifts the limit.
-fn deferrable(settings: &MirrorSettings) -> QueueLimit {
-    let per_second = settings.deferrable_per_second;
+fn deferrable(per_second: u32) -> QueueLimit {
     let at_once = per_second.saturating_mul(2);
     let limit = QueueLimit::of(Rate::per_second(per_second, at_once));
     match per_second {
@@ -60,8 +64,7 @@ fn deferrable(settings: &MirrorSettings) -> QueueLimit {
 }
 
 /// Lower ranks leave half of the burst to urgent touches.
-fn touches(settings: &TouchSettings) -> QueueLimit {
-    let per_second = settings.max_per_second;
+fn touches(per_second: u32) -> QueueLimit {
     let burst = per_second.saturating_mul(TouchSettings::BURST_SECONDS);
     let limit = QueueLimit::of(Rate::per_second(per_second, burst));
     QueueLimit { low_rank_rate: Rate::per_second(per_second, burst / 2), ..limit }

@@ -181,7 +181,10 @@ fn first_naming(c: &Controller, upstream: &ClusterName, connectors: u64) -> Abou
 /// The first of so many Connectors of an upstream.
 fn first_of(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
     let cluster = c.world.upstream_named(upstream);
-    let names = cluster.into_iter().flat_map(|cluster| cluster.upstream_connectors.keys());
+    let names = cluster.into_iter().flat_map(|cluster| {
+        let names = cluster.upstream_connectors.keys();
+        names.filter(|name| c.world.keeps_replicas_of(cluster, name.namespace()))
+    });
     about(upstream, names.min(), connectors)
 }
 

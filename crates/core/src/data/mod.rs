@@ -8,5 +8,6 @@ pub(crate) mod object_ref;
 pub mod objects;
 pub(crate) mod packed;
 pub mod per_kind;
+pub mod shard;
 pub(crate) mod string_map;
 pub mod time;

@@ -54,7 +54,9 @@ pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verd
         return Verdict::Unknown;
     }
     let names = upstream.upstream_connectors.keys();
-    let here = names.filter(|name| upstream.is_upstream_namespace(name.namespace()));
+    let here = names.map(|name| name.namespace()).filter(|namespace| {
+        upstream.is_upstream_namespace(namespace) && world.keeps_replicas_of(upstream, namespace)
+    });
     match here.count() as u64 {
         0 => Verdict::Fits,
         connectors => Verdict::NotReplicated(connectors),
@@ -161,7 +163,8 @@ mod tests {
     use super::*;
     use crate::contract::event::EventKind;
     use crate::contract::settings::Settings;
-    use crate::world::fixture::{Stage, connector};
+    use crate::data::shard::Shard;
+    use crate::world::fixture::{Stage, connector, namespace};
 
     const NOW: UnixMillis = UnixMillis(1_000_000);
 
@@ -173,6 +176,22 @@ mod tests {
         stage.shows("up", connector("default", "lab", 1));
         stage.shows("hub", connector("ns-1", "lab", 1).of("project-a", "default", "lab"));
         stage
+    }
+
+    #[test]
+    fn only_the_shard_that_keeps_the_replicas_misses_them() {
+        let verdict = |index| {
+            let shard = Shard { index, of: 2 };
+            let mut stage = Stage::new(&Settings { shard, ..Settings::default() });
+            stage.add("up", &[Role::Upstream]);
+            stage.add("hub", &[Role::Hub]);
+            stage.shows("up", namespace("default", "6bcb0b35", 1));
+            stage.shows("up", connector("default", "lab", 1));
+            (judge(&stage.world, &"up".into(), false), shard.owns("ns-6bcb0b35"))
+        };
+        let verdicts = [verdict(0), verdict(1)];
+        assert!(verdicts.contains(&(Verdict::NotReplicated(1), true)), "{verdicts:?}");
+        assert!(verdicts.contains(&(Verdict::Fits, false)), "{verdicts:?}");
     }
 
     #[test]

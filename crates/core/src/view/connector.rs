@@ -267,6 +267,8 @@ fn unlinked(c: &Controller) -> impl Iterator<Item = Unlinked<'_>> {
     });
     rows.filter(|Unlinked { cluster, name, .. }| {
         let named = UpstreamRef { cluster: cluster.name.clone(), name: (*name).clone() };
-        cluster.is_upstream_namespace(name.namespace()) && world.links.linked(&named).is_empty()
+        cluster.is_upstream_namespace(name.namespace())
+            && world.keeps_replicas_of(cluster, name.namespace())
+            && world.links.linked(&named).is_empty()
     })
 }

@@ -19,6 +19,8 @@ use crate::subject::Target;
 pub(crate) struct EdgeTables {
     /// The scope is `gatewayClass`.
     pub(crate) is_by_class: bool,
+    /// Another shard keeps the classes of this edge.
+    pub(super) is_touched_elsewhere: bool,
     /// Since when every list of the edge is complete; `None` after a watch was lost.
     pub(crate) ready_since: Option<UnixMillis>,
     /// When a watch was lost. Changes since then may have gone unseen.
@@ -81,8 +83,12 @@ impl EdgeTables {
         })
     }
 
-    /// What announces the connectors of a Gateway; `None` where the Gateway does not exist.
+    /// What announces the connectors of a Gateway; `None` where the Gateway does not exist, and where
+    /// another shard touches the edge.
     pub(crate) fn target_of(&self, gateway: &ObjectRef) -> Option<Target> {
+        if self.is_touched_elsewhere {
+            return None;
+        }
         let class = &self.gateways.seen(&gateway.name)?.class;
         Some(match self.is_by_class {
             true => Target::Class(gateway.cluster, class.clone()),
@@ -310,7 +316,7 @@ impl EdgeTables {
         gateway.desired = desired;
         match desired {
             None => gateway.refusals = 0,
-            Some(desired) if self.is_by_class => {
+            Some(desired) if self.is_by_class && !self.is_touched_elsewhere => {
                 self.classes.entry(gateway.class.clone()).or_default().join(name, gateway, desired);
             }
             Some(_) => {}

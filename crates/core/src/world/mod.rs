@@ -69,6 +69,27 @@ impl World {
         cluster.has(Role::Upstream).then_some(cluster)
     }
 
+    /// Whether this instance keeps an object of a tier. What is upstream is never left out: nothing
+    /// that is not kept can look absent.
+    fn keeps(&self, role: Role, cluster: &Cluster, namespace: &str) -> bool {
+        let shard = self.settings.shard;
+        match role {
+            Role::Upstream => true,
+            // A class of Gateways spans namespaces.
+            Role::Edge if cluster.edge.is_by_class => {
+                shard.owns(namespace) || shard.owns(cluster.name.as_str())
+            }
+            Role::Hub | Role::Edge => shard.owns(namespace),
+        }
+    }
+
+    /// Whether the hub objects of an upstream namespace are kept; false also while that is not known.
+    pub(crate) fn keeps_replicas_of(&self, upstream: &Cluster, namespace: &str) -> bool {
+        let shard = self.settings.shard;
+        let uid = || upstream.namespace_uid(namespace)?.text();
+        shard.is_whole() || uid().is_some_and(|uid| shard.owns(&format!("ns-{uid}")))
+    }
+
     /// Everything that rules decide about.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
         self.clusters.values().flat_map(Cluster::subjects)

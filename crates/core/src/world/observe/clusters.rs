@@ -2,7 +2,7 @@
 
 use super::observation::Observation;
 use super::{edge, hub};
-use crate::contract::settings::TouchScope;
+use crate::contract::settings::{Settings, TouchScope};
 use crate::data::ids::{ClusterName, Role};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::ClusterId;
@@ -23,7 +23,9 @@ pub(super) fn add(
     world.last_id += 1;
     let id = ClusterId(world.last_id);
     let mut cluster = Cluster::new(id, name.clone(), roles);
-    cluster.edge.is_by_class = world.settings.touch.scope_of(name) == TouchScope::GatewayClass;
+    let Settings { touch, shard, .. } = &world.settings;
+    cluster.edge.is_by_class = touch.scope_of(name) == TouchScope::GatewayClass;
+    cluster.edge.is_touched_elsewhere = cluster.edge.is_by_class && !shard.owns(name.as_str());
 
     if cluster.has(Role::Hub) {
         world.hubs.insert(id);

@@ -95,7 +95,8 @@ fn liveness_changed(
 /// A Connector that some hub has arrives when its edges say what that hub says.
 fn report_arrival(o: &mut Observation<'_>, name: &NamespacedName, is_online: bool) {
     let is_at_hub = o.world.hub_connector_of(name).is_some();
-    if !is_at_hub && o.cluster().is_hub_namespace(name.namespace()) {
+    let is_owned = o.world.settings.shard.owns(name.namespace());
+    if is_owned && !is_at_hub && o.cluster().is_hub_namespace(name.namespace()) {
         let connector = o.object(Kind::Connector, name);
         o.changes.push(Change::Edge(EdgeChange::Arrived { connector, is_online }));
     }

@@ -175,7 +175,7 @@ impl Observation<'_> {
         if kind == Kind::Namespace {
             return namespaces::on_shown(self, &shown);
         }
-        for role in self.tiers() {
+        for role in self.tiers_of(shown.name.namespace()) {
             match (role, kind) {
                 (Role::Upstream, Kind::Connector) => upstream::on_connector(self, &shown),
                 (Role::Upstream, Kind::Gateway) => upstream::on_gateway(self, &shown.name),
@@ -195,7 +195,7 @@ impl Observation<'_> {
         if kind == Kind::Namespace {
             return namespaces::on_gone(self, name, is_deleted);
         }
-        for role in self.tiers() {
+        for role in self.tiers_of(name.namespace()) {
             match (role, kind) {
                 (Role::Upstream, Kind::Connector) => {
                     upstream::on_connector_gone(self, name, is_deleted);
@@ -211,10 +211,11 @@ impl Observation<'_> {
         }
     }
 
-    /// The tiers that the cluster holds, upstream first.
-    fn tiers(&self) -> impl Iterator<Item = Role> + use<> {
-        let roles = Role::ALL.map(|role| Some(role).filter(|role| self.cluster().has(*role)));
-        roles.into_iter().flatten()
+    /// The tiers that the cluster holds and of which this instance keeps the namespace, upstream first.
+    fn tiers_of(&self, namespace: &str) -> impl Iterator<Item = Role> + use<> {
+        let (world, cluster) = (&self.world, self.cluster());
+        let is_kept = |role: &Role| cluster.has(*role) && world.keeps(*role, cluster, namespace);
+        Role::ALL.map(|role| Some(role).filter(is_kept)).into_iter().flatten()
     }
 
     /// The object exists, and its content cannot be read. What the tables hold of it stays.
