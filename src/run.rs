@@ -30,6 +30,7 @@ use crate::environment::{is_simulated, spawn};
 use crate::events::{Poster, Recorder};
 use crate::leader::LeaderElection;
 use crate::leader::gate::{Gate, GateKeeper};
+use crate::leader::group::Group;
 use crate::metrics::MachineCounts;
 use crate::observer::Observer;
 use changes::machine_settings;
@@ -96,7 +97,10 @@ impl Run {
             (Gate::always_open(), None)
         };
         let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
-        engine.metrics.set_lease_name(&config.leader_election.lease_name);
+        let shard = engine.machine.settings().shard;
+        engine
+            .metrics
+            .set_lease_name(&Group::new(&config.leader_election.lease_name, shard).own_lease());
         let (_, reloads) = mpsc::channel(1);
         let (discovery, recorder, listener) = (None, None, None);
         Self { config, engine, keeper, reloads, discovery, recorder, listener }

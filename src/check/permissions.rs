@@ -47,6 +47,7 @@ pub fn split_resource(resource: &str) -> (&str, &str) {
 /// | edge | gateways | patch | touching is enabled, and it is no dry run |
 /// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
 /// | hub | leases, in its namespace | get, create, update | there is an election |
+/// | hub | leases, in its namespace | list | it has several shards |
 /// | of the kubeconfig Secrets | secrets, in their namespace | list, watch | `discovery.kubeconfigSecrets` is set |
 pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
     let mut builder = PermissionsBuilder { config, permissions: Vec::new() };
@@ -165,7 +166,8 @@ impl PermissionsBuilder<'_> {
         let Some(cluster) = self.config.election_cluster() else { return };
         let scope =
             PermissionScope::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
-        for verb in ["get", "create", "update"] {
+        let lists = (self.config.leader_election.shards > 1).then_some("list");
+        for verb in ["get", "create", "update"].into_iter().chain(lists) {
             let (cluster, scope) = (cluster.name.clone(), scope.clone());
             let without = "no leader is elected, and nothing is mirrored";
             let permission = RequiredPermission { cluster, resource: LEASES, scope, verb, without };

@@ -30,7 +30,7 @@ pub(super) struct RunArgs {
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut source = args.config.source();
     source.set.extend(args.dry_run.then(|| "dryRun=true".to_owned()));
-    let config = source.load()?;
+    let config = source.load()?.with_shard(|name| std::env::var(name).ok())?;
     logging::init(&config.log)?;
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use jiff::fmt::serde::unsigned_duration::friendly::compact::required as duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -25,6 +26,7 @@ use crate::core::contract::settings::{
     TouchSettings,
 };
 use crate::core::data::ids::{ClusterName, Role};
+use crate::core::data::shard::Shard;
 use crate::executor::ExecutorConstants;
 use crate::leader::election::{ElectionConstants, Timings};
 use crate::watch::WatchConstants;
@@ -178,12 +180,14 @@ pub struct LeaderElectionConfig {
     /// The namespace of the Lease, in the hub; without it the pod's, that of the context, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_namespace: Option<String>,
-    /// The name of the Lease.
+    /// The name of the Lease; of several shards those above 0 add `-1-of-4`, for example.
     pub lease_name: String,
     /// Another instance takes over after this long without a renewal; whole seconds.
     #[serde(with = "duration")]
     pub lease_duration: Duration,
-    /// Only `1`, until shards are assigned by the pod's ordinal.
+    /// How many parts the work has. An instance does that of shard *ordinal modulo shards*; its ordinal
+    /// is at the end of `POD_NAME`, or in `THROUGHLINE_SHARD`. Each shard has its part, at least 1, of
+    /// the limits a second and a minute.
     pub shards: u16,
 }
 
@@ -460,6 +464,26 @@ impl Config {
         }
     }
 
+    /// Takes the part of the fleet that this instance keeps from its environment.
+    ///
+    /// # Errors
+    /// There are several shards, and nothing says which is this instance's.
+    pub fn with_shard(mut self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+        let shards = self.leader_election.shards;
+        if shards > 1 {
+            let (name, text) = [SHARD_VARIABLE, POD_VARIABLE]
+                .into_iter()
+                .find_map(|name| Some((name, variable(name).filter(|text| !text.is_empty())?)))
+                .with_context(|| no_shard(shards, "neither is set"))?;
+            let digits = text.rsplit('-').next().filter(|_| name == POD_VARIABLE);
+            let ordinal = digits.unwrap_or(&text).parse();
+            let ordinal =
+                ordinal.ok().with_context(|| no_shard(shards, &format!("{name} is {text:?}")))?;
+            self.constants.settings.shard = Shard::of_ordinal(ordinal, shards);
+        }
+        Ok(self)
+    }
+
     /// The settings that the machine decides by.
     pub fn settings(&self) -> Settings {
         let mut settings = self.constants.settings.clone();
@@ -488,6 +512,19 @@ impl Config {
         settings.orphans.max_per_minute = max_per_minute;
         settings
     }
+}
+
+/// A number that names the shard.
+const SHARD_VARIABLE: &str = "THROUGHLINE_SHARD";
+/// The pod's name, which ends in its ordinal in a StatefulSet.
+const POD_VARIABLE: &str = "POD_NAME";
+
+fn no_shard(shards: u16, found: &str) -> String {
+    format!(
+        "leaderElection.shards is {shards}, and nothing says which of them is this instance's: set \
+         {POD_VARIABLE} to the name of a StatefulSet's pod, such as throughline-3, or {SHARD_VARIABLE} to \
+         a number; {found}"
+    )
 }
 
 impl MiloConfig {

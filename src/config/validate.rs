@@ -11,6 +11,11 @@ use crate::core::data::objects::{PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::leader::election::LEASE_MAX_MS;
 use crate::outside_text::brief;
 
+const SHARDS_MAX: u16 = 256;
+
+/// The longest value of a label.
+const LABEL_MAX: usize = 63;
+
 impl Config {
     /// Everything that is wrong: `KEY: found …; accepted: …`.
     pub(super) fn validate(&self) -> Vec<String> {
@@ -114,11 +119,16 @@ impl Config {
                 "leaderElection.leaseDuration: {found}; accepted: whole seconds from {least}s to {most}s"
             ));
         }
-        if election.shards != 1 {
+        if !(1..=SHARDS_MAX).contains(&election.shards) {
             let found = election.shards;
+            problems
+                .push(format!("leaderElection.shards: found {found}; accepted: 1 to {SHARDS_MAX}"));
+        }
+        let found = election.lease_name.len();
+        if election.shards > 1 && found > LABEL_MAX {
             problems.push(format!(
-                "leaderElection.shards: found {found}; accepted: 1, until shards are assigned by the \
-                 pod's ordinal"
+                "leaderElection.leaseName: found {found} characters; accepted with several shards, whose \
+                 Leases it labels: {LABEL_MAX}"
             ));
         }
         problems

@@ -1,4 +1,5 @@
-//! One instance's part in one election: clock, timers and requests for the rules of `election.rs`.
+//! One instance's part in one election: clock, timers and requests for the rules of `election.rs` and
+//! `group.rs`.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,8 +8,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::Listeners;
-use super::election::{Election, LeaseResponse, Timings};
+use super::election::{Election, LeaseRequest, LeaseResponse, Timings};
 use super::gate::GateKeeper;
+use super::group::{Group, Obstacle};
 use super::handover::Sight;
 use super::lease::{LeaseApi, RenewTimes};
 use crate::clock::sleep_until_opt;
@@ -16,6 +18,7 @@ use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::environment::random;
+use crate::fleet::ClusterTable;
 use crate::metrics::Metrics;
 use crate::problems::Outside;
 
@@ -33,7 +36,18 @@ pub(super) struct Candidate {
     pub(super) events: mpsc::UnboundedSender<EventKind>,
     pub(super) usable: Outside,
     pub(super) led: Outside,
+    pub(super) held: Outside,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) clusters: ClusterTable,
+    pub(super) group: Group,
+    /// No other number of shards began before this instance held the Lease.
+    pub(super) is_confirmed: bool,
+    /// What keeps it from leading, as last logged.
+    pub(super) obstacle: Option<Obstacle>,
+    /// When a leader last listed the group.
+    listed_at: u64,
+    /// Until when the gate was last open: a write may end later by the time that it may take.
+    pub(super) led_until: u64,
     pub(super) renew_times: RenewTimes,
     /// Until when the gate is open, as last published; `None` when it is closed.
     pub(super) open_until: Option<u64>,
@@ -57,12 +71,13 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn new(
         identity: String,
+        group: Group,
         timings: Timings,
         keeper: GateKeeper,
         orphans: OrphanMode,
         listeners: Listeners,
     ) -> Self {
-        let Listeners { events, usable, led, metrics } = listeners;
+        let Listeners { events, usable, led, held, metrics, clusters } = listeners;
         Self {
             election: Election::new(identity.clone(), timings),
             identity,
@@ -72,7 +87,14 @@ impl Candidate {
             events,
             usable,
             led,
+            held,
             metrics,
+            clusters,
+            group,
+            is_confirmed: false,
+            obstacle: None,
+            listed_at: 0,
+            led_until: 0,
             renew_times: RenewTimes::default(),
             open_until: None,
             pending_from: None,
@@ -114,7 +136,8 @@ impl Candidate {
     /// Releases the Lease, once the leader's writes have ended.
     async fn release(&mut self, api: &mut impl LeaseApi) {
         for _ in 0..RELEASE_ATTEMPTS_MAX {
-            self.attempt(api).await;
+            let failure = self.attempt(api).await;
+            self.log_attempt(failure, &api.about());
             if !self.election.owns_lease() {
                 break;
             }
@@ -123,8 +146,13 @@ impl Candidate {
 
     async fn attempt_and_pause(&mut self, api: &mut impl LeaseApi) {
         let began = self.keeper.now_ms();
-        self.attempt(api).await;
-        self.compare_sight(api).await;
+        let mut failure = self.attempt(api).await;
+        if failure.is_none() {
+            failure = self.look_at_group(api).await.err();
+        }
+        self.log_attempt(failure, &api.about());
+        self.look_around();
+        self.post_events(api);
         self.look_for_leader(&api.about(), api.foreign_holder().as_deref());
         let now = self.keeper.now_ms();
         let is_holder = self.election.is_holder(now);
@@ -153,11 +181,24 @@ impl Candidate {
         }
     }
 
-    async fn attempt(&mut self, api: &mut impl LeaseApi) {
-        let mut failure = None;
+    /// Returns why it failed.
+    async fn attempt(&mut self, api: &mut impl LeaseApi) -> Option<RequestFailure> {
+        let (mut failure, mut obstacle) = (None, None);
         let mut next =
             self.election.begin_attempt(self.keeper.now_ms(), &self.renew_times.next_time());
         while let Some(request) = next {
+            let takes = request != LeaseRequest::Get && !self.election.is_resigning();
+            if takes && !self.election.is_holder(self.keeper.now_ms()) {
+                self.is_confirmed = false;
+                match self.find_obstacle(api).await {
+                    Ok(None) => {}
+                    Ok(found) => obstacle = found,
+                    Err(error) => failure = Some(error),
+                }
+                if obstacle.is_some() || failure.is_some() {
+                    break;
+                }
+            }
             let (response, why) = {
                 let mut sent = pin!(api.send(&request));
                 loop {
@@ -187,7 +228,81 @@ impl Candidate {
             self.publish();
             self.post_events(api);
         }
-        self.log_attempt(failure, &api.about());
+        self.set_obstacle(obstacle);
+        failure
+    }
+
+    /// After an attempt. Before its first write a new holder looks whether another number of shards began
+    /// meanwhile; a leader looks now and then whether all shards are held.
+    async fn look_at_group(&mut self, api: &mut impl LeaseApi) -> Result<(), RequestFailure> {
+        let now = self.keeper.now_ms();
+        if !self.election.is_holder(now) {
+            self.held.set(None);
+            return Ok(());
+        }
+        if self.is_confirmed {
+            if self.group.is_shared() && now >= self.listed_at + self.timings.renew_deadline_ms {
+                let obstacle = self.find_obstacle(api).await?;
+                self.report_unheld(&api.about());
+                // Another number of shards waits for this one.
+                self.is_confirmed = !matches!(obstacle, Some(Obstacle::NoFirst { .. }));
+                self.publish();
+            }
+            return Ok(());
+        }
+
+        let obstacle = self.find_obstacle(api).await?;
+        self.set_obstacle(obstacle);
+        if self.obstacle.is_some() {
+            return self.give_back(api).await;
+        }
+        if !self.group.is_shared() && api.is_labelled() {
+            api.take_label_off();
+            if let Some(failure) = self.attempt(api).await {
+                return Err(failure);
+            }
+        }
+        self.is_confirmed = self.group.is_shared() || !api.is_labelled();
+        self.publish();
+        Ok(())
+    }
+
+    /// Gives the Lease back that it has not led by, or once the writes of then have ended.
+    async fn give_back(&mut self, api: &mut impl LeaseApi) -> Result<(), RequestFailure> {
+        if self.keeper.now_ms() < self.led_until + self.timings.write_ms {
+            return Ok(());
+        }
+        let obstacle = self.obstacle.clone();
+        self.election.resign();
+        let failure = self.attempt(api).await;
+        self.election.rejoin();
+        self.set_obstacle(obstacle);
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// What keeps this instance from leading, as a list of the group shows it. A single instance whose Lease
+    /// has no label asks nothing.
+    async fn find_obstacle(
+        &mut self,
+        api: &mut impl LeaseApi,
+    ) -> Result<Option<Obstacle>, RequestFailure> {
+        if !self.group.is_shared() && !api.is_labelled() {
+            return Ok(None);
+        }
+        let list = {
+            let mut list = pin!(api.list_group());
+            loop {
+                tokio::select! {
+                    biased;
+                    list = &mut list => break list?,
+                    () = sleep_until_opt(self.next_gate_change()) => self.publish(),
+                }
+            }
+        };
+        let now = self.keeper.now_ms();
+        self.listed_at = now;
+        self.group.observe(list, now);
+        Ok(self.group.obstacle(now))
     }
 
     /// When the gate next opens or closes without another response.

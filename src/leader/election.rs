@@ -327,6 +327,11 @@ impl Election {
         self.is_resigning = true;
     }
 
+    /// Takes part again, once the Lease is given back.
+    pub fn rejoin(&mut self) {
+        self.is_resigning = false;
+    }
+
     /// Whether [`Election::resign`] was called.
     pub fn is_resigning(&self) -> bool {
         self.is_resigning

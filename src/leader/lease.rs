@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use http::Request as HttpRequest;
 use k8s_openapi::api::core::v1::ObjectReference;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tracing::debug;
 
-use super::election::{LeaseRequest, LeaseResponse};
-use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
+use super::election::{LeaseRecord, LeaseRequest, LeaseResponse};
+use super::group::{GROUP_LABEL, Group};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::About;
@@ -24,7 +22,7 @@ use crate::core::data::time::UnixMillis;
 use crate::events::Recorder;
 use crate::field_owner::field_owner;
 
-pub use format::{RenewTimes, fill, read};
+pub use format::{RenewTimes, fill, read, read_list};
 
 const LEASES: &str = "leases.coordination.k8s.io";
 
@@ -43,20 +41,16 @@ pub trait LeaseApi: Send {
     /// Posts a Kubernetes Event on the Lease, without waiting.
     fn post_event(&self, message: String);
 
-    /// What this instance says in the Lease from now on, when it holds it.
-    fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows);
+    /// Reads the Leases of the group, each with its name, as they are now.
+    fn list_group(
+        &mut self,
+    ) -> impl Future<Output = Result<Vec<(String, LeaseRecord)>, RequestFailure>> + Send;
 
-    /// What the Lease says that its holder does not see; `None` where it says nothing.
-    fn holder_unseen(&self) -> Option<Unseen>;
+    /// Whether the Lease, as last read or written, has the label of a group.
+    fn is_labelled(&self) -> bool;
 
-    /// What the Lease says that its holder follows; `None` where it says nothing.
-    fn holder_follows(&self) -> Option<Follows>;
-
-    /// Asks the holder for leadership. A question that is lost is asked again later.
-    fn ask(&mut self, identity: &str) -> impl Future<Output = ()> + Send;
-
-    /// The instance that asked for leadership since the last call.
-    fn take_question(&mut self) -> Option<String>;
+    /// The next write takes the label off.
+    fn take_label_off(&mut self);
 
     /// Who holds the Lease and is no throughline, by who wrote its name.
     fn foreign_holder(&self) -> Option<String> {
@@ -71,36 +65,30 @@ pub struct LeaseClient {
     /// `None`: the cluster client's default namespace.
     namespace: Option<String>,
     name: String,
+    /// The group of Leases, which the label names.
+    group: String,
+    /// Whether what this instance writes has the label; `None`: as it is.
+    labels: Option<bool>,
     timeout: Duration,
     events: Option<Recorder>,
     /// The Lease as last read or written. Updates keep the fields that others set.
     object: Value,
-    /// What this instance does not see, and what it follows.
-    remarks: (Unseen, Follows),
-    /// Who asked for leadership.
-    question: Option<String>,
 }
 
 impl LeaseClient {
-    /// Each request may take `timeout`. Give it a [`ClusterClient`] of its own: on a connection that
-    /// others keep busy, renewals would be late. Changes of leadership are posted to `events`.
+    /// The Lease of this instance's shard. Each request may take `timeout`. Give it a [`ClusterClient`] of
+    /// its own: on a connection that others keep busy, renewals would be late. Changes of leadership are
+    /// posted to `events`.
     pub fn new(
         cluster: Arc<ClusterClient>,
         namespace: Option<String>,
-        name: String,
+        group: &Group,
         timeout: Duration,
         events: Option<Recorder>,
     ) -> Self {
-        Self {
-            cluster,
-            namespace,
-            name,
-            timeout,
-            events,
-            object: Value::Null,
-            remarks: Default::default(),
-            question: None,
-        }
+        let labels = group.is_shared().then_some(true);
+        let (name, group) = (group.own_lease(), group.name().to_owned());
+        Self { cluster, namespace, name, group, labels, timeout, events, object: Value::Null }
     }
 
     /// When the Lease that was last read was created, by the API server's clock.
@@ -108,7 +96,8 @@ impl LeaseClient {
         UnixMillis::parse_rfc3339(self.object["metadata"]["creationTimestamp"].as_str()?)
     }
 
-    async fn call(&mut self, request: &LeaseRequest) -> Result<LeaseResponse, CallError> {
+    /// The path of all Leases in the namespace.
+    async fn path(&mut self) -> Result<String, CallError> {
         let namespace = match &self.namespace {
             Some(namespace) => namespace.clone(),
             None => {
@@ -116,7 +105,11 @@ impl LeaseClient {
                 self.namespace.insert(namespace).clone()
             }
         };
-        let all = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        Ok(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"))
+    }
+
+    async fn call(&mut self, request: &LeaseRequest) -> Result<LeaseResponse, CallError> {
+        let all = self.path().await?;
         let one = format!("{all}/{}", self.name);
         let manager = format!("fieldManager={FIELD_MANAGER}");
         let request = match request {
@@ -125,16 +118,16 @@ impl LeaseClient {
                 let mut object = json!({
                     "apiVersion": "coordination.k8s.io/v1",
                     "kind": "Lease",
-                    "metadata": {"name": self.name, "namespace": namespace},
+                    "metadata": {"name": self.name, "namespace": self.namespace},
                 });
-                fill(&mut object, record, &self.remarks);
+                self.fill(&mut object, record);
                 with_body(HttpRequest::post(format!("{all}?{manager}")), &object)?
             }
             LeaseRequest::Update(record, version) => {
                 // Keep the uid: without it, a PUT would create a Lease that was deleted.
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
-                fill(&mut object, record, &self.remarks);
+                self.fill(&mut object, record);
                 with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
@@ -149,8 +142,6 @@ impl LeaseClient {
         let response = self.cluster.call(request, self.timeout).await?;
         let (object, record, version) = read(&response)?;
         let is_same = self.object["metadata"]["uid"] == object["metadata"]["uid"];
-        let question = object["metadata"]["annotations"][HAND_OVER_TO].as_str();
-        self.question = question.map(str::to_owned).or(self.question.take());
         self.object = object;
         if !is_same && let (Some(events), Some(lease)) = (&self.events, self.reference()) {
             events.set_lease(self.cluster.name(), lease);
@@ -160,9 +151,25 @@ impl LeaseClient {
 }
 
 impl LeaseClient {
-    fn read_remark<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
-        let text = self.object["metadata"]["annotations"][key].as_str()?;
-        serde_json::from_str(text).ok()
+    fn fill(&self, object: &mut Value, record: &LeaseRecord) {
+        fill(object, record);
+        match self.labels {
+            Some(true) => object["metadata"]["labels"][GROUP_LABEL] = json!(self.group),
+            Some(false) => {
+                if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+                    labels.remove(GROUP_LABEL);
+                }
+            }
+            None => {}
+        }
+    }
+
+    async fn list(&mut self) -> Result<Vec<(String, LeaseRecord)>, CallError> {
+        // Without a resourceVersion: what was written before is in the answer.
+        let selector = format!("{}%3D{}", GROUP_LABEL.replace('/', "%2F"), self.group);
+        let path = format!("{}?labelSelector={selector}", self.path().await?);
+        let answer = self.cluster.call(client::get(&path, JSON)?, self.timeout).await?;
+        read_list(&answer)
     }
 
     /// The Lease as an Event names it.
@@ -218,40 +225,20 @@ impl LeaseApi for LeaseClient {
         events.post(self.cluster.name(), &event);
     }
 
-    fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows) {
-        self.remarks = (unseen.clone(), follows.clone());
+    async fn list_group(&mut self) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
+        let response = tokio::time::timeout(self.timeout, self.list()).await;
+        response.unwrap_or(Err(CallError::TimedOut(self.timeout))).map_err(|error| {
+            let text = format!("list of the Leases of group {}: {error}", self.group);
+            RequestFailure::new(error.cause(), text)
+        })
     }
 
-    fn holder_unseen(&self) -> Option<Unseen> {
-        self.read_remark(UNSEEN)
+    fn is_labelled(&self) -> bool {
+        self.object["metadata"]["labels"][GROUP_LABEL].is_string()
     }
 
-    fn holder_follows(&self) -> Option<Follows> {
-        self.read_remark(FOLLOWS)
-    }
-
-    async fn ask(&mut self, identity: &str) {
-        let Some(namespace) = self.namespace.clone() else { return };
-        let mut object = self.object.clone();
-        if !object["metadata"]["annotations"].is_object() {
-            object["metadata"]["annotations"] = json!({});
-        }
-        object["metadata"]["annotations"][HAND_OVER_TO] = json!(identity);
-        let path =
-            format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{}", self.name);
-        let uri = format!("{path}?fieldManager={FIELD_MANAGER}");
-        let Ok(request) = with_body(HttpRequest::put(uri), &object) else { return };
-        match tokio::time::timeout(self.timeout, self.exchange(request)).await {
-            // The next attempt reads the Lease again, whatever became of this one.
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => debug!(%error, "could not ask the leader to hand over"),
-            Err(_) => debug!("could not ask the leader to hand over in time"),
-        }
-        self.question = None;
-    }
-
-    fn take_question(&mut self) -> Option<String> {
-        self.question.take()
+    fn take_label_off(&mut self) {
+        self.labels = Some(false);
     }
 
     fn foreign_holder(&self) -> Option<String> {

@@ -5,7 +5,8 @@
 mod candidate;
 pub mod election;
 pub mod gate;
-pub mod handover;
+pub mod group;
+mod handover;
 pub mod lease;
 mod publish;
 
@@ -20,11 +21,13 @@ use tracing::{info, warn};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::environment::{here, random};
+use crate::fleet::ClusterTable;
 use crate::leader::gate::GateKeeper;
 use crate::metrics::Metrics;
 use crate::problems::Outside;
 use candidate::Candidate;
 use election::Timings;
+use group::Group;
 use lease::LeaseApi;
 pub(crate) use publish::no_leader;
 
@@ -38,7 +41,11 @@ pub struct Listeners {
     /// Whether the Lease can be used, and whether anybody leads by it.
     pub usable: Outside,
     pub led: Outside,
+    /// Whether somebody leads each of the other shards.
+    pub held: Outside,
     pub metrics: Arc<Metrics>,
+    /// The clusters of the run, with their roles.
+    pub clusters: ClusterTable,
 }
 
 /// Takes part in an election until it is released or dropped.
@@ -49,19 +56,21 @@ pub struct LeaderElection {
 }
 
 impl LeaderElection {
-    /// Joins the election under `identity`, which no other instance may ever have (see
+    /// Joins the election of a shard under `identity`, which no other instance may ever have (see
     /// [`identity`]). `orphans` is only logged.
     pub fn start<A: LeaseApi + 'static>(
         api: A,
         identity: String,
+        group: Group,
         timings: Timings,
         keeper: GateKeeper,
         orphans: OrphanMode,
         listeners: Listeners,
     ) -> Self {
         let (resign, resigned) = oneshot::channel();
-        info!(identity, "joined the leader election");
-        let candidate = Candidate::new(identity, timings, keeper, orphans, listeners);
+        let identity = group.identity(identity);
+        info!(identity, lease = group.own_lease(), "joined the leader election");
+        let candidate = Candidate::new(identity, group, timings, keeper, orphans, listeners);
         let mut task = JoinSet::new();
         task.spawn(here(candidate.run(api, resigned)));
         Self { resign, task }

@@ -3,6 +3,7 @@
 use tracing::{info, warn};
 
 use super::candidate::Candidate;
+use super::group::Obstacle;
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::{About, Cause, Facts, Problem};
 use crate::core::contract::error_cause::RequestFailure;
@@ -63,15 +64,46 @@ impl Candidate {
             });
         let is_led =
             self.election.owns_lease() || unchanged_ms.is_none_or(|ms| ms < UNLED_AFTER * own_ms);
-        let is_led = is_led && foreign.is_none();
+        let is_led = is_led && foreign.is_none() && self.obstacle.is_none();
         self.led.set((!is_led).then(|| no_leader(lease, foreign)));
+    }
+
+    /// What keeps this instance from leading: it waits.
+    pub(super) fn set_obstacle(&mut self, obstacle: Option<Obstacle>) {
+        if self.obstacle == obstacle {
+            return;
+        }
+        match &obstacle {
+            Some(Obstacle::Other { lease, holder }) => {
+                info!(lease, holder, "waiting for a Lease of another number of shards to end");
+            }
+            Some(Obstacle::NoFirst { lease }) => {
+                info!(lease, "waiting for shard 0 to take its Lease");
+            }
+            None => {}
+        }
+        self.obstacle = obstacle;
+    }
+
+    /// Shards that nobody holds.
+    pub(super) fn report_unheld(&mut self, lease: &About) {
+        let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
+        let problem = unheld.first().map(|_| {
+            let numbers: Vec<_> = unheld.iter().map(ToString::to_string).collect();
+            let (hub, what) = (Some(lease.cluster.clone()), Some(numbers.join(", ").into()));
+            let facts = Facts { hub, what, ..Facts::default() };
+            let about = lease.clone();
+            Problem { facts, ..Problem::new(Cause::ShardUnheld, about, wall_clock_now()) }
+        });
+        self.held.set(problem);
     }
 
     /// Opens or closes the gate, and reports the change.
     pub(super) fn publish(&mut self) {
         let now = self.keeper.now_ms();
-        let gate = self.election.gate(now);
+        let gate = self.election.gate(now).filter(|_| self.is_confirmed);
         self.keeper.set(gate);
+        self.led_until = gate.unwrap_or(self.led_until);
         let was_open_until = self.open_until.take();
         // A gate that was closed even for a moment counts as closed: the machine must repeat the
         // writes that were dropped then.
@@ -128,7 +160,8 @@ impl Candidate {
     fn why_lost(&self) -> String {
         match self.election.record() {
             _ if self.election.is_resigning() => "stopping".to_owned(),
-            _ if self.election.is_standing_down() => "another instance sees more".to_owned(),
+            _ if self.election.is_standing_down() => "it lost sight of a cluster".to_owned(),
+            _ if !self.is_confirmed => "another number of shards is at work".to_owned(),
             None => "the Lease was deleted".to_owned(),
             Some(record) if record.holder.is_empty() => "somebody edited the Lease".to_owned(),
             Some(record) if record.holder != self.identity => {

@@ -24,6 +24,7 @@ use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::LateSettings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::UPSTREAM_STATUS;
+use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, Leader, Source, Writer};
 use crate::discovery::joiner::{self, Joiner};
@@ -33,6 +34,7 @@ use crate::field_owner::field_owner;
 use crate::kubectl::own_contexts;
 use crate::leader::election::{LeaseRequest, LeaseResponse};
 use crate::leader::gate::Gate;
+use crate::leader::group::Group;
 use crate::leader::lease::{LeaseApi, LeaseClient};
 use crate::leader::no_leader;
 use crate::report::count;
@@ -115,7 +117,13 @@ impl ClusterWatcher {
             let cluster = self.engine.fleet.table().get(&cluster.name)?;
             let election = &config.leader_election;
             let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
-            Some(LeaseClient::new(cluster, namespace, name, within, None))
+            Some(LeaseClient::new(
+                cluster,
+                namespace,
+                &Group::new(&name, Shard::WHOLE),
+                within,
+                None,
+            ))
         });
         // The namespace of a pod is not that of the reader.
         let is_known = config.leader_election.lease_namespace.is_some();

@@ -163,16 +163,11 @@ impl Metrics {
         watches.filter(is_lost).map(|watch| watch.cluster).collect()
     }
 
-    /// The clusters of the run, whether they are seen or not.
-    pub fn clusters(&self) -> BTreeSet<ClusterName> {
-        lock(&self.watches).all.keys().map(|(cluster, _)| cluster.clone()).collect()
-    }
-
-    /// Whether a cluster's Connectors are followed at present.
-    pub fn is_followed(&self, cluster: &ClusterName) -> bool {
-        let watches = lock(&self.watches);
-        let watch = watches.all.get(&(cluster.clone(), Kind::Connector));
-        watch.is_some_and(|watch| lock(&watch.status).is_live())
+    /// The clusters whose Connectors are followed at present.
+    pub fn seen_clusters(&self) -> BTreeSet<ClusterName> {
+        let is_seen = |watch: &WatchStatus| watch.kind == Kind::Connector && watch.is_live();
+        let watches = lock(&self.watches).statuses().into_iter();
+        watches.filter(is_seen).map(|watch| watch.cluster).collect()
     }
 
     /// Ready once every watch of the configured clusters has been tried and at least one cluster is

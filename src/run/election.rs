@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::Run;
 use crate::client::ClusterClient;
 use crate::core::contract::event::EventKind;
+use crate::leader::group::Group;
 use crate::leader::lease::LeaseClient;
 use crate::leader::{LeaderElection, Listeners, identity};
 
@@ -20,18 +21,25 @@ impl Run {
         let keeper = self.keeper.take()?;
         let cluster = self.config.election_cluster()?.clone();
         let (timings, election) = (self.config.election_timings(), &self.config.leader_election);
+        let group = Group::new(&election.lease_name, self.engine.machine.settings().shard);
         let metrics = self.engine.metrics.clone();
         let lease = LeaseClient::new(
             Arc::new(ClusterClient::new(cluster, metrics.clone())),
             election.lease_namespace.clone(),
-            election.lease_name.clone(),
+            &group,
             Duration::from_millis(timings.request_ms()),
             self.recorder.clone(),
         );
         let orphans = self.engine.machine.settings().orphans.mode;
         let outside = &self.engine.outside;
-        let (usable, led) = (outside.clone(), outside.clone());
-        let listeners = Listeners { events: changes.clone(), usable, led, metrics };
-        Some(LeaderElection::start(lease, identity(), timings, keeper, orphans, listeners))
+        let listeners = Listeners {
+            events: changes.clone(),
+            usable: outside.clone(),
+            led: outside.clone(),
+            held: outside.clone(),
+            metrics,
+            clusters: self.engine.fleet.table().clone(),
+        };
+        Some(LeaderElection::start(lease, identity(), group, timings, keeper, orphans, listeners))
     }
 }

@@ -85,6 +85,32 @@ fn config_and_run_print_errors_and_exit_with_2() {
 }
 
 #[test]
+fn an_instance_of_several_shards_is_told_which_one_it_is() {
+    let config = ["run", "--set", "leaderElection.shards=4"];
+    for (variables, found) in [
+        (&[][..], "neither is set"),
+        (&[("POD_NAME", "throughline-7d9f-x2x4z")], r#"POD_NAME is "throughline-7d9f-x2x4z""#),
+        (&[("POD_NAME", "tl-1"), ("THROUGHLINE_SHARD", "two")], r#"THROUGHLINE_SHARD is "two""#),
+    ] {
+        let (_, err) = run(&config, variables, 2);
+        assert!(err.starts_with("throughline: leaderElection.shards is 4, and nothing"), "{err}");
+        assert!(err.trim_end().ends_with(found), "{err}");
+    }
+    let shard = |variables: &[(&str, &str)]| {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let mut config = throughline::config::Config::default();
+        config.leader_election.shards = 4;
+        config.with_shard(variable).unwrap().settings().shard.index
+    };
+    assert_eq!(shard(&[("POD_NAME", "tl-0")]), 0);
+    assert_eq!(shard(&[("POD_NAME", "throughline-7")]), 3);
+    assert_eq!(shard(&[("POD_NAME", "throughline-7"), ("THROUGHLINE_SHARD", "2")]), 2);
+}
+
+#[test]
 fn an_invalid_rust_log_is_an_error() {
     let (_, err) = run(&["run"], &[("RUST_LOG", "throughline=loud")], 2);
     assert!(err.starts_with("throughline: RUST_LOG=throughline=loud: "), "{err}");

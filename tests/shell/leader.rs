@@ -3,7 +3,9 @@
 
 mod handover;
 mod several;
+mod shards;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,9 +14,11 @@ use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::OrphanMode;
+use throughline::core::data::shard::Shard;
+use throughline::fleet::ClusterTable;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
 use throughline::leader::gate::Gate;
-use throughline::leader::handover::{Follows, Unseen};
+use throughline::leader::group::Group;
 use throughline::leader::lease::LeaseApi;
 use throughline::leader::{LeaderElection, Listeners};
 use throughline::metrics::Metrics;
@@ -43,64 +47,80 @@ enum Behaviour {
 
 #[derive(Default)]
 struct Server {
-    lease: Option<(LeaseRecord, u64)>,
+    leases: BTreeMap<String, StoredLease>,
     version: u64,
     behaviour: Behaviour,
     events: Vec<String>,
-    /// The Lease's annotations.
-    unseen: Unseen,
-    follows: Follows,
-    question: Option<String>,
+    /// How often the group was listed.
+    lists: usize,
+}
+
+#[derive(Clone, Default)]
+struct StoredLease {
+    record: LeaseRecord,
+    version: u64,
+    is_labelled: bool,
 }
 
 impl Server {
-    fn write(&mut self, record: LeaseRecord) -> LeaseResponse {
+    fn write(&mut self, name: &str, record: LeaseRecord, label: Option<bool>) -> LeaseResponse {
         self.version += 1;
-        self.lease = Some((record.clone(), self.version));
+        let lease = self.leases.entry(name.to_owned()).or_default();
+        (lease.record, lease.version) = (record.clone(), self.version);
+        lease.is_labelled = label.unwrap_or(lease.is_labelled);
         LeaseResponse::Current(record, self.version.to_string())
     }
 
-    fn answer(&mut self, request: &LeaseRequest) -> LeaseResponse {
-        match (request, self.lease.clone()) {
+    fn answer(&mut self, name: &str, request: &LeaseRequest, label: Option<bool>) -> LeaseResponse {
+        let stored = self.leases.get(name).cloned();
+        match (request, stored) {
             (LeaseRequest::Get, None) => LeaseResponse::NotFound,
-            (LeaseRequest::Get, Some((record, version))) => {
-                LeaseResponse::Current(record, version.to_string())
+            (LeaseRequest::Get, Some(lease)) => {
+                LeaseResponse::Current(lease.record, lease.version.to_string())
             }
             (_, _) if matches!(self.behaviour, Behaviour::Conflicts) => LeaseResponse::Conflict,
-            (LeaseRequest::Create(record), None) => self.write(record.clone()),
-            (LeaseRequest::Update(record, version), Some((_, is)))
-                if *version == is.to_string() =>
+            (LeaseRequest::Create(record), None) => self.write(name, record.clone(), label),
+            (LeaseRequest::Update(record, version), Some(lease))
+                if *version == lease.version.to_string() =>
             {
-                self.write(record.clone())
+                self.write(name, record.clone(), label)
             }
             _ => LeaseResponse::Conflict,
         }
     }
 }
 
-#[derive(Clone, Default)]
-struct FakeApi(Arc<Mutex<Server>>, OwnView);
+/// An API server, as one instance uses it.
+#[derive(Clone)]
+struct FakeApi {
+    server: Arc<Mutex<Server>>,
+    /// The instance's Lease.
+    name: String,
+    label: Option<bool>,
+}
 
-/// What one instance says in the Lease, and what it read there.
-#[derive(Clone, Default)]
-struct OwnView {
-    unseen: Unseen,
-    follows: Follows,
-    holder_unseen: Unseen,
-    holder_follows: Follows,
-    question: Option<String>,
+impl Default for FakeApi {
+    fn default() -> Self {
+        Self { server: Arc::default(), name: "tl".to_owned(), label: None }
+    }
 }
 
 impl FakeApi {
+    /// As an instance of a shard uses it.
+    fn of(&self, group: &Group) -> Self {
+        let label = group.is_shared().then_some(true);
+        Self { server: self.server.clone(), name: group.own_lease(), label }
+    }
+
     fn behaviour(&self, behaviour: Behaviour) {
-        self.0.lock().unwrap().behaviour = behaviour;
+        self.server.lock().unwrap().behaviour = behaviour;
     }
 
     fn edit(&self, edit: impl FnOnce(&mut LeaseRecord)) {
-        let mut server = self.0.lock().unwrap();
-        let mut record = server.lease.clone().unwrap_or_default().0;
+        let mut server = self.server.lock().unwrap();
+        let mut record = server.leases.get(&self.name).cloned().unwrap_or_default().record;
         edit(&mut record);
-        server.write(record);
+        server.write(&self.name, record, None);
     }
 
     fn released() -> Self {
@@ -109,15 +129,22 @@ impl FakeApi {
         api
     }
 
+    fn delete(&self) {
+        self.server.lock().unwrap().leases.remove(&self.name);
+    }
+
+    fn lease(&self) -> StoredLease {
+        self.server.lock().unwrap().leases.get(&self.name).cloned().unwrap_or_default()
+    }
+
     fn holder(&self) -> String {
-        let server = self.0.lock().unwrap();
-        server.lease.as_ref().map(|(record, _)| record.holder.clone()).unwrap_or_default()
+        self.lease().record.holder
     }
 }
 
 impl LeaseApi for FakeApi {
     async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
-        let behaviour = { self.0.lock().unwrap().behaviour };
+        let behaviour = { self.server.lock().unwrap().behaviour };
         let request_time = Duration::from_millis(TIMINGS.request_ms());
         let failed =
             |cause, text: &str| (LeaseResponse::Failed, Some(RequestFailure::new(cause, text)));
@@ -131,48 +158,33 @@ impl LeaseApi for FakeApi {
                 return failed(ErrorCause::Other, "500 InternalError");
             }
             Behaviour::LosesResponses => {
-                self.0.lock().unwrap().answer(request);
+                self.server.lock().unwrap().answer(&self.name, request, self.label);
                 sleep(request_time).await;
                 return timed_out;
             }
             Behaviour::Slow(ms) => sleep(Duration::from_millis(ms)).await,
             Behaviour::Responds | Behaviour::Conflicts => sleep(Duration::from_millis(5)).await,
         }
-        let mut server = self.0.lock().unwrap();
-        let response = server.answer(request);
-        if matches!(response, LeaseResponse::Current(..)) {
-            if *request != LeaseRequest::Get {
-                (server.unseen, server.question) = (self.1.unseen.clone(), None);
-                server.follows = self.1.follows.clone();
-            }
-            self.1.holder_unseen = server.unseen.clone();
-            self.1.holder_follows = server.follows.clone();
-            self.1.question = server.question.clone().or(self.1.question.take());
+        (self.server.lock().unwrap().answer(&self.name, request, self.label), None)
+    }
+
+    async fn list_group(&mut self) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
+        sleep(Duration::from_millis(5)).await;
+        let mut server = self.server.lock().unwrap();
+        server.lists += 1;
+        if matches!(server.behaviour, Behaviour::Fails) {
+            return Err(RequestFailure::new(ErrorCause::Other, "500 InternalError"));
         }
-        (response, None)
+        let labelled = server.leases.iter().filter(|(_, lease)| lease.is_labelled);
+        Ok(labelled.map(|(name, lease)| (name.clone(), lease.record.clone())).collect())
     }
 
-    fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows) {
-        (self.1.unseen, self.1.follows) = (unseen.clone(), follows.clone());
+    fn is_labelled(&self) -> bool {
+        self.lease().is_labelled
     }
 
-    fn holder_follows(&self) -> Option<Follows> {
-        Some(self.1.holder_follows.clone())
-    }
-
-    fn holder_unseen(&self) -> Option<Unseen> {
-        Some(self.1.holder_unseen.clone())
-    }
-
-    async fn ask(&mut self, identity: &str) {
-        let mut server = self.0.lock().unwrap();
-        let (record, _) = server.lease.clone().unwrap();
-        server.write(record);
-        server.question = Some(identity.to_owned());
-    }
-
-    fn take_question(&mut self) -> Option<String> {
-        self.1.question.take()
+    fn take_label_off(&mut self) {
+        self.label = Some(false);
     }
 
     fn about(&self) -> About {
@@ -180,7 +192,7 @@ impl LeaseApi for FakeApi {
     }
 
     fn post_event(&self, message: String) {
-        self.0.lock().unwrap().events.push(message);
+        self.server.lock().unwrap().events.push(message);
     }
 }
 
@@ -199,19 +211,27 @@ struct Instance {
     events: mpsc::UnboundedReceiver<EventKind>,
     /// That nobody leads.
     unled: mpsc::UnboundedReceiver<NoteKind>,
+    /// That nobody leads another shard.
+    unheld: mpsc::UnboundedReceiver<NoteKind>,
 }
 
 fn instance(name: &str, api: &FakeApi) -> Instance {
+    instance_of(name, api, Shard::WHOLE, &ClusterTable::default())
+}
+
+fn instance_of(name: &str, api: &FakeApi, shard: Shard, clusters: &ClusterTable) -> Instance {
     let (gate, keeper) = Gate::closed();
     let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
     let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
-    let (led, unled) = Outside::channel();
-    let usable = Outside::default();
-    let listeners = Listeners { events: changes, usable, led, metrics: metrics.clone() };
-    let election =
-        LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, listeners);
-    Instance { election, metrics, gate, events, unled }
+    let ((led, unled), (held, unheld)) = (Outside::channel(), Outside::channel());
+    let (usable, clusters) = (Outside::default(), clusters.clone());
+    let listeners =
+        Listeners { events: changes, usable, led, held, metrics: metrics.clone(), clusters };
+    let group = Group::new("tl", shard);
+    let api = api.of(&group);
+    let election = LeaderElection::start(api, identity, group, TIMINGS, keeper, orphans, listeners);
+    Instance { election, metrics, gate, events, unled, unheld }
 }
 
 impl Instance {
@@ -260,7 +280,7 @@ async fn a_released_lease_is_led_at_once() {
     assert_eq!(api.holder(), "one");
     one.stays(Duration::from_secs(3600)).await;
     assert!(one.gate.is_open());
-    assert_eq!(api.0.lock().unwrap().events, ["one became leader"]);
+    assert_eq!(api.server.lock().unwrap().events, ["one became leader"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,12 +351,12 @@ async fn a_deleted_lease_is_lost_and_led_again_a_lease_duration_later() {
     let api = FakeApi::released();
     let mut one = instance("one", &api);
     one.becomes(true, RETRY).await;
-    api.0.lock().unwrap().lease = None;
+    api.delete();
     one.becomes(false, RETRY + RETRY).await;
     let after = one.becomes(true, 2 * LEASE).await;
     assert!(after > LEASE - RETRY, "{after:?}");
     assert_eq!(
-        api.0.lock().unwrap().events,
+        api.server.lock().unwrap().events,
         ["one became leader", "one stopped leading", "one became leader"]
     );
 }
@@ -374,5 +394,5 @@ async fn an_annotation_or_a_wrong_clock_changes_nothing() {
     let mut two = instance("two", &api);
     let after = two.becomes(true, 2 * LEASE).await;
     assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
-    assert_eq!(api.0.lock().unwrap().lease.as_ref().unwrap().0.transitions, 8);
+    assert_eq!(api.lease().record.transitions, 8);
 }

@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 use throughline::client::ClusterClient;
 use throughline::config::ClusterConfig;
 use throughline::core::data::ids::Role;
+use throughline::core::data::shard::Shard;
 use throughline::events::Recorder;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse};
+use throughline::leader::group::Group;
 use throughline::leader::lease::{LeaseApi, LeaseClient};
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
@@ -77,9 +79,10 @@ async fn lease(
     };
     let metrics = Arc::new(Metrics::new());
     let cluster = Arc::new(ClusterClient::new(config, metrics.clone()));
+    let group = Group::new("throughline", Shard::WHOLE);
     let (events, mut workers) = Recorder::start(vec![cluster.clone()], 30, metrics);
     workers.detach_all();
-    (LeaseClient::new(cluster, None, "throughline".to_owned(), timeout, Some(events)), requests)
+    (LeaseClient::new(cluster, None, &group, timeout, Some(events)), requests)
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

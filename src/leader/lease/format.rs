@@ -1,5 +1,4 @@
-//! A Lease as the API server has it: what the election reads and writes of it, and what instances tell each
-//! other in its annotations.
+//! A Lease as the API server has it: what the election reads and writes of it.
 
 use serde_json::{Value, json};
 
@@ -7,7 +6,6 @@ use crate::client::CallError;
 use crate::core::data::time::UnixMillis;
 use crate::environment;
 use crate::leader::election::LeaseRecord;
-use crate::leader::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 
 /// Reads an API server's answer: the Lease, what the election needs of it, and its resourceVersion.
 ///
@@ -24,6 +22,20 @@ pub fn read(answer: &[u8]) -> Result<(Value, LeaseRecord, String), CallError> {
     Ok((object, record, version))
 }
 
+/// Reads the answer to a list: each Lease's name, and what the election needs of it.
+///
+/// # Errors
+/// It is no list.
+pub fn read_list(answer: &[u8]) -> Result<Vec<(String, LeaseRecord)>, CallError> {
+    let list: Value = serde_json::from_slice(answer)
+        .map_err(|e| CallError::Unreadable(format!("not a list of Leases: {e}")))?;
+    let items = list["items"].as_array();
+    let items =
+        items.ok_or_else(|| CallError::Unreadable("a list of Leases without items".to_owned()))?;
+    let name = |lease: &Value| lease["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    Ok(items.iter().map(|lease| (name(lease), record(lease))).collect())
+}
+
 fn record(object: &Value) -> LeaseRecord {
     let spec = &object["spec"];
     let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
@@ -36,10 +48,8 @@ fn record(object: &Value) -> LeaseRecord {
     }
 }
 
-/// Writes the record into a Lease, with what its holder does not see and what it follows, and keeps its
-/// other fields. A request for leadership was read with the Lease and is answered by this.
-pub fn fill(object: &mut Value, record: &LeaseRecord, remarks: &(Unseen, Follows)) {
-    remark(object, remarks);
+/// Writes the record into a Lease, and keeps its other fields.
+pub fn fill(object: &mut Value, record: &LeaseRecord) {
     let old_holder = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
     let is_renewal = !record.holder.is_empty() && old_holder == record.holder;
     if !object["spec"].is_object() {
@@ -54,31 +64,6 @@ pub fn fill(object: &mut Value, record: &LeaseRecord, remarks: &(Unseen, Follows
     spec["leaseDurationSeconds"] = json!(record.lease_ms.div_ceil(1000));
     spec["leaseTransitions"] = json!(record.transitions.min(i32::MAX.unsigned_abs()));
     spec["renewTime"] = json!(record.renew_time);
-}
-
-fn remark(object: &mut Value, (unseen, follows): &(Unseen, Follows)) {
-    let annotations = &mut object["metadata"]["annotations"];
-    if !annotations.is_object() {
-        *annotations = json!({});
-    }
-    let text = |value: serde_json::Result<String>| value.unwrap_or_default();
-    if let Some(annotations) = annotations.as_object_mut() {
-        for key in [HAND_OVER_TO, UNSEEN, FOLLOWS] {
-            annotations.remove(key);
-        }
-        if unseen.count > 0 {
-            annotations.insert(UNSEEN.to_owned(), json!(text(serde_json::to_string(unseen))));
-        }
-        if follows.count > 0 {
-            annotations.insert(FOLLOWS.to_owned(), json!(text(serde_json::to_string(follows))));
-        }
-        if !annotations.is_empty() {
-            return;
-        }
-    }
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("annotations");
-    }
 }
 
 fn now_micros() -> u64 {
@@ -129,16 +114,11 @@ mod tests {
         fill(
             &mut lease,
             &LeaseRecord { renew_time: "now".into(), lease_ms: 14_500, ..old.clone() },
-            &Default::default(),
         );
         let spec = json!({"holderIdentity": "me", "acquireTime": "then", "renewTime": "now",
             "leaseDurationSeconds": 15, "leaseTransitions": 2, "strategy": "OldestEmulationVersion"});
         assert_eq!((&lease["spec"], &lease["metadata"]["labels"]["team"]), (&spec, &json!("a")));
-        fill(
-            &mut lease,
-            &LeaseRecord { holder: "you".into(), renew_time: "later".into(), ..old },
-            &Default::default(),
-        );
+        fill(&mut lease, &LeaseRecord { holder: "you".into(), renew_time: "later".into(), ..old });
         assert_eq!(lease["spec"]["acquireTime"], "later");
     }
 
@@ -147,7 +127,7 @@ mod tests {
         let mut lease = json!({"metadata": {}});
         let empty = record(&lease);
         assert!(empty.holder.is_empty() && !empty.is_released());
-        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty }, &Default::default());
+        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty });
         assert_eq!(lease["spec"]["holderIdentity"], "me");
     }
 }

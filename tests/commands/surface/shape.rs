@@ -11,7 +11,7 @@ use crate::http::Server;
 /// Logs that together show most of what can be shown.
 const LOGS: [(&str, &str); 8] = [
     ("careless-platform", ""),
-    ("../tests/commands/surface/corpus/settings-and-retry", "default/home-lab"),
+    ("../tests/commands/surface/corpus/settings-and-retry", ""),
     ("incident-503", "default/home-lab"),
     ("oversized-status-nothing-fits", "default/home-lab"),
     ("second-writer-keeps-at-it", "default/home-lab"),

@@ -229,11 +229,8 @@ fn labels() -> Vec<String> {
 }
 
 fn leases() -> Vec<String> {
-    let unseen = json!({"count": 2, "names": ["a", "b"]}).to_string();
-    let follows = json!({"count": 1, "names": ["a"], "digest": "00ff"}).to_string();
     let metadata = json!({"name": "throughline", "namespace": "n", "uid": "u", "resourceVersion": "7",
-        "labels": {"team": "a"}, "annotations": {"throughline.datumapis.com/unseen": unseen,
-        "throughline.datumapis.com/follows": follows, "throughline.datumapis.com/hand-over-to": "b"}});
+        "labels": {"team": "a"}, "annotations": {"a": "b"}});
     let spec = json!({"holderIdentity": "me", "acquireTime": "2026-11-21T09:19:32.865007Z",
         "renewTime": "2026-11-21T09:19:34.865007Z", "leaseDurationSeconds": 15, "leaseTransitions": 2,
         "strategy": "OldestEmulationVersion"});

@@ -36,7 +36,7 @@ async fn after_a_crash_another_instance_leads_within_a_lease_and_a_retry_period(
         one.becomes(true, RETRY).await;
         let mut two = instance("two", &api);
         two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
-        let renewals = || api.0.lock().unwrap().version;
+        let renewals = || api.server.lock().unwrap().version;
         let before = renewals();
         while renewals() == before {
             sleep(Duration::from_millis(1)).await;
@@ -68,7 +68,7 @@ async fn three_instances_never_have_two_open_gates() {
             api.behaviour(behaviours[step / 400 % behaviours.len()]);
         }
         if step % 1_300 == 7 {
-            api.0.lock().unwrap().lease = None;
+            api.delete();
         }
         sleep(Duration::from_millis(100)).await;
         let open = instances.iter().filter(|instance| instance.gate.is_open()).count();

@@ -5,7 +5,6 @@ use throughline::client::KubeconfigText;
 use throughline::config::ConfigSource;
 use throughline::core::data::ids::ObjectKey;
 use throughline::core::view::fleet::Fleet;
-use throughline::leader::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use throughline::leader::lease;
 use throughline::look::{find, status, trace};
 use throughline::report::ReportOptions;
@@ -23,23 +22,13 @@ pub(super) fn lease(data: &[u8]) {
         Err(error) => return check_length(&error.failure().to_string()),
     };
     assert!(!version.is_empty());
-    let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
-    let unseen = annotation(UNSEEN).and_then(|text| serde_json::from_str::<Unseen>(text).ok());
-    let follows = annotation(FOLLOWS).and_then(|text| serde_json::from_str::<Follows>(text).ok());
-    let remarks = (unseen.unwrap_or_default(), follows.unwrap_or_default());
     let mut renewed = object.clone();
-    lease::fill(&mut renewed, &record, &remarks);
+    lease::fill(&mut renewed, &record);
     let (again, read, _) = lease::read(renewed.to_string().as_bytes()).unwrap();
     assert_eq!((&read.holder, &read.renew_time), (&record.holder, &record.renew_time));
     assert_eq!(read.lease_ms, record.lease_ms);
     assert_eq!(read.transitions, record.transitions.min(i32::MAX.unsigned_abs()));
     let others = |mut object: Value| {
-        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-            [UNSEEN, FOLLOWS, HAND_OVER_TO].iter().for_each(|key| drop(annotations.remove(*key)));
-        }
-        if object["metadata"]["annotations"].as_object().is_none_or(|map| map.is_empty()) {
-            object["metadata"]["annotations"] = json!(null);
-        }
         match object["spec"].as_object_mut() {
             Some(spec) => WRITTEN.iter().for_each(|key| drop(spec.remove(*key))),
             None => object["spec"] = json!({}),

@@ -1,0 +1,228 @@
+//! The Leases of several shards. Each shard has its own Lease and its own election; this is what keeps
+//! two numbers of shards from writing at once, 1 included.
+//!
+//! | rule | what would go wrong without it |
+//! |---|---|
+//! | shard 0 has the Lease of a single instance | that one and a shard write at once |
+//! | a Lease is taken only while no Lease of another number of shards is live | two instances keep one namespace |
+//! | the group is listed again after the Lease is held and before the first write; whoever sees another number then gives its Lease back | two that start together do not see each other before |
+//! | a renewal after its own deadline counts as taking the Lease | another number began meanwhile |
+//! | a shard above 0 leads only beside a Lease that shard 0 of several labelled | a single instance, which labels nothing, would not be seen |
+//! | a Lease is live until it was seen unchanged for its own duration | the times in it are another host's |
+
+use std::collections::BTreeMap;
+
+use super::election::LeaseRecord;
+use crate::core::data::shard::Shard;
+
+/// The label of the Leases of several shards. Its value is `leaderElection.leaseName`.
+pub const GROUP_LABEL: &str = "throughline.datumapis.com/lease-group";
+
+/// How long a shard may be without a holder before that is reported, in lease durations.
+const UNHELD_AFTER: u64 = 2;
+
+/// The Leases of a group, as lists showed them.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// That of a single instance.
+    lease_name: String,
+    shard: Shard,
+    /// The last list, each with the time since which it was seen unchanged.
+    leases: BTreeMap<String, (LeaseRecord, u64)>,
+    unheld_since: BTreeMap<u16, u64>,
+}
+
+impl Group {
+    pub fn new(lease_name: &str, shard: Shard) -> Self {
+        let (leases, unheld_since) = (BTreeMap::new(), BTreeMap::new());
+        Self { lease_name: lease_name.to_owned(), shard, leases, unheld_since }
+    }
+
+    /// The label's value.
+    pub fn name(&self) -> &str {
+        &self.lease_name
+    }
+
+    /// Whether the work is shared out.
+    pub fn is_shared(&self) -> bool {
+        !self.shard.is_whole()
+    }
+
+    /// The Lease of this shard.
+    pub fn own_lease(&self) -> String {
+        self.lease_of(self.shard.index)
+    }
+
+    fn lease_of(&self, index: u16) -> String {
+        match index {
+            0 => self.lease_name.clone(),
+            _ => format!("{}-{index}-of-{}", self.lease_name, self.shard.of),
+        }
+    }
+
+    /// The holder's name, which says on the Lease of a single instance that it is none.
+    pub fn identity(&self, of_process: String) -> String {
+        match self.shard {
+            shard if shard.is_whole() => of_process,
+            Shard { index, of } => format!("{of_process}/{index}-of-{of}"),
+        }
+    }
+
+    /// Takes a list over.
+    pub fn observe(&mut self, list: Vec<(String, LeaseRecord)>, now: u64) {
+        let mut before = std::mem::take(&mut self.leases);
+        for (name, record) in list {
+            let known = before.remove(&name).filter(|(known, _)| *known == record);
+            let since = known.map_or(now, |(_, since)| since);
+            self.leases.insert(name, (record, since));
+        }
+
+        let held: Vec<_> = (0..self.shard.of).filter(|i| self.is_held(*i, now)).collect();
+        self.unheld_since.retain(|index, _| !held.contains(index));
+        for index in (0..self.shard.of).filter(|index| !held.contains(index)) {
+            self.unheld_since.entry(index).or_insert(now);
+        }
+    }
+
+    /// Why this instance must not lead now: the Lease of another number of shards that is live, or the
+    /// one of shard 0, which is not there.
+    pub fn obstacle(&self, now: u64) -> Option<Obstacle> {
+        let own = self.own_lease();
+        let others = self.leases.iter().filter(|(name, _)| **name != own);
+        let other = others.clone().find(|(name, (record, since))| {
+            let of = self.number_of(name, record);
+            of.is_some_and(|of| of != self.shard.of) && is_live(record, *since, now)
+        });
+        if let Some((name, (record, _))) = other {
+            return Some(Obstacle::Other { lease: name.clone(), holder: record.holder.clone() });
+        }
+        let lacks_first = self.shard.index > 0 && !self.leases.contains_key(&self.lease_name);
+        lacks_first.then(|| Obstacle::NoFirst { lease: self.lease_name.clone() })
+    }
+
+    /// The shards that nobody has held for a while.
+    pub fn unheld(&self, lease_ms: u64, now: u64) -> Vec<u16> {
+        let after = UNHELD_AFTER * lease_ms;
+        let shards = self.unheld_since.iter();
+        shards.filter(|(_, since)| now >= **since + after).map(|(index, _)| *index).collect()
+    }
+
+    fn is_held(&self, index: u16, now: u64) -> bool {
+        let lease = self.leases.get(&self.lease_of(index));
+        lease.is_some_and(|(record, since)| is_live(record, *since, now))
+    }
+
+    /// How many shards the holder of a Lease knows of; `None` for one that has another name.
+    fn number_of(&self, lease: &str, record: &LeaseRecord) -> Option<u16> {
+        let rest = lease.strip_prefix(&*self.lease_name)?;
+        let number = |text: &str| text.rsplit_once("-of-")?.1.parse().ok();
+        match rest.strip_prefix('-') {
+            Some(shard) => number(shard),
+            None if rest.is_empty() => {
+                let of_shard = record.holder.rsplit_once('/').and_then(|(_, shard)| number(shard));
+                Some(of_shard.unwrap_or(1))
+            }
+            None => None,
+        }
+    }
+}
+
+/// A Lease without a holder is free at once.
+fn is_live(record: &LeaseRecord, unchanged_since: u64, now: u64) -> bool {
+    !record.holder.is_empty() && now <= unchanged_since.saturating_add(record.lease_ms)
+}
+
+/// What keeps an instance from leading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// A live Lease of another number of shards.
+    Other { lease: String, holder: String },
+    /// Shard 0 has not labelled its Lease yet.
+    NoFirst { lease: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE_MS: u64 = 15_000;
+
+    fn held(holder: &str) -> LeaseRecord {
+        LeaseRecord { holder: holder.into(), lease_ms: LEASE_MS, ..LeaseRecord::default() }
+    }
+
+    fn group(index: u16, of: u16, leases: &[(&str, &str)]) -> Group {
+        let mut group = Group::new("tl", Shard { index, of });
+        let list = leases.iter().map(|(name, holder)| ((*name).to_owned(), held(holder)));
+        group.observe(list.collect(), 0);
+        group
+    }
+
+    fn other(lease: &str, holder: &str) -> Option<Obstacle> {
+        Some(Obstacle::Other { lease: lease.into(), holder: holder.into() })
+    }
+
+    #[test]
+    fn each_shard_has_a_lease_and_a_single_instance_that_of_shard_0() {
+        let lease = |index, of| Group::new("tl", Shard { index, of }).own_lease();
+        assert_eq!([lease(0, 1), lease(0, 4), lease(3, 4)], ["tl", "tl", "tl-3-of-4"]);
+        let identity = |of| Group::new("tl", Shard { index: 0, of }).identity("pod_1".into());
+        assert_eq!([identity(1), identity(4)], ["pod_1", "pod_1/0-of-4"]);
+    }
+
+    #[test]
+    fn a_live_lease_of_another_number_is_waited_for_whoever_asks() {
+        let of_two = [("tl", "a/0-of-2"), ("tl-1-of-2", "b/1-of-2")];
+        // The own Lease is the election's.
+        assert_eq!(group(0, 2, &of_two).obstacle(0), None);
+        assert_eq!(group(1, 2, &of_two).obstacle(0), None);
+        assert_eq!(group(0, 4, &of_two).obstacle(0), other("tl-1-of-2", "b/1-of-2"));
+        assert_eq!(group(1, 4, &of_two).obstacle(0), other("tl", "a/0-of-2"));
+        assert_eq!(group(0, 1, &of_two).obstacle(0), other("tl-1-of-2", "b/1-of-2"));
+
+        let single = [("tl", "a")];
+        assert_eq!(group(1, 2, &single).obstacle(0), other("tl", "a"));
+        assert_eq!(group(0, 1, &single).obstacle(0), None);
+        // Somebody labelled what is none of ours.
+        assert_eq!(group(0, 1, &[("tlx", "a"), ("other", "b")]).obstacle(0), None);
+    }
+
+    #[test]
+    fn a_lease_is_live_until_it_was_seen_unchanged_for_its_duration_and_free_without_a_holder() {
+        let mut group = group(0, 1, &[("tl-1-of-2", "b/1-of-2")]);
+        assert!(group.obstacle(LEASE_MS).is_some() && group.obstacle(LEASE_MS + 1).is_none());
+        let renewed = LeaseRecord { renew_time: "later".into(), ..held("b/1-of-2") };
+        group.observe(vec![("tl-1-of-2".into(), renewed.clone())], 10_000);
+        group.observe(vec![("tl-1-of-2".into(), renewed)], 20_000);
+        assert!(group.obstacle(25_000).is_some() && group.obstacle(25_001).is_none());
+        group.observe(vec![("tl-1-of-2".into(), held(""))], 20_000);
+        assert_eq!(group.obstacle(20_000), None);
+    }
+
+    #[test]
+    fn a_shard_above_0_leads_only_beside_the_lease_that_shard_0_labelled() {
+        let lacks = Some(Obstacle::NoFirst { lease: "tl".into() });
+        assert_eq!(group(1, 2, &[("tl-1-of-2", "b/1-of-2")]).obstacle(0), lacks);
+        assert_eq!(
+            group(1, 2, &[("tl", "")]).obstacle(0),
+            None,
+            "shard 0 is down, and that is all"
+        );
+        assert_eq!(group(0, 2, &[]).obstacle(0), None);
+    }
+
+    #[test]
+    fn a_shard_that_nobody_holds_for_two_durations_is_told_also_one_that_never_had_a_lease() {
+        let mut group = group(0, 3, &[("tl", "a/0-of-3"), ("tl-1-of-3", "")]);
+        let list = |n: u64| {
+            let renew_time = n.to_string();
+            let own = LeaseRecord { renew_time, ..held("a/0-of-3") };
+            vec![("tl".to_owned(), own)]
+        };
+        for n in 0..4 {
+            group.observe(list(n), n * 10_000);
+            let unheld: &[u16] = if n == 3 { &[1, 2] } else { &[] };
+            assert_eq!(group.unheld(LEASE_MS, n * 10_000), unheld);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Several shards, and several numbers of shards, on one API server.
+
+use throughline::core::contract::cause::Cause;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn shard(api: &FakeApi, index: u16, of: u16) -> Instance {
+    let name = format!("{index}of{of}");
+    instance_of(&name, api, Shard { index, of }, &ClusterTable::default())
+}
+
+fn shards(api: &FakeApi, of: u16) -> Vec<Instance> {
+    (0..of).map(|index| shard(api, index, of)).collect()
+}
+
+async fn all_become(instances: &mut [Instance], leads: bool, within: Duration) {
+    futures::future::join_all(instances.iter_mut().map(|one| one.becomes(leads, within))).await;
+}
+
+async fn all_stay(instances: &mut [Instance], long: Duration) {
+    futures::future::join_all(instances.iter_mut().map(|one| one.stays(long))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_instance_asks_for_no_group() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    one.becomes(true, RETRY).await;
+    one.stays(Duration::from_secs(3_600)).await;
+    assert!(!api.lease().is_labelled);
+    assert_eq!(api.server.lock().unwrap().lists, 0);
+}
+
+/// From one instance to two shards, to four, and back to one: the new ones wait until the last of the old
+/// ones has gone, and then each leads.
+#[tokio::test(start_paused = true)]
+async fn numbers_of_shards_follow_one_another_and_never_overlap() {
+    let api = FakeApi::released();
+    let mut before = shards(&api, 1);
+    all_become(&mut before, true, RETRY).await;
+    for of in [2, 4, 1, 4, 1] {
+        let mut next = shards(&api, of);
+        tokio::join!(all_stay(&mut before, LONG), all_stay(&mut next, LONG));
+        let last = before.pop();
+        for old in before {
+            old.election.release(RETRY).await;
+        }
+        // One of them is left.
+        all_stay(&mut next, LONG).await;
+        last.unwrap().election.release(RETRY).await;
+        all_become(&mut next, true, 2 * LEASE).await;
+        assert_eq!(api.lease().is_labelled, of > 1);
+        before = next;
+    }
+}
+
+/// The Lease of a shard that was killed is waited for as long as it may be held.
+#[tokio::test(start_paused = true)]
+async fn a_killed_shard_is_waited_for() {
+    let api = FakeApi::released();
+    let mut two = shards(&api, 2);
+    all_become(&mut two, true, 2 * LEASE).await;
+    let mut one = shard(&api, 0, 1);
+    one.stays(LONG).await;
+    drop(two);
+    let after = one.becomes(true, 2 * LEASE + 2 * RETRY).await;
+    assert!(after > LEASE - RETRY, "{after:?}");
+    one.stays(LONG).await;
+}
+
+/// Two numbers that start in the same moment, at any offset.
+#[tokio::test(start_paused = true)]
+async fn of_two_numbers_that_start_together_one_leads() {
+    for round in 0..100_u64 {
+        let api = FakeApi::released();
+        // Shard 0 labelled its Lease, and is gone.
+        let first = Group::new("tl", Shard { index: 0, of: 2 });
+        let labelled = LeaseRecord { lease_ms: 1_000, ..LeaseRecord::default() };
+        api.of(&first).server.lock().unwrap().write("tl", labelled, Some(true));
+        let two = shard(&api, 1, 2);
+        sleep(Duration::from_millis(round % 25)).await;
+        let four = shard(&api, 1, 4);
+        let mut have_led = [false; 2];
+        for _ in 0..12_000 {
+            sleep(Duration::from_millis(10)).await;
+            let open = [two.gate.is_open(), four.gate.is_open()];
+            assert_ne!(open, [true; 2], "round {round}");
+            have_led = [have_led[0] || open[0], have_led[1] || open[1]];
+        }
+        assert!(two.gate.is_open() || four.gate.is_open(), "round {round}: nobody leads");
+        assert_ne!(have_led, [true; 2], "round {round}: the one that led was stopped");
+    }
+}
+
+/// A single instance would see nothing of a shard whose first Lease is gone.
+#[tokio::test(start_paused = true)]
+async fn a_shard_stops_when_the_lease_of_shard_0_is_deleted() {
+    let api = FakeApi::released();
+    let mut two = shards(&api, 2);
+    all_become(&mut two, true, 2 * LEASE).await;
+    drop(two.remove(0).election);
+    tokio::task::yield_now().await;
+    two[0].stays(LONG).await;
+    api.delete();
+    two[0].becomes(false, LEASE).await;
+    let mut one = shard(&api, 0, 1);
+    one.becomes(true, 2 * LEASE).await;
+    tokio::join!(one.stays(LONG), two[0].stays(LONG));
+    let Some(NoteKind::Began(problem)) = two[0].unled.recv().await else { panic!("no problem") };
+    assert_eq!(problem.cause, Cause::NoLeader);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_tells_which_shards_nobody_holds() {
+    let api = FakeApi::released();
+    let mut first = shard(&api, 0, 3);
+    first.becomes(true, 2 * LEASE).await;
+    let mut second = shard(&api, 1, 3);
+    second.becomes(true, 2 * LEASE).await;
+    first.stays(LONG).await;
+    let Some(NoteKind::Began(problem)) = first.unheld.recv().await else { panic!("no problem") };
+    assert_eq!(
+        problem.sentence(),
+        "No instance holds shard 2; what belongs to it is not mirrored."
+    );
+    let mut third = shard(&api, 2, 3);
+    third.becomes(true, 2 * LEASE).await;
+    first.stays(2 * LEASE).await;
+    assert!(matches!(first.unheld.recv().await, Some(NoteKind::Ended(_))));
+    assert!(first.unheld.is_empty());
+}
+
+/// Without the permission to list, nobody leads, and says so.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_cannot_be_listed_has_no_leader() {
+    let api = FakeApi::released();
+    api.behaviour(Behaviour::Fails);
+    let mut first = shard(&api, 0, 2);
+    first.stays(LONG).await;
+    assert!(!first.gate.is_open());
+}
