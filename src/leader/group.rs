@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_live_lease_of_another_number_is_waited_for_whoever_asks() {
         let of_two = [("tl", "a/0-of-2"), ("tl-1-of-2", "b/1-of-2")];
-        // The own Lease is the election's.
+        // Its own Lease is a matter of the election.
         assert_eq!(group(0, 2, &of_two).obstacle(0), None);
         assert_eq!(group(1, 2, &of_two).obstacle(0), None);
         assert_eq!(group(0, 4, &of_two).obstacle(0), other("tl-1-of-2", "b/1-of-2"));

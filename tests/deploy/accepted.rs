@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cluster::apiserver::ApiServer;
 use crate::cluster::rest::{CRDS, NAMESPACES, Rest};
 use crate::cluster::{SOON, ensure, eventually};
-use crate::render::{Choice, FORMS, helm, id, kustomize};
+use crate::render::{AT_HUB, Choice, FORMS, helm, id, kustomize};
 use crate::tools;
 
 /// The path of an object.
@@ -71,9 +71,11 @@ async fn an_api_server_accepts_every_manifest() {
     assert!(said.contains("spec.port"), "{said}");
 
     let mut kinds = BTreeSet::new();
-    for form in FORMS {
+    let monitored = FORMS.map(|form| (form, Choice::monitored()));
+    let sharded = AT_HUB.map(|form| (form, Choice::sharded()));
+    for (form, choice) in monitored.into_iter().chain(sharded) {
         for render in [kustomize, helm] {
-            for object in render(form, &Choice::monitored()) {
+            for object in render(form, &choice) {
                 kinds.insert(object["kind"].as_str().unwrap().to_owned());
                 apply(rest, &object).await.unwrap_or_else(|error| panic!("{form}: {error}"));
             }
@@ -92,6 +94,7 @@ async fn an_api_server_accepts_every_manifest() {
         "Service",
         "ServiceAccount",
         "ServiceMonitor",
+        "StatefulSet",
     ];
     assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
 

@@ -80,6 +80,15 @@ fn wrong_values_are_reported() {
             &["form=\"sidecar\"", "clusters=[{\"name\":\"a\",\"roles\":[\"edge\"]}]"],
             &["its own edge alone", "standalone-hub"],
         ),
+        (&["config.leaderElection.shards=0"], &["/config/leaderElection/shards", "minimum"]),
+        (
+            &["config.leaderElection.shards=4", "replicas=3"],
+            &["replicas: 3 pods leave some of 4 shards", "at least 4, or 8"],
+        ),
+        (
+            &["form=\"sidecar\"", "config.leaderElection.shards=2"],
+            &["config.leaderElection.shards: form sidecar has one shard"],
+        ),
     ];
     for (sets, words) in cases {
         let said = template(sets).expect_err(&format!("{sets:?} is accepted"));
@@ -234,9 +243,10 @@ fn the_chart_can_be_packaged() {
 #[ignore = "needs helm and kustomize: make deploy-test"]
 fn notes_say_what_to_do_next() {
     let chart = repo("deploy/helm/throughline");
-    for form in FORMS {
-        let file = temp_folder(&format!("notes-{form}")).join("values.json");
-        fs::write(&file, values(form, &Choice::plain()).to_string()).unwrap();
+    let plain = FORMS.map(|form| (form, Choice::plain()));
+    for (form, choice) in plain.into_iter().chain([("all-in-one", Choice::sharded())]) {
+        let file = temp_folder(&format!("notes-{form}-{}", choice.name)).join("values.json");
+        fs::write(&file, values(form, &choice).to_string()).unwrap();
         let args = [
             "install",
             "throughline",
@@ -250,6 +260,9 @@ fn notes_say_what_to_do_next() {
         let said = run_tool("helm", &args).unwrap();
         let (_, notes) = said.split_once("NOTES:").unwrap();
         let wanted: &[&str] = match form {
+            _ if choice.name == "sharded" => {
+                &["rollout status statefulset/throughline", "exec statefulset/throughline --"]
+            }
             "sidecar" => {
                 &["{{- include \"throughline.container\" .Subcharts.throughline | nindent 8 }}"]
             }

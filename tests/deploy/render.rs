@@ -11,6 +11,8 @@ use crate::cluster::throughline::merge_json;
 use crate::tools::{documents, read, repo, run_tool, temp_folder};
 
 pub(crate) const FORMS: [&str; 4] = ["all-in-one", "standalone-hub", "standalone-edge", "sidecar"];
+/// The forms that elect a leader.
+pub(crate) const AT_HUB: [&str; 2] = ["all-in-one", "standalone-hub"];
 
 /// A set of options, expressed both as a kustomization and as Helm values.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,23 @@ impl Choice {
             name: "monitored",
             components: vec!["kustomize/components/monitoring"],
             values: json!({ "monitoring": { "enabled": true } }),
+            ..Self::default()
+        }
+    }
+
+    /// Four shards. The second component patches the StatefulSet of the first.
+    pub(crate) fn sharded() -> Self {
+        let dir = json!({ "path": "/etc/throughline/clusters" });
+        Self {
+            name: "sharded",
+            components: vec![
+                "kustomize/components/shards",
+                "kustomize/components/discovery-directory",
+            ],
+            config: json!({
+                "leaderElection": { "shards": 4 }, "discovery": { "kubeconfigDir": dir },
+            }),
+            values: json!({ "replicas": 8, "clustersSecret": "throughline-clusters" }),
             ..Self::default()
         }
     }
@@ -247,8 +266,9 @@ fn choices(form: &str) -> Vec<Choice> {
         config: json!({ "orphans": { "mode": "off" }, "events": { "enabled": false } }),
         ..Choice::default()
     });
-    if ["all-in-one", "standalone-hub"].contains(&form) {
+    if AT_HUB.contains(&form) {
         choices.extend(discovering(form));
+        choices.push(Choice::sharded());
     }
     let namespace = Some("edge-system");
     choices.push(Choice { name: "elsewhere", namespace, ..Choice::monitored() });
@@ -315,6 +335,53 @@ fn another_configuration_changes_the_pods() {
             });
             assert_ne!(pods[0], pods[1], "{form}");
         }
+    }
+}
+
+/// An instance finds its shard in the ordinal of its pod, and lists the Leases of the other shards.
+#[test]
+#[ignore = "needs kustomize: make deploy-test"]
+fn shards_are_the_pods_of_a_stateful_set() {
+    fn find<'a>(objects: &'a [Value], wanted: &str) -> Option<&'a Value> {
+        objects.iter().find(|object| id(object) == wanted)
+    }
+    let spread_by = |pod: &Value| -> Vec<Value> {
+        let constraints = pod["topologySpreadConstraints"].as_array().unwrap().iter();
+        constraints.map(|constraint| constraint["matchLabelKeys"].clone()).collect()
+    };
+    for form in AT_HUB {
+        let objects = kustomize(form, &Choice::sharded());
+        assert!(find(&objects, "Deployment throughline").is_none(), "{form}");
+        let spec = &find(&objects, "StatefulSet throughline").unwrap()["spec"];
+        assert_eq!(spec["replicas"], 8, "{form}");
+        assert_eq!(spec["podManagementPolicy"], "Parallel", "{form}");
+        let service = format!("Service {}", spec["serviceName"].as_str().unwrap());
+        assert_eq!(find(&objects, &service).unwrap()["spec"]["clusterIP"], "None", "{form}");
+        let pod = &spec["template"]["spec"];
+        let name = json!({ "fieldRef": { "fieldPath": "metadata.name" } });
+        let env = json!([{ "name": "POD_NAME", "valueFrom": name }]);
+        assert_eq!(pod["containers"][0]["env"], env, "{form}");
+        let revision = json!(["controller-revision-hash"]);
+        assert_eq!(spread_by(pod), [revision.clone(), revision], "{form}");
+        let role = find(&objects, "Role throughline-lease-shards").unwrap();
+        let group = "coordination.k8s.io";
+        let list = json!([{ "apiGroups": [group], "resources": ["leases"], "verbs": ["list"] }]);
+        assert_eq!(role["rules"], list, "{form}");
+        // Back at one shard, it is needed until the Lease has lost its label.
+        for kind in ["Role", "RoleBinding"] {
+            let object = find(&objects, &format!("{kind} throughline-lease-shards")).unwrap();
+            let policy = &object["metadata"]["annotations"]["helm.sh/resource-policy"];
+            assert_eq!(policy, "keep", "{form}: Helm deletes the {kind}");
+        }
+
+        let objects = kustomize(form, &Choice::plain());
+        assert!(find(&objects, "StatefulSet throughline").is_none(), "{form}");
+        assert!(find(&objects, "Role throughline-lease-shards").is_none(), "{form}");
+        let deployment = find(&objects, "Deployment throughline").unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        let hash = json!(["pod-template-hash"]);
+        assert_eq!(spread_by(pod), [hash.clone(), hash], "{form}");
+        assert!(pod["containers"][0]["env"].is_null(), "{form}");
     }
 }
 

@@ -98,7 +98,9 @@ impl Instance {
             return false;
         }
         let metrics = throughline.metrics().await;
-        metrics["leader_election_master_status{name=\"throughline\"}"] > 0.5
+        let mut statuses =
+            metrics.iter().filter(|(name, _)| name.starts_with("leader_election_master_status"));
+        statuses.any(|(_, is_leader)| *is_leader > 0.5)
     }
 }
 
@@ -156,8 +158,12 @@ pub(crate) fn version(text: &str) -> u64 {
 impl ElectionTest {
     /// The clusters, a fleet, and a released Lease; no instance yet.
     pub(crate) async fn new(topology: Topology, connectors: usize, more: Value) -> Self {
+        Self::with_fleet(topology, Spec::of(connectors), more).await
+    }
+
+    pub(crate) async fn with_fleet(topology: Topology, spec: Spec, more: Value) -> Self {
         let testbed = Testbed::start(topology).await;
-        let fleet = Fleet::seed(&testbed, Spec::of(connectors)).await;
+        let fleet = Fleet::seed(&testbed, spec).await;
         let holders = Arc::<Mutex<Histories>>::default();
         let to = holders.clone();
         let watching = follow(testbed.hub().rest().clone(), LEASES, move |seen| {
@@ -200,6 +206,11 @@ impl ElectionTest {
 
     /// Starts another instance and waits until it is ready; returns its number.
     pub(crate) async fn join(&mut self) -> usize {
+        self.join_as("throughline-0", 1).await
+    }
+
+    /// The same, as this pod of several shards.
+    pub(crate) async fn join_as(&mut self, pod: &str, shards: u16) -> usize {
         let number = self.instances.len();
         let (mut proxies, mut clusters) = (Vec::new(), Vec::new());
         for cluster in &self.testbed.clusters {
@@ -210,7 +221,9 @@ impl ElectionTest {
             clusters.push(json!({ "name": name, "roles": roles, "kubeconfig": kubeconfig }));
             proxies.push(proxy);
         }
+        let election = json!({ "leaderElection": { "shards": shards } });
         let setup = Setup::of(&self.testbed).set(&json!({ "clusters": clusters })).set(&self.more);
+        let setup = setup.set(&election).pod(pod);
         let throughline = setup.ready().await;
         let named = |line: &String| {
             let line: Value = serde_json::from_str(line).ok()?;

@@ -6,7 +6,30 @@ use std::collections::BTreeMap;
 use crate::cluster::proxy::Write;
 use crate::leading::{ElectionTest, Histories, LEASE, version};
 
+/// The shard in an identity, and their number; of a single instance `0` and `1`.
+pub(crate) fn shard_of(identity: &str) -> (&str, &str) {
+    let shard = identity.rsplit_once('/').and_then(|(_, shard)| shard.split_once("-of-"));
+    shard.unwrap_or(("0", "1"))
+}
+
+/// The Lease that an instance elects by.
+fn lease_of(identity: &str) -> String {
+    match shard_of(identity) {
+        ("0", _) => LEASE.1.to_owned(),
+        (index, of) => format!("{}-{index}-of-{of}", LEASE.1),
+    }
+}
+
 impl ElectionTest {
+    /// The numbers of shards that wrote, each as often as it began to.
+    pub(crate) fn numbers_in_turn(&self) -> Vec<String> {
+        let changes = self.changes();
+        let mut numbers: Vec<_> =
+            changes.values().map(|(who, _)| shard_of(who).1.to_owned()).collect();
+        numbers.dedup();
+        numbers
+    }
+
     /// The history of each Lease: version to holder, empty for none.
     fn histories(&self) -> Histories {
         let mut histories = self.holders.lock().unwrap().clone();
@@ -56,8 +79,9 @@ impl ElectionTest {
     fn check_writers(&self, is_strict: bool) {
         let (histories, changes) = (self.histories(), self.changes());
         assert!(!changes.is_empty(), "there are no leader-only writes");
-        let (lease, history) = (LEASE.1, &histories[LEASE.1]);
         for (at, (who, write)) in &changes {
+            let lease = lease_of(who);
+            let history = &histories[&lease];
             let held = history.range(..at).next_back();
             let Some((since, holder)) = held else { panic!("{write:?}: no Lease before it") };
             if holder == who {

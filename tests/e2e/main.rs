@@ -31,6 +31,7 @@ mod refusals;
 mod reload;
 mod rights;
 mod rights_claims;
+mod shards;
 mod status;
 mod stopping;
 mod tenants;

@@ -20,6 +20,7 @@ use super::{SOON, ensure, eventually};
 /// The configuration of a run.
 pub(crate) struct Setup {
     config: Value,
+    pod: Option<String>,
     provoked: Vec<Cause>,
     shown: bool,
 }
@@ -39,12 +40,18 @@ impl Setup {
     /// Only this configuration.
     pub(crate) fn new(config: &Value) -> Self {
         let base = json!({ "admin": { "address": "127.0.0.1:0" }, "log": { "format": "json" } });
-        Self { config: base, provoked: Vec::new(), shown: false }.set(config)
+        Self { config: base, pod: None, provoked: Vec::new(), shown: false }.set(config)
     }
 
     /// Merges more settings into the configuration.
     pub(crate) fn set(mut self, more: &Value) -> Self {
         merge_json(&mut self.config, more);
+        self
+    }
+
+    /// The name of its pod.
+    pub(crate) fn pod(mut self, name: &str) -> Self {
+        self.pod = Some(name.to_owned());
         self
     }
 
@@ -73,6 +80,7 @@ impl Setup {
         command.arg("run").arg("--config").arg(&config);
         command.arg("--set").arg(format!("eventLog.file={}", event_log.display()));
         command.env_remove("RUST_LOG").env_remove("KUBECONFIG");
+        command.envs(self.pod.map(|name| ("POD_NAME", name)));
         let mut process = Process::start_piped("throughline", command, folder.path());
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (stderr, to, shown) = (process.stderr(), lines.clone(), self.shown);

@@ -52,6 +52,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- join "," $folders }}
 {{- end }}
 
+{{/* The number of shards. */}}
+{{- define "throughline.shards" -}}
+{{- dig "leaderElection" "shards" 1 .Values.config -}}
+{{- end }}
+
+{{/* What runs the pods. With several shards, a pod needs the ordinal that a StatefulSet gives it. */}}
+{{- define "throughline.workload" -}}
+{{- ternary "StatefulSet" "Deployment" (gt (include "throughline.shards" . | int) 1) -}}
+{{- end }}
+
 {{/* The configuration file. */}}
 {{- define "throughline.config" -}}
 {{- $own := dict "name" .Values.clusterName "inCluster" true
@@ -114,9 +124,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   imagePullPolicy: {{ . }}
   {{- end }}
   args: [run, --config, /etc/throughline/config/config.yaml]
-  {{- with .Values.extraEnv }}
+  {{- $isStateful := eq "StatefulSet" (include "throughline.workload" .) }}
+  {{- if or $isStateful .Values.extraEnv }}
   env:
+    {{- if $isStateful }}
+    # The number at its end, modulo config.leaderElection.shards, is the shard.
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    {{- end }}
+    {{- with .Values.extraEnv }}
     {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
   ports:
     - {name: {{ $port }}, containerPort: 8080}
