@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo tutorial test explore sim mistakes crash-points fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
+.PHONY: help run demo tutorial test explore sim sim-shards mistakes crash-points fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
 # Incremental files make a build from nothing slower. Whoever calls cargo after each changed line has them.
@@ -50,6 +50,9 @@ SIM_PROFILE ?= simulation
 sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N or SIM_PLAN="…" alone
 	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
 	  cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
+
+sim-shards: ## An hour of four shards with standbys, and forty times two rollouts (some minutes after the build)
+	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture shards::an_hour_of_shards_ends_right
 
 crash-points: ## An instance killed at each point of eight scenarios, one run for each (a few minutes after the build)
 	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --nocapture every_crash

@@ -81,9 +81,9 @@ async fn a_leader_that_is_blind_hands_over_to_one_that_sees() {
     print_elapsed("another instance led after the leader lost sight of the upstream", began);
     oracle::converges(&election.testbed).await;
     print_elapsed("converged", began);
-    assert_eq!(election.instances[blind].count_log_lines("handing leadership over"), 1);
+    assert_eq!(election.instances[blind].count_log_lines("standing down"), 1);
 
-    // It sees again, and has no reason to ask for the Lease back.
+    // It sees again, and that is no reason to take the Lease back.
     election.instances[blind].proxies[upstream].up();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let leader = election.somebody_leads().await;

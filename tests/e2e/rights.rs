@@ -13,7 +13,9 @@ use crate::cluster::faults::Rule;
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{route, with_upstream_labels};
 use crate::cluster::rest::{CLUSTER_ROLES, LEASES, ROLES, ROUTES, Resource, Rest};
-use crate::cluster::rights::{DELETING, Permission, documents, except, folders, grant, texts};
+use crate::cluster::rights::{
+    DELETING, Permission, SHARDS, documents, except, folders, grant, texts,
+};
 use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle};
@@ -34,10 +36,10 @@ struct ClusterRoles<'a> {
 }
 
 impl<'a> ClusterRoles<'a> {
-    /// Also grants the permission to delete orphans.
-    async fn new(cluster: &'a Cluster, deleting: &[&'static str]) -> Self {
-        grant(cluster.rest(), deleting).await.unwrap();
-        let folders = [folders(cluster.roles), deleting.to_vec()].concat();
+    /// Also grants these.
+    async fn new(cluster: &'a Cluster, more: &[&'static str]) -> Self {
+        grant(cluster.rest(), more).await.unwrap();
+        let folders = [folders(cluster.roles), more.to_vec()].concat();
         let mut roles = Vec::new();
         for role in folders.into_iter().flat_map(documents) {
             let Some(resource) =
@@ -161,14 +163,13 @@ async fn every_permission_is_needed() {
     let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(3) }).await;
     let clusters = [
         ClusterRoles::new(testbed.upstream(), &DELETING[..1]).await,
-        ClusterRoles::new(testbed.hub(), &DELETING[1..]).await,
+        ClusterRoles::new(testbed.hub(), &[DELETING[1], SHARDS]).await,
         ClusterRoles::new(testbed.edge(), &[]).await,
     ];
 
     // With all permissions everything works and nothing is refused.
     ensure_orphan(&testbed, &fleet).await;
     let throughline = setup(&testbed).ready().await;
-    let setup_config = throughline.config();
     oracle::converges(&testbed).await;
     eventually("the orphan is deleted", SOON, async || {
         let found = testbed.hub().rest().read(ROUTES, fleet.hub_key(0).0, ORPHAN).await;
@@ -204,6 +205,11 @@ async fn every_permission_is_needed() {
             if permission.1 == "events" {
                 setup = setup.set(&json!({ "retry": { "firstMs": 3_000, "maxMs": 3_000 } }));
             }
+            if (&*permission.1, &*permission.2) == ("leases", "list") {
+                // Only several shards ask for the group.
+                setup =
+                    setup.set(&json!({ "leaderElection": { "shards": 2 } })).pod("throughline-0");
+            }
             let throughline = setup.start().await;
             let rounds = Cell::new(0);
             // An Event is patched a minute after it was posted.
@@ -234,8 +240,8 @@ async fn every_permission_is_needed() {
                 ensure(counted && logged, || format!("counted: {counted}, logged: {logged}"))
             })
             .await;
-            rights_claims::hold(&testbed, &fleet, &setup_config, (roles.cluster.name, permission))
-                .await;
+            let config = throughline.config();
+            rights_claims::hold(&testbed, &fleet, &config, (roles.cluster.name, permission)).await;
             let elsewhere = clusters.iter().filter(|p| p.cluster.name != roles.cluster.name);
             assert!(!elsewhere.into_iter().any(ClusterRoles::any_refused), "{kind}");
             roles.set_revoked(permission, false).await;

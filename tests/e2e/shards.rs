@@ -9,6 +9,7 @@ use throughline::core::data::shard::Shard;
 use crate::cluster::faults::Rule;
 use crate::cluster::fleet::Spec;
 use crate::cluster::rest::LEASES;
+use crate::cluster::rights::{SHARDS, grant};
 use crate::cluster::testbed::Topology;
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::leading::{ElectionTest, LEASE, short};
@@ -21,7 +22,9 @@ const PROVOKED: &[Cause] =
 
 async fn election() -> ElectionTest {
     let spec = Spec { per_namespace: 1, ..Spec::of(CONNECTORS) };
-    ElectionTest::with_fleet(Topology::Three, spec, short()).await.provokes(PROVOKED)
+    let election = ElectionTest::with_fleet(Topology::Three, spec, short()).await;
+    grant(election.testbed.hub().rest(), &[SHARDS]).await.unwrap();
+    election.provokes(PROVOKED)
 }
 
 impl ElectionTest {

@@ -110,6 +110,10 @@ impl Computer {
         state.wakers.drain(..).for_each(Waker::wake);
     }
 
+    pub(crate) fn runs(&self) -> bool {
+        self.state.lock().unwrap().process == Process::Runs
+    }
+
     pub(crate) fn kill(&self) {
         self.state.lock().unwrap().process = Process::Killed;
         if let Some(network) = &self.network {

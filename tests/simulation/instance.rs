@@ -199,6 +199,15 @@ impl Instance {
         self.stop.send_replace(true);
     }
 
+    /// Nobody stopped it, and nothing holds it up.
+    pub(crate) fn is_up(&self) -> bool {
+        self.computer.runs() && !*self.stop.borrow()
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.tape.lock().unwrap().leadership.last().is_some_and(|(_, leads)| *leads)
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.running.is_finished()
     }

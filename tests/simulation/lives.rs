@@ -65,7 +65,7 @@ impl Stage {
 
     /// An instance starts although as many run as there should be.
     pub(crate) fn start_twin(&mut self) {
-        let (_, twin) = self.new_instance();
+        let (_, twin) = self.new_instance(0);
         self.twins.push(twin);
     }
 

@@ -27,6 +27,7 @@ mod orphans;
 mod plan;
 mod random;
 mod rest;
+mod shards;
 mod shrink;
 mod stage;
 mod state_faults;

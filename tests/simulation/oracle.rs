@@ -40,7 +40,7 @@ pub(crate) struct Write<'a> {
     pub(crate) body: &'a Value,
 }
 
-/// The Lease.
+/// A Lease.
 #[derive(Default)]
 struct LeaseHistory {
     /// Who holds the Lease, and the number of this tenure.
@@ -56,7 +56,14 @@ struct LeaseHistory {
 #[derive(Default)]
 pub(crate) struct Oracle {
     hub: Option<ClusterName>,
-    lease: LeaseHistory,
+    leases: BTreeMap<String, LeaseHistory>,
+    /// The Lease by which each instance elects, and how many shards it knows of.
+    elects_by: BTreeMap<u32, (String, u16)>,
+    /// The numbers of shards that may lead, one after the other, and which of them wrote last.
+    pub(crate) numbers: Vec<u16>,
+    number: usize,
+    /// The Lease whose holders write each object, since this number of shards.
+    keepers: BTreeMap<String, (u16, String)>,
     /// When each instance went on after it stood still.
     thawed: BTreeMap<u32, Vec<Instant>>,
     /// What each upstream Connector has said so far, by its key at the hub.
@@ -79,7 +86,7 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     pub(crate) fn new(hub: &ClusterName) -> Self {
-        Self { hub: Some(hub.clone()), ..Self::default() }
+        Self { hub: Some(hub.clone()), numbers: vec![1], ..Self::default() }
     }
 
     /// Looks at a request that an API server answered.
@@ -164,11 +171,22 @@ impl Oracle {
     fn lease(&mut self, write: &Write<'_>) {
         let created = write.body["metadata"]["name"].as_str().filter(|_| write.method == "POST");
         let name = created.or(write.path.rsplit('/').next()).unwrap_or_default();
-        if name != "throughline" {
-            return self.broke(write, "is another Lease");
-        }
-        let lease = &mut self.lease;
         let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        let shard = holder.rsplit_once('/').and_then(|(_, shard)| shard.split_once("-of-"));
+        let (index, of) = shard.unwrap_or(("0", "1"));
+        let of: u16 = of.parse().unwrap_or_default();
+        let own = match index {
+            "0" => "throughline".to_owned(),
+            index => format!("throughline-{index}-of-{of}"),
+        };
+        let is_known = self.numbers.contains(&of) && name == own;
+        if !holder.is_empty() {
+            if !is_known {
+                return self.broke(write, "is another Lease");
+            }
+            self.elects_by.insert(write.client, (own, of));
+        }
+        let lease = self.leases.entry(name.to_owned()).or_default();
         if holder.is_empty() {
             lease.holder = None;
         } else if lease.holder.as_ref().is_none_or(|(is, _)| is != holder) {
@@ -185,7 +203,24 @@ impl Oracle {
 
     /// Somebody else wrote the Lease.
     pub(crate) fn lease_edited(&mut self) {
-        self.lease.holder = None;
+        self.leases.values_mut().for_each(|lease| lease.holder = None);
+    }
+
+    /// Each object is written by the holders of one Lease, and one number of shards after the other.
+    fn kept(&mut self, write: &Write<'_>) {
+        let Some((lease, of)) = self.elects_by.get(&write.client).cloned() else { return };
+        let keeper = self.keepers.entry(write.path.to_owned()).or_insert((of, lease.clone()));
+        if keeper.0 != of {
+            *keeper = (of, lease.clone());
+        }
+        if keeper.1 != lease {
+            let how = format!("is written by {lease}, and before by {}", keeper.1);
+            return self.broke(write, &how);
+        }
+        match self.numbers.iter().skip(self.number).position(|number| *number == of) {
+            Some(later) => self.number += later,
+            None => self.broke(write, "after another number of shards wrote"),
+        }
     }
 
     fn stood_still(&self, client: u32, at: Instant) -> bool {
@@ -204,7 +239,11 @@ impl Oracle {
         if self.stood_still(write.client, write.at) {
             return;
         }
-        let lease = &mut self.lease;
+        if has_changed {
+            self.kept(write);
+        }
+        let name = self.elects_by.get(&write.client).map_or("throughline", |(lease, _)| lease);
+        let lease = self.leases.entry(name.to_owned()).or_default();
         let Some(&tenure) = lease.tenures.get(&write.client) else {
             return self.broke(write, "without ever having held the Lease");
         };

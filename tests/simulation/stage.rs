@@ -30,6 +30,7 @@ use crate::orphans::RouteGuard;
 use crate::plan::{Plan, Report};
 use crate::random::Random;
 use crate::rest::QUIET_FOR;
+use crate::shards::Unheld;
 use crate::world::{Names, World};
 
 /// How far the platform moves on at a time.
@@ -72,6 +73,7 @@ pub(crate) struct Stage {
     pub(crate) crash: Option<Crash>,
     /// All instances are killed after the next touch: how many there were, and for how long.
     pub(crate) killed_after: Option<(u64, Duration)>,
+    pub(crate) unheld: Unheld,
     pub(crate) network: Network,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) clock: Clock,
@@ -209,6 +211,7 @@ impl Stage {
             twins: Vec::new(),
             crash: None,
             killed_after: None,
+            unheld: Unheld::default(),
             network,
             ledger,
             clock,
@@ -221,21 +224,24 @@ impl Stage {
             plan,
         };
         stage.show_upstreams();
-        for _ in 0..stage.plan.instances {
-            let (client, instance) = stage.new_instance();
+        for ordinal in 0..stage.plan.instances {
+            let (client, instance) = stage.new_instance(ordinal);
             stage.clients.push(client);
             stage.instances.push(instance);
         }
         stage
     }
 
-    pub(crate) fn new_instance(&mut self) -> (u32, Instance) {
+    /// `ordinal`: of its pod.
+    pub(crate) fn new_instance(&mut self, ordinal: usize) -> (u32, Instance) {
         let client = self.next_client;
         self.next_client += 1;
         let rate = i64::try_from(self.starts.between(0, 80)).unwrap() - 40;
         let network = Some(self.network.clone());
         let computer = Computer::new(client, rate, self.starts.fork(), network);
-        (client, Instance::start(self.config.clone(), &self.specs, Arc::new(computer)))
+        let pod = move |name: &str| (name == "POD_NAME").then(|| format!("throughline-{ordinal}"));
+        let config = self.config.clone().with_shard(pod).unwrap();
+        (client, Instance::start(config, &self.specs, Arc::new(computer)))
     }
 
     pub(crate) fn client(&self, instance: usize) -> u32 {
@@ -262,7 +268,7 @@ impl Stage {
     /// Starts an instance again that was killed or stopped.
     pub(crate) fn restart(&mut self, instance: usize) {
         self.instances[instance].kill();
-        let (client, new) = self.new_instance();
+        let (client, new) = self.new_instance(instance);
         self.clients[instance] = client;
         self.ended.push(std::mem::replace(&mut self.instances[instance], new));
     }
@@ -360,10 +366,11 @@ impl Stage {
         sleep(STEP).await;
         self.restart_crashed();
         self.kill_after_touch();
+        self.watch_shards();
         self.world.advance(self.clock.now());
     }
 
-    fn change(&mut self) {
+    pub(crate) fn change(&mut self) {
         let n = self.changes.below(self.world.connectors.len());
         match self.changes.below(4) {
             0 | 1 => self.world.flip(n),

@@ -125,7 +125,7 @@ impl Stage {
         if self.is_broken() {
             return;
         }
-        let (_, fresh) = self.new_instance();
+        let (_, fresh) = self.new_instance(0);
         self.pass(LISTS_WITHIN).await;
         let before: Vec<_> = self.instances.iter().map(|i| i.computer.released()).collect();
         let before_fresh = fresh.computer.released();

@@ -12,7 +12,7 @@ use super::rest::{BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, RequestError, R
 /// The folder with the rights of the election, apart from the others: they can be taken away alone.
 pub(crate) const ELECTION: &str = "lease";
 /// What several shards take beside.
-const SHARDS: &str = "lease-shards";
+pub(crate) const SHARDS: &str = "lease-shards";
 /// Where the tests' Leases are.
 const LEASES_IN: &str = "default";
 
@@ -29,7 +29,7 @@ pub(crate) fn documents(folder: &str) -> Vec<Value> {
 pub(crate) fn folders(roles: &[&str]) -> Vec<&'static str> {
     let of = |role: &&str| match *role {
         "upstream" => vec!["upstream"],
-        "downstream" => vec!["hub", ELECTION, SHARDS],
+        "downstream" => vec!["hub", ELECTION],
         "edge" => vec!["edge"],
         role => panic!("no role: {role}"),
     };
