@@ -107,6 +107,7 @@ bench-live: ## Its numbers of a live run, on real API servers (about 35 minutes;
 
 bench-fleet: ## Its numbers of a fleet of projects (about 10 minutes; QUICK=1 for a look, FLEET_PROJECTS=N)
 	cargo bench --locked --bench fleet
+	cargo bench --locked --bench fleet -- shards
 
 lint: ## Format, clippy, docs, dependencies: nothing may warn
 	cargo fmt --all --check

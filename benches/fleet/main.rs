@@ -6,7 +6,7 @@
 //! `FLEET_PROJECTS=N` sets the number of projects, `QUICK=1` measures briefly. With `FLEET_COLD_MS=N`, each
 //! resource of a control plane answers 429 for that long after it was first asked for, as on a real Milo.
 //! `-- configured` measures the same projects as configured clusters over HTTP/1.1 instead, for
-//! comparison.
+//! comparison; `-- shards` measures four shards of them.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "a bench may panic")]
 #![allow(clippy::duplicate_mod, reason = "the tests' proxy has a copy of its own")]
@@ -21,6 +21,7 @@ mod objects;
 mod proc;
 mod run;
 mod server;
+mod shards;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "only the statuses are used")]
 mod support;
@@ -66,12 +67,15 @@ fn main() {
         cold_ms: number_of("FLEET_COLD_MS").unwrap_or(0) as u64,
     };
     let is_asked = |what: &str| args.iter().any(|arg| arg == what);
-    let is_configured = is_asked("configured");
+    let (is_configured, is_sharded) = (is_asked("configured"), is_asked("shards"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let n = plan.projects;
         println!("{n} projects, {CONNECTORS_EACH} connectors each; one hub, one edge\n");
         println!("| | aim | measured |\n|---|---|---|");
+        if is_sharded {
+            return shards::measure(&plan, size_of(&plan, false)).await;
+        }
         let many = fleet(&plan, is_configured).await;
         if !is_configured {
             few(&plan, &many).await;

@@ -2,9 +2,8 @@
 //! `group.rs`.
 
 use std::pin::pin;
-use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::Listeners;
@@ -13,14 +12,11 @@ use super::gate::GateKeeper;
 use super::group::{Group, Obstacle};
 use super::handover::Sight;
 use super::lease::{LeaseApi, RenewTimes};
+use super::publish::Said;
 use crate::clock::sleep_until_opt;
 use crate::core::contract::error_cause::RequestFailure;
-use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::environment::random;
-use crate::fleet::ClusterTable;
-use crate::metrics::Metrics;
-use crate::problems::Outside;
 
 /// After failures, an instance that does not hold the Lease waits at most this many pauses.
 const PAUSES_MAX: u64 = 4;
@@ -29,43 +25,30 @@ const RELEASE_ATTEMPTS_MAX: usize = 4;
 
 pub(super) struct Candidate {
     pub(super) election: Election,
+    pub(super) group: Group,
     pub(super) identity: String,
     pub(super) timings: Timings,
     pub(super) keeper: GateKeeper,
     pub(super) orphans: OrphanMode,
-    pub(super) events: mpsc::UnboundedSender<EventKind>,
-    pub(super) usable: Outside,
-    pub(super) led: Outside,
-    pub(super) held: Outside,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) clusters: ClusterTable,
-    pub(super) group: Group,
-    /// No other number of shards began before this instance held the Lease.
-    pub(super) is_confirmed: bool,
-    /// What keeps it from leading, as last logged.
-    pub(super) obstacle: Option<Obstacle>,
-    /// When a leader last listed the group.
-    listed_at: u64,
-    /// Until when the gate was last open: a write may end later by the time that it may take.
-    pub(super) led_until: u64,
-    pub(super) renew_times: RenewTimes,
-    /// Until when the gate is open, as last published; `None` when it is closed.
-    pub(super) open_until: Option<u64>,
-    /// From when this instance leads, while it waits for that, as last reported.
-    pub(super) pending_from: Option<u64>,
-    /// There was no Lease, and no other instance has held it since.
-    pub(super) is_lease_missing: bool,
-    /// The Lease's holder, as last logged.
-    pub(super) holder: String,
+    pub(super) listeners: Listeners,
+    /// What the listeners heard last.
+    pub(super) said: Said,
+    pub(super) sight: Sight,
+    renew_times: RenewTimes,
     /// Why the last attempt failed.
     pub(super) failure: Option<RequestFailure>,
     /// Attempts that failed in a row.
     pub(super) failures: u64,
-    /// Messages of Kubernetes Events that are still to be posted.
-    pub(super) unposted_events: Vec<&'static str>,
-    pub(super) sight: Sight,
-    /// Another process has this instance's identity, as last logged.
-    pub(super) has_twin: bool,
+    /// There was no Lease, and no other instance has held it since.
+    pub(super) is_lease_missing: bool,
+    /// No other number of shards began before this instance held the Lease.
+    pub(super) is_confirmed: bool,
+    /// What keeps it from leading.
+    pub(super) obstacle: Option<Obstacle>,
+    /// When the group was last listed.
+    listed_at: u64,
+    /// Until when the gate was last open: a write may end later by the time that it may take.
+    pub(super) led_until: u64,
 }
 
 impl Candidate {
@@ -77,34 +60,24 @@ impl Candidate {
         orphans: OrphanMode,
         listeners: Listeners,
     ) -> Self {
-        let Listeners { events, usable, led, held, metrics, clusters } = listeners;
         Self {
             election: Election::new(identity.clone(), timings),
+            group,
             identity,
             timings,
             keeper,
             orphans,
-            events,
-            usable,
-            led,
-            held,
-            metrics,
-            clusters,
-            group,
+            listeners,
+            said: Said::default(),
+            sight: Sight::default(),
+            renew_times: RenewTimes::default(),
+            failure: None,
+            failures: 0,
+            is_lease_missing: false,
             is_confirmed: false,
             obstacle: None,
             listed_at: 0,
             led_until: 0,
-            renew_times: RenewTimes::default(),
-            open_until: None,
-            pending_from: None,
-            is_lease_missing: false,
-            holder: String::new(),
-            failure: None,
-            failures: 0,
-            unposted_events: Vec::new(),
-            sight: Sight::default(),
-            has_twin: false,
         }
     }
 
@@ -176,7 +149,7 @@ impl Candidate {
     }
 
     fn post_events(&mut self, api: &impl LeaseApi) {
-        for message in self.unposted_events.drain(..) {
+        for message in self.said.unposted_events.drain(..) {
             api.post_event(format!("{} {message}", self.identity));
         }
     }
@@ -237,7 +210,7 @@ impl Candidate {
     async fn look_at_group(&mut self, api: &mut impl LeaseApi) -> Result<(), RequestFailure> {
         let now = self.keeper.now_ms();
         if !self.election.is_holder(now) {
-            self.held.set(None);
+            self.listeners.held.set(None);
             return Ok(());
         }
         if self.is_confirmed {
@@ -308,6 +281,6 @@ impl Candidate {
     /// When the gate next opens or closes without another response.
     fn next_gate_change(&self) -> Option<Instant> {
         let opens = self.election.leads_from().filter(|from| *from > self.keeper.now_ms());
-        Some(self.keeper.instant(self.open_until.or(opens)?))
+        Some(self.keeper.instant(self.said.open_until.or(opens)?))
     }
 }

@@ -70,16 +70,17 @@ impl Candidate {
         }
 
         let has = |name: &ClusterName, role| {
-            self.clusters.get(name).is_some_and(|cluster| cluster.roles().contains(&role))
+            self.listeners.clusters.get(name).is_some_and(|cluster| cluster.roles().contains(&role))
         };
         let is_mirrored = |name: &ClusterName| has(name, Role::Upstream) || has(name, Role::Hub);
-        let (mut seen, mut lost) = (self.metrics.seen_clusters(), self.metrics.lost_clusters());
+        let (mut seen, mut lost) =
+            (self.listeners.metrics.seen_clusters(), self.listeners.metrics.lost_clusters());
         seen.retain(is_mirrored);
         lost.retain(is_mirrored);
         let is_hub = |name: &ClusterName| has(name, Role::Hub);
         if let Some(cluster) = self.sight.look(now, seen, lost, is_hub) {
             warn!(%cluster, "standing down: this leader lost sight of a cluster that it mirrors");
-            self.unposted_events.push("stands down: it lost sight of a cluster");
+            self.said.unposted_events.push("stands down: it lost sight of a cluster");
             self.election.set_standing_down(true);
             self.publish();
         }

@@ -13,10 +13,25 @@ use crate::core::contract::settings::OrphanMode;
 /// A Lease that is not renewed for so many of its durations has no leader.
 const UNLED_AFTER: u64 = 2;
 
+/// What the listeners heard last.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Until when the gate is open; `None` when it is closed.
+    pub(super) open_until: Option<u64>,
+    /// From when this instance leads, while it waits for that.
+    pub(super) pending_from: Option<u64>,
+    /// The Lease's holder.
+    pub(super) holder: String,
+    /// Another process has this instance's identity.
+    pub(super) has_twin: bool,
+    /// Messages of Kubernetes Events that are still to be posted.
+    pub(super) unposted_events: Vec<&'static str>,
+}
+
 impl Candidate {
     fn event(&self, kind: EventKind) {
         // Without a receiver the run has ended.
-        drop(self.events.send(kind));
+        drop(self.listeners.events.send(kind));
     }
 
     /// Tells what an attempt changed: once per change, not once per attempt.
@@ -28,11 +43,11 @@ impl Candidate {
             let hub = Some(lease.cluster.clone());
             Problem { facts: Facts { hub, ..Facts::of_refusal(error) }, ..problem }
         });
-        self.usable.set(unusable);
+        self.listeners.usable.set(unusable);
         self.failure = failure;
         let holder = self.election.record().map_or("", |record| &record.holder);
         let has_twin = holder == self.identity && !self.election.owns_lease();
-        if has_twin && !self.has_twin {
+        if has_twin && !self.said.has_twin {
             warn!(
                 holder,
                 "the Lease names this instance, which did not write it: another process has the same \
@@ -40,13 +55,13 @@ impl Candidate {
                  duration. If a copy runs, restart it"
             );
         }
-        self.has_twin = has_twin;
-        if holder != self.holder {
+        self.said.has_twin = has_twin;
+        if holder != self.said.holder {
             if !holder.is_empty() && holder != self.identity {
                 info!(holder, "another instance holds the Lease");
             }
-            self.metrics.set_lease_holder(holder);
-            self.holder = holder.to_owned();
+            self.listeners.metrics.set_lease_holder(holder);
+            self.said.holder = holder.to_owned();
         }
     }
 
@@ -65,7 +80,7 @@ impl Candidate {
         let is_led =
             self.election.owns_lease() || unchanged_ms.is_none_or(|ms| ms < UNLED_AFTER * own_ms);
         let is_led = is_led && foreign.is_none() && self.obstacle.is_none();
-        self.led.set((!is_led).then(|| no_leader(lease, foreign)));
+        self.listeners.led.set((!is_led).then(|| no_leader(lease, foreign)));
     }
 
     /// What keeps this instance from leading: it waits.
@@ -95,7 +110,7 @@ impl Candidate {
             let about = lease.clone();
             Problem { facts, ..Problem::new(Cause::ShardUnheld, about, wall_clock_now()) }
         });
-        self.held.set(problem);
+        self.listeners.held.set(problem);
     }
 
     /// Opens or closes the gate, and reports the change.
@@ -104,7 +119,7 @@ impl Candidate {
         let gate = self.election.gate(now).filter(|_| self.is_confirmed);
         self.keeper.set(gate);
         self.led_until = gate.unwrap_or(self.led_until);
-        let was_open_until = self.open_until.take();
+        let was_open_until = self.said.open_until.take();
         // A gate that was closed even for a moment counts as closed: the machine must repeat the
         // writes that were dropped then.
         let stayed_open = was_open_until.is_some_and(|until| now < until) && gate.is_some();
@@ -115,7 +130,7 @@ impl Candidate {
             } else {
                 warn!(because, "no longer leader: mirroring and deleting stopped");
             }
-            self.unposted_events.push("stopped leading");
+            self.said.unposted_events.push("stopped leading");
             self.event(EventKind::LeadershipLost);
         }
         if gate.is_some() && !stayed_open {
@@ -125,25 +140,25 @@ impl Candidate {
                 OrphanMode::Delete => "delete",
             };
             info!("became leader: mirroring started; orphans: {orphans}");
-            self.unposted_events.push("became leader");
+            self.said.unposted_events.push("became leader");
             self.event(EventKind::LeadershipAcquired);
         }
-        self.open_until = gate;
+        self.said.open_until = gate;
         self.publish_wait(now);
-        self.metrics.set_leader(gate.is_some(), gate.map(|ms| self.keeper.instant(ms)));
+        self.listeners.metrics.set_leader(gate.is_some(), gate.map(|ms| self.keeper.instant(ms)));
     }
 
     /// Reports that this instance waits before it leads, because it created the Lease; and that it
     /// no longer does, because it lost the Lease meanwhile.
     fn publish_wait(&mut self, now: u64) {
         // Whatever happens to the Lease from here on has another reason.
-        self.is_lease_missing &= self.open_until.is_none();
+        self.is_lease_missing &= self.said.open_until.is_none();
         let leads_from = self.election.leads_from().filter(|from| *from > now);
         let pending_from = leads_from.filter(|_| self.is_lease_missing);
-        if pending_from == self.pending_from {
+        if pending_from == self.said.pending_from {
             return;
         }
-        let was_pending = std::mem::replace(&mut self.pending_from, pending_from).is_some();
+        let was_pending = std::mem::replace(&mut self.said.pending_from, pending_from).is_some();
         if let Some(from) = pending_from {
             let wait_ms = from - now;
             info!(
@@ -152,7 +167,7 @@ impl Candidate {
                 wait_ms.div_ceil(1_000)
             );
             self.event(EventKind::LeadershipPending { wait_ms });
-        } else if was_pending && self.open_until.is_none() {
+        } else if was_pending && self.said.open_until.is_none() {
             self.event(EventKind::LeadershipLost);
         }
     }
