@@ -242,17 +242,20 @@ fn superfluous(
             Draft::passed(Check::LeastPrivilege, Some(name), evidence)
         }
         Ok(excess) => {
-            let permission = |(resource, verbs): (&String, &BTreeSet<String>)| {
-                let verbs: Vec<_> = verbs.iter().map(String::as_str).collect();
-                let verbs = verbs.join(",").replace('*', "do anything with");
-                format!("{verbs} {resource}")
-            };
-            let what = join_first(excess.iter().map(permission)).into();
-            let facts = Facts { what: Some(what), ..Facts::default() };
+            let facts = Facts { what: Some(described(&excess).into()), ..Facts::default() };
             let (check, cause) = (Check::LeastPrivilege, Cause::PermissionsExcess);
             Draft::failed(check, cause, about(name), facts, evidence).warning_if(true)
         }
     }
+}
+
+fn described(excess: &VerbsByResource) -> String {
+    let permission = |(resource, verbs): (&String, &BTreeSet<String>)| {
+        let verbs: Vec<_> = verbs.iter().map(String::as_str).collect();
+        let verbs = verbs.join(",").replace('*', "do anything with");
+        format!("{verbs} {resource}")
+    };
+    join_first(excess.iter().map(permission))
 }
 
 #[cfg(test)]
@@ -299,5 +302,7 @@ mod tests {
             let expected = BTreeMap::from([(found.to_owned(), one)]);
             assert_eq!(excess_of(&[rule], &needed), expected);
         }
+        let all = excess_of(&[rule("*", "*", &["*"]), rule("", "secrets", &["get"])], &needed);
+        assert_eq!(described(&all), "do anything with everything, get secrets");
     }
 }

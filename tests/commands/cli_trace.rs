@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline_sim::apiserver::Fault;
 
-use crate::environment::{Environment, UID, run_until};
+use crate::environment::Environment;
 use crate::program::{Running, program, run};
 
 const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
@@ -25,61 +25,6 @@ fn every_connector_has_one_row_whatever_its_name_holds() {
     let rows: Vec<_> = out.lines().filter(|line| line.starts_with("project-a  ")).collect();
     let names = ["default/home\u{fffd}lab  ", "default/office    "];
     assert!(rows.len() == 2 && rows.iter().zip(names).all(|(r, n)| r.contains(n)), "{out}{err}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn clusters_instance_and_log_give_the_same_trace() {
-    let environment = Environment::new().await;
-    let (instance, url) = environment.start_instance().await;
-    let (config, log) = (environment.file("config.yaml"), environment.file("events.jsonl"));
-    let sources = [["--config", &config], ["--state", &url], ["--log", &log]];
-    let json = [&LAB[..], &["--output", "json"]].concat();
-    for source in &sources {
-        let out = run_until(&environment, 0, &json, source).await;
-        let trace: Value = serde_json::from_str::<Value>(&out).unwrap()["connectors"][0].clone();
-        let hop = |hop: &Value| [hop["hop"].clone(), hop["cluster"].clone(), hop["state"].clone()];
-        let hops: Vec<_> = trace["hops"].as_array().unwrap().iter().map(hop).collect();
-        let expected = json!([
-            ["upstream", "up", "ok"],
-            ["mirrored", "down", "ok"],
-            ["carried", "down", "ok"],
-            ["announced", "down", "ok"]
-        ]);
-        assert_eq!(json!(hops), expected, "{source:?}");
-        assert_eq!(
-            (&trace["hops"][0]["says"]["online"], &trace["state"]),
-            (&json!(true), &json!("ok"))
-        );
-        let text = run_until(&environment, 0, &LAB, source).await;
-        assert!(text.contains("\nEvery hop agrees.\n"), "{text}");
-        let table = run_until(&environment, 0, &["status"], source).await;
-        assert!(table.contains("up        default/lab  down   online    ok  "), "{table}");
-        assert!(table.contains("\n1 connector: 1 ok\n"), "{table}");
-    }
-    // Nobody mirrors any more.
-    drop(instance);
-    environment.set_online(false);
-    let before = environment.down.sim.lock().unwrap().version(&environment.down.cluster);
-    let until_late = async || loop {
-        let text = run_until(&environment, 1, &LAB, &["--config", &config]).await;
-        if text.contains("stuck at mirrored (down), not_mirrored: ") {
-            return text;
-        }
-    };
-    let text = tokio::time::timeout(Duration::from_secs(30), until_late()).await.unwrap();
-    assert!(
-        text.contains("  stuck    mirrored   down  online ") && text.contains("(expected offline)"),
-        "{text}"
-    );
-    let gateway = format!("ns-{UID}/app");
-    let (code, by_gateway, _) = environment.live(&["trace", "gateway", &gateway]).await;
-    assert_eq!(
-        (code, by_gateway.contains("stuck at mirrored (down), ")),
-        (1, true),
-        "{by_gateway}"
-    );
-    let after = environment.down.sim.lock().unwrap().version(&environment.down.cluster);
-    assert_eq!(after, before, "a trace writes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use throughline::clock::wall_clock_now;
@@ -119,23 +118,5 @@ impl Environment {
 impl Drop for Environment {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// Runs the program until it exits with this code.
-pub(crate) async fn run_until(
-    environment: &Environment,
-    code: i32,
-    args: &[&str],
-    source: &[&str],
-) -> String {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        let (found, out, err) = environment.run(args, source).await;
-        if found == code {
-            return out;
-        }
-        assert!(Instant::now() < end, "{args:?} {source:?}: {found}: {out}{err}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

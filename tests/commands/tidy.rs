@@ -25,6 +25,33 @@ fn files_under(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
+/// Each promise names its two tests, which exist. A third place is a word.
+#[test]
+fn every_promise_has_its_two_tests() {
+    let page = fs::read_to_string(repository().join("docs/explanation/promises.md")).unwrap();
+    let (mut promises, mut missing) = (0, Vec::new());
+    for row in
+        page.lines().filter(|line| line.starts_with("| ") && !line.contains("| exhaustive |"))
+    {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [promise, tests @ ..] = &cells[..] else { panic!("{row}") };
+        assert_eq!(tests.len(), 2, "{row}");
+        promises += 1;
+        for test in tests {
+            let Some((file, name)) = test.trim_matches('`').split_once("::") else {
+                assert!(["missing", "none is possible"].contains(test), "{row}");
+                missing.extend((*test == "missing").then_some(*promise));
+                continue;
+            };
+            let text = fs::read_to_string(repository().join(file));
+            let text = text.unwrap_or_else(|error| panic!("{file}: {error}: {row}"));
+            assert!(text.contains(&format!("fn {name}")), "{file} has no test {name}: {row}");
+        }
+    }
+    assert!(promises >= 70, "{promises} promises");
+    assert!(missing.len() <= 2, "no test where they are used: {missing:#?}");
+}
+
 /// Far above the usual size, so that a topic need not be split to meet a number. A rule of the core is
 /// one file; only there unit tests do not count.
 #[test]

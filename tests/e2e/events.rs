@@ -5,7 +5,7 @@ use throughline::core::contract::cause::Cause;
 
 use crate::cluster::faults::Rule;
 use crate::cluster::fleet::{Fleet, Spec, app};
-use crate::cluster::objects::{UPSTREAM_STATUS, node_id, status};
+use crate::cluster::objects::node_id;
 use crate::cluster::rest::{CONNECTORS, EVENTS, Rest};
 use crate::cluster::rights::{folders, without};
 use crate::cluster::testbed::{Cluster, Testbed, Topology};
@@ -121,34 +121,6 @@ async fn a_problem_and_its_end_are_posted_on_the_object_concerned() {
     let posted = throughline.metrics().await[r#"throughline_events_total{result="posted"}"#];
     let sent = u32::try_from(testbed.events().len()).unwrap();
     assert!((posted - f64::from(sent)).abs() < 0.5, "{posted} of {sent}");
-    throughline.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn another_writer_and_a_status_that_is_too_large_are_posted() {
-    let testbed = Testbed::start(Topology::Two).await;
-    let fleet = Fleet::seed(&testbed, Spec::of(1)).await;
-    let pauses =
-        json!({ "mirror": { "contentionBackoffMs": 500, "contentionBackoffMaxMs": 1_000 } });
-    let setup = Setup::of(&testbed).set(&pauses).provokes(&[Cause::Overwritten]);
-    let throughline = setup.ready().await;
-    oracle::converges(&testbed).await;
-    let (hub, (namespace, name)) = (testbed.hub().rest(), fleet.hub_key(0));
-    for n in 0..8 {
-        let stale = status(false, n + 7).to_string();
-        hub.annotate(CONNECTORS, (namespace, &name), UPSTREAM_STATUS, Some(&stale)).await.unwrap();
-        oracle::converges(&testbed).await;
-    }
-    let events = wait_for_events(hub, &name, "Overwritten", 1).await;
-    let message = "keeps overwriting networking.datumapis.com/upstream-status on Connector";
-    says(&events[0], "Warning", message);
-    throughline.stop().await;
-
-    let small = json!({ "mirror": { "annotationLimitBytes": 900 } });
-    let throughline = Setup::of(&testbed).set(&small).ready().await;
-    let events = wait_for_events(hub, &name, "StatusTooLarge", 1).await;
-    says(&events[0], "Warning", "256 KiB of annotations");
     throughline.stop().await;
 }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use throughline::core::contract::cause::Cause;
 
-use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::rest::{EVENTS, LEASES};
 use crate::cluster::rights::{ELECTION, grant, revoke};
 use crate::cluster::testbed::Topology;
@@ -90,77 +89,6 @@ async fn permissions_on_leases_are_revoked_and_granted_again() {
     let messages: Vec<_> = events.iter().filter_map(|event| event["message"].as_str()).collect();
     assert!(messages.iter().any(|m| m.ends_with("became leader")), "{messages:?}");
     assert!(events.iter().all(|event| event["reason"] == "LeaderElection"), "{events:?}");
-    election.only_holders_wrote();
-    election.end().await;
-}
-
-async fn lease_api_fails(kind: (&str, &str), rule: impl Fn() -> Rule) {
-    let election = ElectionTest::with(Topology::Two, 2, short()).await.provokes(UNUSABLE);
-    for instance in &election.instances {
-        instance.hub().add(rule().resource("leases"));
-    }
-    leadership_is_lost_and_regained(&election, kind, async || {
-        for instance in &election.instances {
-            instance.hub().clear();
-        }
-    })
-    .await;
-    election.only_holders_wrote();
-    election.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn the_lease_api_answers_500() {
-    lease_api_fails(("500", "500"), || Rule::status(500)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn the_lease_api_answers_409() {
-    lease_api_fails(("409", "409"), || Rule::status(409).method("PUT")).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn the_lease_api_answers_too_late() {
-    lease_api_fails(("slow", "no response"), || Rule::new(Fault::Delay(Duration::from_secs(3))))
-        .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn the_lease_api_does_not_answer() {
-    lease_api_fails(("no response", "no response"), || Rule::new(Fault::Freeze)).await;
-}
-
-/// Slow answers within the timeout, failures of every second renewal, lost answers: the leader stays.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn an_unreliable_lease_api_does_not_change_the_leader() {
-    let election = ElectionTest::with(Topology::Two, 2, short()).await;
-    let election = election.provokes(&[Cause::LeaseUnusable]);
-    let leader = election.somebody_leads().await;
-    let transitions = election.lease().await["leaseTransitions"].clone();
-    let hub = election.instances[leader].hub();
-    let slow = || Rule::new(Fault::Delay(Duration::from_millis(150)));
-    let lossy = || Rule::new(Fault::LoseAnswer).method("PUT");
-    for (kind, rule) in [("slow", slow()), ("answers lost", lossy())] {
-        let rule = hub.add(rule.resource("leases"));
-        election.fleet.flip_all(0..3).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        assert!(hub.applied(rule) > 5, "{kind}: {} requests", hub.applied(rule));
-        hub.remove(rule);
-        assert_eq!(election.leaders().await, [leader], "{kind}");
-        oracle::converges(&election.testbed).await;
-    }
-    for _ in 0..6 {
-        hub.add(Rule::status(500).resource("leases").times(1));
-        tokio::time::sleep(Duration::from_millis(1_000)).await;
-    }
-    assert_eq!(election.leaders().await, [leader]);
-    assert_eq!(election.instances[leader].count_log_lines(LOST), 0);
-    assert_eq!(election.lease().await["leaseTransitions"], transitions);
     election.only_holders_wrote();
     election.end().await;
 }

@@ -83,32 +83,6 @@ async fn annotations(testbed: &Testbed) -> Vec<Option<String>> {
     hub_connectors.iter().map(|r| annotation(r, UPSTREAM_STATUS).map(str::to_owned)).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn cut_watches_lose_nothing() {
-    let testbed = Testbed::start(Topology::Three).await;
-    let fleet = Fleet::seed(&testbed, Spec::of(20)).await;
-    let throughline = short_timeouts(&testbed).ready().await;
-    oracle::converges(&testbed).await;
-    wait_until_idle(&testbed).await;
-    testbed.reset_counts();
-    for round in 0..6 {
-        let cut = &testbed.clusters[round % 3];
-        let flipping = fleet.flip_all(0..20);
-        let cutting = async {
-            for _ in 0..5 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                cut.proxy.cut();
-            }
-        };
-        futures::join!(async { flipping.await.unwrap() }, cutting);
-    }
-    oracle::converges(&testbed).await;
-    wait_until_idle(&testbed).await;
-    oracle::converged(&testbed).await.unwrap();
-    throughline.stop().await;
-}
-
 /// 410 as a watch event, as an answer, and from an API server whose history is compacted.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
@@ -147,33 +121,6 @@ async fn expired_history_is_listed_again() {
     oracle::ends_well(&testbed, throughline).await;
 }
 
-/// SIGSTOP for a minute: connections stay open and no byte comes. The other clusters are served, and
-/// nothing is lost.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn an_api_server_frozen_for_a_minute_converges_afterwards() {
-    let mut testbed = Testbed::start(Topology::Three).await;
-    for cluster in &mut testbed.clusters {
-        cluster.is_direct = true;
-    }
-    let fleet = Fleet::seed(&testbed, Spec::of(4)).await;
-    // Until the silence is noticed, the carrier seems to be at fault.
-    let throughline = short_timeouts(&testbed).provokes(&[Cause::NotCarried]).ready().await;
-    oracle::converges(&testbed).await;
-    let edge = &testbed.edge().server;
-    edge.freeze();
-    fleet.flip(0).await.unwrap();
-    hub_says_offline(&testbed, &fleet, 0).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let (code, _) = throughline.get("/livez").await.unwrap();
-    assert_eq!(code, 200, "one frozen cluster stopped the loop");
-    edge.thaw();
-    oracle::converges_within(&testbed, 2 * SOON).await;
-    fleet.flip(1).await.unwrap();
-    oracle::converges(&testbed).await;
-    throughline.stop().await;
-}
-
 /// A connection stays silent for good: the client's own timeout restarts the watch.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
@@ -198,30 +145,6 @@ async fn a_silent_watch_is_restarted() {
     up.cut();
     oracle::converges(&testbed).await;
     throughline.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn one_of_three_clusters_is_down_from_the_start() {
-    for down in 0..3 {
-        let mut testbed = Testbed::start(Topology::Three).await;
-        testbed.clusters[down].is_direct = true;
-        let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
-        testbed.clusters[down].server.kill().await;
-        let throughline = short_timeouts(&testbed).provokes(STARTED).start().await;
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        if down == 2 {
-            // A mirror needs only upstream and hub.
-            fleet.flip(0).await.unwrap();
-            hub_says_offline(&testbed, &fleet, 0).await;
-        }
-        let (code, _) = throughline.get("/livez").await.unwrap();
-        assert_eq!(code, 200);
-        testbed.clusters[down].server.restart().await;
-        throughline.wait_ready().await;
-        oracle::converges_within(&testbed, 2 * SOON).await;
-        throughline.stop().await;
-    }
 }
 
 /// A control plane was moved: the kubeconfig names its new address, and the old one is dead or, worse,

@@ -3,7 +3,6 @@
 
 use std::io::{self, Cursor, Write};
 
-use proptest::prelude::*;
 use throughline::event_log::{LineError, LogEntry, LogError, LogReader, LogWriter};
 
 use crate::reading::*;
@@ -121,91 +120,6 @@ fn the_writer_returns_the_errors_of_its_sink() {
     let Some(LogEntry::Event(event)) = reader.next_line().unwrap() else { panic!() };
     assert_eq!(writer.event(&event).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert!(writer.flush().is_err());
-}
-
-/// A change to a log's bytes.
-#[derive(Clone, Debug)]
-enum Damage {
-    Flip(prop::sample::Index, u8),
-    Truncate(prop::sample::Index),
-    Insert(prop::sample::Index, Vec<u8>),
-    Repeat(prop::sample::Index, prop::sample::Index),
-}
-
-fn damage() -> impl Strategy<Value = Damage> {
-    let at = any::<prop::sample::Index>;
-    let bytes = prop_oneof![
-        prop::collection::vec(any::<u8>(), 1..8),
-        prop::sample::select(vec!["\n", "{", "}", "[", "null", "\"", "\\u", "0", "-", "\0", "é"])
-            .prop_map(|text| text.as_bytes().to_vec()),
-    ];
-    prop_oneof![
-        4 => (at(), 1..=255u8).prop_map(|(at, mask)| Damage::Flip(at, mask)),
-        1 => at().prop_map(Damage::Truncate),
-        4 => (at(), bytes).prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
-        1 => (at(), at()).prop_map(|(from, to)| Damage::Repeat(from, to)),
-    ]
-}
-
-fn damaged(mut log: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
-    for damage in damages {
-        if log.is_empty() {
-            break;
-        }
-        match damage {
-            Damage::Flip(at, mask) => {
-                let at = at.index(log.len());
-                log[at] ^= mask;
-            }
-            Damage::Truncate(at) => log.truncate(at.index(log.len())),
-            Damage::Insert(at, bytes) => {
-                let at = at.index(log.len());
-                log.splice(at..at, bytes.iter().copied());
-            }
-            Damage::Repeat(from, to) => {
-                let (from, to) = (from.index(log.len()), to.index(log.len()));
-                let part = log[from.min(to)..from.max(to)].to_vec();
-                log.splice(to..to, part);
-            }
-        }
-    }
-    log
-}
-
-/// Whatever could be read of a damaged log can be written and read again, with the same result.
-fn check_damaged(result: &ReadResult) -> Result<(), TestCaseError> {
-    if let Some(error) = &result.error {
-        prop_assert!(error.starts_with("x.jsonl:"), "{}", error);
-    }
-    if !result.written.is_empty() {
-        let again = read(&result.written);
-        prop_assert_eq!((&again.error, &again.warnings), (&None, &vec![]));
-        prop_assert_eq!(&again.written, &result.written);
-    }
-    Ok(())
-}
-
-proptest! {
-    #[test]
-    fn no_damage_makes_the_reader_panic(damages in prop::collection::vec(damage(), 0..6)) {
-        check_damaged(&read(damaged(sample().into_bytes(), &damages)))?;
-    }
-
-    #[test]
-    fn no_damage_to_one_line_makes_the_reader_panic(
-        line in prop::sample::select(LINES),
-        damages in prop::collection::vec(damage(), 1..4),
-    ) {
-        let line = damaged(line.as_bytes().to_vec(), &damages);
-        check_damaged(&read([format!("{HEADER}\n").as_bytes(), &line, b"\n"].concat()))?;
-    }
-
-    #[test]
-    fn no_damage_to_a_compressed_log_makes_the_reader_panic(
-        damages in prop::collection::vec(damage(), 0..4),
-    ) {
-        check_damaged(&read_any(damaged(gzip(&sample()), &damages)))?;
-    }
 }
 
 /// A replay writes what it read: clusters that only a lost line named, too.

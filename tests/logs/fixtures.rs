@@ -10,9 +10,8 @@ use expect_test::expect_file;
 use golden::rendered;
 use similar::TextDiff;
 use throughline::core::contract::action::Verb;
-use throughline::core::contract::cause::{Hop, State};
-use throughline::core::contract::event::{Event, EventKind, Outcome};
-use throughline::core::contract::note::{Note, NoteKind};
+use throughline::core::contract::cause::State;
+use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::{
@@ -23,7 +22,7 @@ use throughline::core::status::go_json::canonical;
 use throughline::event_log::{LogEntry, LogReader};
 use throughline::look;
 use throughline::look::log::LogMoment;
-use throughline::replay::{ActionRecord, Replay, ReplayMode, ReplayOptions, replay};
+use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
 use crate::oracle;
 
@@ -130,45 +129,6 @@ fn an_oracle_agrees_with_the_verdict_of_every_fixture() {
         }
     }
     assert!(disagreements.is_empty(), "{disagreements:#?}");
-}
-
-fn touches(replay: &Replay) -> impl Iterator<Item = &ActionRecord> {
-    replay.actions.iter().filter(|d| d.decision.action.verb == Verb::Touch)
-}
-
-#[test]
-fn the_incident_heals_within_a_second_without_writes_for_office() {
-    let replay = replayed("incident-503", |_| {}, None);
-    assert!(replay.verdict.good, "{:?}", replay.verdict.problems);
-    let touched: BTreeSet<_> = touches(&replay).map(|d| &d.decision.action.object).collect();
-    assert_eq!(touched.len(), 26);
-    for done in &replay.actions {
-        let action = &done.decision.action;
-        let about = action.connectors.iter().chain([&action.object]);
-        for key in about {
-            assert!(!["office", "wiki"].contains(&key.name.as_str()), "{action:?}");
-        }
-        assert!(
-            matches!(done.finished, Some((_, Outcome::Applied { .. }))),
-            "each write is needed: {done:?}"
-        );
-    }
-    // The last time upstream became Ready.
-    let is_ready = |n: &&Note| {
-        matches!(&n.kind, NoteKind::HopPassed { hop: Hop::Upstream, online: true, connector, .. }
-            if connector.name == "home-lab")
-    };
-    let ready_at = replay.notes.iter().rfind(is_ready).unwrap().at;
-    let mut healed = BTreeSet::new();
-    let mut last = ready_at;
-    for done in touches(&replay).filter(|d| d.decision.at >= ready_at) {
-        let (finished_at, _) = done.finished.as_ref().unwrap();
-        if healed.insert(&done.decision.action.object) {
-            last = last.max(*finished_at);
-        }
-    }
-    assert_eq!(healed.len(), 26);
-    assert!(last.since(ready_at) < 1_000, "{} ms", last.since(ready_at));
 }
 
 type Objects = BTreeMap<(ClusterName, Kind, ObjectKey), std::sync::Arc<Object>>;

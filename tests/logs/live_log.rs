@@ -102,27 +102,6 @@ fn log_all(log: &mut LiveLog, lines: &[LogEntry]) {
     }
 }
 
-/// An HTTPProxy as `kubectl apply` leaves it may hold a token, redaction or not.
-#[test]
-fn no_value_of_an_annotation_that_no_rule_reads_is_logged() {
-    let folder = folder("withheld");
-    let object = serde_json::json!({"kind": "HTTPProxy", "metadata": {"namespace": "n", "name": "p",
-        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "Bearer s3cr3t"}}});
-    let wire: throughline::core::data::objects::WireObject =
-        serde_json::from_value(object).unwrap();
-    let object = Arc::new(wire.try_into().unwrap());
-    let kind = EventKind::Applied { cluster: "edge".into(), object };
-    for redact in [false, true] {
-        let file = folder.join(redact.to_string());
-        let config = EventLogConfig { redact, ..config(&file, 1 << 20) };
-        let mut log = start(&config, &header());
-        log.event(&Event { at: at(1), kind: kind.clone() });
-        log.finish(GRACE);
-        let text = fs::read_to_string(&file).unwrap();
-        assert!(text.contains("redacted:13") && !text.contains("s3cr3t"), "{text}");
-    }
-}
-
 #[test]
 fn without_a_file_there_is_no_log() {
     let log = LiveLog::start(

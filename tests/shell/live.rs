@@ -10,7 +10,6 @@ mod executor;
 mod fleet;
 mod http2;
 mod http2_repeats;
-mod hung;
 mod lists;
 mod mixed;
 mod pacing;

@@ -58,7 +58,7 @@ fn plan(seed: u64, instances: usize, lasts: Duration, faults: &[FaultKind]) -> P
 }
 
 impl Stage {
-    /// Looks who leads each shard.
+    /// Looks for the leader of each shard.
     pub(crate) fn watch_shards(&mut self) {
         let shards = self.config.leader_election.shards;
         for shard in 0..if shards > 1 { shards } else { 0 } {

@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 use throughline::core::contract::cause::Cause;
 
-use super::{Site, wait_for_error, wait_for_kept, wait_for_outcome};
+use super::{Site, wait_for_kept, wait_for_outcome};
 use crate::cluster::faults::{Fault, Rule};
-use crate::cluster::objects::install_crd;
-use crate::cluster::rest::{CRDS, GATEWAYS, NAMESPACES, run_concurrently};
+use crate::cluster::rest::{GATEWAYS, NAMESPACES, run_concurrently};
 use crate::cluster::{SOON, ensure, eventually};
 
 fn lists(fault: Fault) -> Rule {
@@ -48,50 +47,6 @@ async fn orphans_need_whole_lists() {
     }
 }
 
-/// When a watch ends with 410 and the list that should follow is refused, nothing is deleted.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_need_watches_that_live() {
-    let site = Site::start().await;
-    site.gateway("site").await;
-    site.route("alive", &["site"]).await;
-    let up = &site.testbed.upstream().proxy;
-    let throughline =
-        site.setup().provokes(&[Cause::ClusterUnavailable, Cause::PermissionMissing]).ready().await;
-    let rules = [
-        up.add(Rule::new(Fault::Expire).resource("gateways").watches(true)),
-        up.add(Rule::status(403).method("GET").resource("gateways").watches(false)),
-    ];
-    up.cut();
-    wait_for_kept(&throughline, Cause::RouteUnproven, 1).await;
-    site.route("orphan", &["gone"]).await;
-    wait_for_kept(&throughline, Cause::RouteUnproven, 2).await;
-    assert_eq!(site.delete_requests(), [""; 0]);
-    rules.into_iter().for_each(|rule| up.remove(rule));
-    site.wait_until_deleted("orphan").await;
-    assert!(site.exists("alive").await);
-    throughline.stop().await;
-}
-
-/// The list of Gateways is wrongly empty, while each Gateway can be read by name.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_by_an_empty_list_alone_stay() {
-    let site = Site::start().await;
-    site.gateway("site").await;
-    site.route("alive", &["site"]).await;
-    let up = site.testbed.upstream();
-    let mut empty = up.rest().get(&GATEWAYS.path("")).await.unwrap();
-    empty["items"] = json!([]);
-    up.proxy.add(lists(Fault::Answer(empty)).resource("gateways"));
-    let throughline = site.setup().provokes(&[Cause::WriteFailing]).ready().await;
-    wait_for_outcome(&throughline, "conflict").await;
-    wait_for_error(&throughline, "Gateway shop/site in up exists").await;
-    assert!(site.exists("alive").await);
-    assert_eq!(site.delete_requests(), [""; 0]);
-    throughline.stop().await;
-}
-
 /// Before a delete, the Gateway and its namespace are read again. A 403, a 404 about something else,
 /// another error or no answer proves nothing: the route stays until the fault is gone.
 #[tokio::test(flavor = "multi_thread")]
@@ -125,71 +80,6 @@ async fn orphans_need_an_answer_about_that_very_gateway() {
         throughline.stop().await;
         site.testbed.reset_counts();
     }
-}
-
-/// The CRD is removed and every Gateway with it: a missing API proves nothing about Gateways. Later it
-/// is back with its Gateways.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_of_an_upstream_without_its_crd_stay() {
-    let site = Site::start().await;
-    site.gateway("site").await;
-    site.route("alive", &["site"]).await;
-    let settle = json!({ "orphans": { "settleMs": 15_000 } });
-    let throughline = site
-        .setup()
-        .set(&settle)
-        .provokes(&[Cause::ClusterUnavailable, Cause::KindNotServed])
-        .ready()
-        .await;
-    let up = site.testbed.upstream();
-    up.rest().delete(CRDS, "", "gateways.gateway.networking.k8s.io").await.unwrap();
-    eventually("Gateways are no longer served", SOON, async || {
-        let answer = up.rest().items(GATEWAYS).await;
-        ensure(answer.is_err_and(|refused| refused.code == 404), || "they still are".to_owned())
-    })
-    .await;
-    up.proxy.cut();
-    wait_for_kept(&throughline, Cause::RouteUnproven, 1).await;
-    // Longer than the settling time.
-    tokio::time::sleep(std::time::Duration::from_secs(17)).await;
-    assert!(site.exists("alive").await);
-    install_crd(up.rest(), GATEWAYS).await;
-    site.gateway("site").await;
-    wait_for_kept(&throughline, Cause::RouteUnproven, 0).await;
-    assert!(site.exists("alive").await);
-    assert_eq!(site.delete_requests(), [""; 0]);
-    throughline.stop().await;
-}
-
-/// The CRD is removed while the Gateway is being read: the answer is the API server's plain 404.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_stay_when_the_api_is_removed_before_the_last_answer() {
-    let site = Site::start().await;
-    site.route("orphan", &["gone"]).await;
-    let up = site.testbed.upstream();
-    let gate = crate::cluster::faults::Gate::new();
-    let hold = Rule::new(Fault::Hold(gate.clone())).method("GET").resource("gateways");
-    up.proxy.add(hold.name("gone").times(1));
-    let patient = json!({ "executor": { "timeoutMs": 60_000 } });
-    let throughline = site.setup().set(&patient).provokes(&[Cause::KindNotServed]).ready().await;
-    eventually("the request is held", SOON, async || {
-        ensure(gate.waiting() == 1, || "not yet".to_owned())
-    })
-    .await;
-    up.rest().delete(CRDS, "", "gateways.gateway.networking.k8s.io").await.unwrap();
-    eventually("Gateways are no longer served", SOON, async || {
-        let answer = up.rest().items(GATEWAYS).await;
-        ensure(answer.is_err_and(|refused| refused.code == 404), || "they still are".to_owned())
-    })
-    .await;
-    gate.release();
-    wait_for_outcome(&throughline, "conflict").await;
-    wait_for_error(&throughline, "404 page not found").await;
-    assert!(site.exists("orphan").await);
-    assert_eq!(site.delete_requests(), [""; 0]);
-    throughline.stop().await;
 }
 
 /// Upstream is restored from a backup older than the Gateway: the Gateway is lost, not deleted.

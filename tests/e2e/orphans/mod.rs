@@ -142,16 +142,6 @@ async fn wait_for_outcome(throughline: &Throughline, outcome: &str) {
     .await;
 }
 
-/// Waits until the event log has this as the error of a write.
-async fn wait_for_error(throughline: &Throughline, text: &str) {
-    eventually(&format!("a write fails: {text}"), SOON, async || {
-        let log = std::fs::read_to_string(throughline.event_log()).unwrap();
-        let is_it = |line: &str| line.contains("\"action_finished\"") && line.contains(text);
-        ensure(log.lines().any(is_it), || "not yet".to_owned())
-    })
-    .await;
-}
-
 /// Waits until this is logged, which may be a little later than it is counted.
 async fn wait_for_log(throughline: &Throughline, text: &str) {
     eventually(&format!("it logs: {text}"), SOON, async || {

@@ -5,7 +5,6 @@ use throughline::core::contract::cause::Cause;
 
 use super::{SHOP, Site, wait_for_kept};
 use crate::cluster::rest::{GATEWAYS, ROUTES};
-use crate::cluster::{SOON, ensure, eventually};
 
 fn protect(route: &mut Value) {
     route["metadata"]["labels"]["resourcetemplate.karmada.io/deletion-protected"] = "Always".into();
@@ -131,68 +130,4 @@ fn restored(log: &std::path::Path) -> Vec<Value> {
     let text = String::from_utf8(output.stdout).unwrap();
     let documents = text.split("---\n").filter(|document| !document.trim().is_empty());
     documents.map(|document| serde_saphyr::from_str(document).unwrap()).collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_wait_for_age_settling_and_fresh_evidence() {
-    let site = Site::start().await;
-    site.route("orphan", &["gone"]).await;
-    for (settings, cause) in [
-        (json!({ "orphans": { "minAge": "1h" } }), Some(Cause::RouteSettling)),
-        (json!({ "orphans": { "settleMs": 3_600_000 } }), Some(Cause::RouteSettling)),
-        // Bookmarks come once a minute, and only they would keep the evidence fresh.
-        (json!({ "orphans": { "settleMs": 3_000, "freshMs": 1_000 } }), Some(Cause::RouteUnproven)),
-        (json!({ "limits": { "maxPerMinute": 0 } }), Some(Cause::RouteSettling)),
-        (json!({ "orphans": { "mode": "report" } }), None),
-    ] {
-        let throughline = site.setup().set(&settings).ready().await;
-        wait_for_kept(&throughline, cause, 1).await;
-        throughline.stop().await;
-    }
-    // Its upstream cluster is no longer configured.
-    let hub = site.testbed.hub().config();
-    let throughline = site.setup().set(&json!({ "clusters": [hub] })).ready().await;
-    wait_for_kept(&throughline, Cause::UpstreamUnknown, 1).await;
-    throughline.stop().await;
-    assert!(site.exists("orphan").await);
-    assert_eq!(site.delete_requests(), [""; 0]);
-    let throughline = site.setup().ready().await;
-    site.wait_until_deleted("orphan").await;
-    throughline.stop().await;
-}
-
-/// The upstream namespace is deleted and another one of that name created: the routes do not belong to
-/// the new one, whatever it lacks.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_of_a_recreated_namespace_stay() {
-    let site = Site::start().await;
-    site.gateway("site").await;
-    site.route("alive", &["site"]).await;
-    let throughline = site.setup().ready().await;
-    wait_for_kept(&throughline, Cause::NamespaceMismatch, 0).await;
-    recreate_namespace(&site).await;
-    wait_for_kept(&throughline, Cause::NamespaceMismatch, 1).await;
-    assert!(site.exists("alive").await);
-    assert_eq!(site.delete_requests(), [""; 0]);
-    throughline.stop().await;
-}
-
-/// Deletes and creates the namespace. No controller runs that would finalize it, so this does.
-pub(super) async fn recreate_namespace(site: &Site) {
-    use crate::cluster::rest::NAMESPACES;
-    let up = site.testbed.upstream().rest();
-    let gateways = up.list(GATEWAYS, SHOP).await.unwrap().0;
-    for gateway in gateways {
-        up.delete(GATEWAYS, SHOP, gateway["metadata"]["name"].as_str().unwrap()).await.unwrap();
-    }
-    let mut namespace = up.delete(NAMESPACES, "", SHOP).await.unwrap();
-    namespace["spec"]["finalizers"] = json!([]);
-    up.replace("/api/v1/namespaces/shop/finalize", &namespace).await.unwrap();
-    eventually("the namespace is gone", SOON, async || {
-        ensure(up.read(NAMESPACES, "", SHOP).await.is_err(), || "it still exists".to_owned())
-    })
-    .await;
-    up.create(NAMESPACES, json!({ "metadata": { "name": SHOP } })).await.unwrap();
 }

@@ -88,25 +88,6 @@ fn is_listed(event: &EventKind) -> bool {
     matches!(event, EventKind::ListFinished { .. })
 }
 
-#[tokio::test]
-async fn watches_and_requests_follow_an_api_server_that_moved() {
-    for over in Over::BOTH {
-        let moving = moving(over).await;
-        let mut events = moving.watch();
-        expect(&mut events, is_listed).await;
-
-        moving.old.handle.set_mode(ServerMode::Down);
-        expect(&mut events, |e| matches!(e, EventKind::WatchLost { .. })).await;
-        moving.get().await.unwrap_err();
-        moving.new.write_kubeconfig(&moving.kubeconfig.0);
-
-        expect(&mut events, is_listed).await;
-        moving.get_until_answered().await;
-        moving.new.put(gateway("later"));
-        expect(&mut events, |e| matches!(e, EventKind::Applied { .. })).await;
-    }
-}
-
 /// The old one may be a copy that nobody writes to any more.
 #[tokio::test]
 async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {

@@ -140,20 +140,6 @@ async fn an_action_is_attempted_once_whatever_the_answer() {
 }
 
 #[tokio::test]
-async fn a_retry_after_is_left_to_the_machine() {
-    let mut bench = bench(ExecutorConstants::default()).await;
-    for seconds in [1, 30] {
-        bench.served.handle.inject(&Fault::on_writes(429).retry_after(seconds), 1);
-        match bench.run(touch(seconds.into(), "a", "1")).await.outcome {
-            Outcome::Failed { retry_after_ms, .. } => {
-                assert_eq!(retry_after_ms, Some(u64::from(seconds) * 1_000));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_write_without_an_answer_fails_and_may_have_been_done() {
     let config = ExecutorConstants { timeout_ms: 200, ..Default::default() };
     let mut bench = bench(config).await;
@@ -215,20 +201,6 @@ async fn parallel_writes_are_limited_and_queued_ones_can_be_dropped() {
     }
     assert_eq!((load(&bench), bench.value("c").as_deref()), ((0, 0), Some("1")));
     assert!(!bench.executor.is_busy());
-}
-
-#[tokio::test]
-async fn a_dry_run_sends_nothing() {
-    let bench = bench(ExecutorConstants::default()).await;
-    let metrics = Arc::new(Metrics::new());
-    let clusters = [(bench.served.cluster.clone(), cluster(&bench.served, &bench._kubeconfig))];
-    let applier = Applier::new(clusters.into(), Duration::from_secs(1));
-    let mut executor =
-        Executor::new(applier, Gate::always_open(), ExecutorConstants::default(), true, metrics);
-    executor.submit(touch(1, "a", "1"));
-    let finished = executor.next_finished().await;
-    assert_eq!((finished.outcome, finished.took), (Outcome::DryRun, Duration::ZERO));
-    assert_eq!(bench.served.handle.requests().values().sum::<u64>(), 0);
 }
 
 /// A loop that submits each dropped action again must still receive the event that says why.

@@ -129,12 +129,6 @@ impl Bench {
         of(Resource::Connectors)
     }
 
-    /// Waits until the run has seen something: the text is in its log.
-    pub(crate) async fn until_logged(&self, text: &str) {
-        let has_it = async || std::fs::read_to_string(&self.log).is_ok_and(|l| l.contains(text));
-        until(text, has_it).await;
-    }
-
     /// The log replays to the same actions.
     pub(crate) fn verify(self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap();

@@ -1,46 +1,8 @@
 //! What a person does to a run: an object is paused by annotation; and what a run tells a person at its
 //! start.
 
-use std::time::Duration;
-
-use serde_json::json;
-use throughline_sim::apiserver::ApiVerb;
-
-use crate::live::events::UID;
-use crate::live::fleet::{Bench, bench};
+use crate::live::fleet::bench;
 use crate::log::Log;
-
-const PAUSED: &str = "throughline.datumapis.com/paused";
-
-/// A person annotates the hub Connector.
-async fn annotate(bench: &Bench, value: serde_json::Value) {
-    let path =
-        format!("/apis/networking.datumapis.com/v1alpha1/namespaces/ns-{UID}/connectors/lab");
-    let patch = json!({"metadata": {"annotations": {PAUSED: value}}});
-    assert_eq!(bench.hub.send("PATCH", &path, &patch).await.0, 200);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_paused_hub_connector_is_not_written_until_the_annotation_goes() {
-    let bench = bench("paused").await;
-    let running = bench.run(true);
-    bench.until_mirrored("True").await;
-    annotate(&bench, json!("true")).await;
-    bench.until_logged(&format!(r#""{PAUSED}":"true""#)).await;
-    let written = bench.count(&bench.hub, ApiVerb::Patch);
-    for ready in ["False", "True", "False"] {
-        bench.set_ready(ready);
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-    assert_eq!(bench.count(&bench.hub, ApiVerb::Patch), written, "a paused object was written");
-    assert!(bench.mirrored().contains(r#""status":"True""#));
-    annotate(&bench, json!(null)).await;
-    bench.until_mirrored("False").await;
-    running.stop().await;
-    // Whatever was decided is decided again from the log.
-    let log = bench.verify();
-    assert_eq!(log.matches(r#""type":"mirror""#).count(), 2);
-}
 
 /// The upstream is not configured, as after a typing error in its name: the run says so by itself.
 #[tokio::test]

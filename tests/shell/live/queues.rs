@@ -1,8 +1,6 @@
 //! The executor's queues: a cluster that hangs, or fails, delays no other. API servers in memory and
 //! a paused clock, so that times are exact.
 
-mod urgent;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -169,14 +167,6 @@ impl Bench {
         };
         let precondition = Precondition { absent: Some(absent), ..Precondition::default() };
         self.submit_action(HUB, Verb::Delete, Kind::HttpRoute, name, precondition);
-    }
-
-    /// A mirror of this urgency.
-    fn submit_mirror(&mut self, name: &str, urgency: Urgency) {
-        let precondition = Precondition::default();
-        let action = self.action(HUB, Verb::Mirror, Kind::Connector, name, precondition);
-        let because = "of a test".into();
-        self.executor.submit(Decision { at: UnixMillis(1), urgency, action, because });
     }
 
     fn submit_action(

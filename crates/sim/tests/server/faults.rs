@@ -1,15 +1,13 @@
 //! The faults that the simulated API server can inject, and what its clients see of them.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use throughline_core::contract::event::ClusterSpec;
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline_sim::SimClusters;
-use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
+use throughline_sim::apiserver::{Resource, SimApiServerSettings};
 
 use crate::sim_apiserver::{self, TestServer, serve};
 
@@ -40,42 +38,6 @@ fn version(object: &Value) -> u64 {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_down_is_unreachable_and_keeps_its_objects() {
-    let served = served().await;
-    let before = served.put(connector("a"));
-    let mut watch = served.watch(&format!("{CONNECTORS}?watch=1&resourceVersion={before}")).await;
-    served.handle.set_mode(ServerMode::Down);
-    assert!(watch.next().await.unwrap().is_err(), "a watch ends with its connection");
-    assert!(served.answer("GET", A, &Value::Null).await.is_err());
-    served.put(connector("b"));
-    served.handle.set_mode(ServerMode::Serving);
-    let mut watch = served.watch(&format!("{CONNECTORS}?watch=1&resourceVersion={before}")).await;
-    let (what, object) = watch.event().await;
-    assert_eq!((what.as_str(), &object["metadata"]["name"]), ("ADDED", &json!("b")));
-}
-
-#[tokio::test]
-async fn a_frozen_cluster_accepts_requests_and_never_answers() {
-    let settings = SimApiServerSettings {
-        bookmark_every: Duration::from_millis(1),
-        ..SimApiServerSettings::default()
-    };
-    let served = serve(settings).await;
-    let path = format!("{CONNECTORS}?watch=1&resourceVersion=1&allowWatchBookmarks=true");
-    let mut watch = served.watch(&path).await;
-    assert_eq!(watch.event().await.0, "BOOKMARK");
-    served.handle.set_mode(ServerMode::Frozen);
-    // Bookmarks in flight still arrive; then nothing does.
-    while tokio::time::timeout(Duration::from_millis(300), watch.event()).await.is_ok() {}
-    let get = served.get("/livez");
-    assert!(tokio::time::timeout(Duration::from_millis(300), get).await.is_err());
-    served.put(connector("a"));
-    served.handle.set_mode(ServerMode::Serving);
-    assert_eq!(served.get("/livez").await, (200, json!("ok")));
-    while watch.event().await.0 != "ADDED" {}
-}
-
-#[tokio::test]
 async fn cutting_the_watches_of_one_resource_leaves_the_others_alone() {
     let served = served().await;
     let from = served.put(connector("a"));
@@ -89,24 +51,6 @@ async fn cutting_the_watches_of_one_resource_leaves_the_others_alone() {
     assert!(kept.next().await.unwrap().is_err());
     let mut again = served.watch(&format!("{CONNECTORS}?watch=1&resourceVersion=0")).await;
     assert_eq!(again.event().await.1["metadata"]["name"], "a");
-}
-
-#[tokio::test]
-async fn a_watch_from_before_a_compaction_gets_410() {
-    let served = served().await;
-    let before = served.put(connector("a"));
-    let now = served.put(connector("b"));
-    served.handle.compact();
-    let mut old = served.watch(&format!("{CONNECTORS}?watch=1&resourceVersion={before}")).await;
-    let (what, status) = old.event().await;
-    assert_eq!(
-        (what.as_str(), &status["code"], &status["reason"]),
-        ("ERROR", &json!(410), &json!("Expired"))
-    );
-    assert!(old.next().await.is_none(), "the error ends the watch");
-    let mut new = served.watch(&format!("{CONNECTORS}?watch=1&resourceVersion={now}")).await;
-    served.put(connector("c"));
-    assert_eq!(new.event().await.1["metadata"]["name"], "c");
 }
 
 #[tokio::test]
@@ -128,67 +72,6 @@ async fn the_history_is_bounded() {
     };
     assert_eq!(events(versions[1]).await, ["ADDED", "ADDED", "ADDED"]);
     assert_eq!(events(versions[0]).await, ["ERROR"]);
-}
-
-#[tokio::test]
-async fn a_fault_answers_the_given_number_of_writes_and_executes_none() {
-    let served = served().await;
-    served.put(connector("a"));
-    served.handle.inject(&Fault::on_writes(429).retry_after(7), 2);
-    assert_eq!(served.get(A).await.0, 200, "reads are not affected");
-    for _ in 0..2 {
-        let answer = served.answer("PATCH", A, &annotate("v")).await.unwrap();
-        assert_eq!(answer.status().as_u16(), 429);
-        assert_eq!(answer.headers()["retry-after"], "7");
-    }
-    assert!(served.get(A).await.1["metadata"]["annotations"].is_null());
-    let (code, object) = served.send("PATCH", A, &annotate("v")).await;
-    assert_eq!((code, &object["metadata"]["annotations"]["k"]), (200, &json!("v")));
-    let requests = served.handle.requests();
-    assert_eq!(requests[&(ApiVerb::Patch, Resource::Connectors)], 3);
-    assert_eq!(requests[&(ApiVerb::Get, Resource::Connectors)], 2);
-    assert_eq!(served.handle.writes(), 3);
-}
-
-#[tokio::test]
-async fn a_write_can_be_executed_although_its_response_is_lost() {
-    let served = served().await;
-    served.put(connector("a"));
-    served.handle.inject(&Fault::on_writes(504).but_executed(), 1);
-    assert_eq!(served.send("PATCH", A, &annotate("v")).await.0, 504);
-    assert_eq!(served.get(A).await.1["metadata"]["annotations"]["k"], "v");
-}
-
-#[tokio::test]
-async fn watch_faults_affect_one_resource_and_can_be_removed() {
-    let served = served().await;
-    served.handle.inject(&Fault::on_watches(Kind::Connector, 403), usize::from(u8::MAX));
-    let (code, status) = served.get(CONNECTORS).await;
-    assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")));
-    assert_eq!(served.get(&format!("{CONNECTORS}?watch=1")).await.0, 403);
-    assert_eq!(served.get(GATEWAYS).await.0, 200);
-    served.handle.clear_faults();
-    assert_eq!(served.get(CONNECTORS).await.0, 200);
-}
-
-#[tokio::test]
-async fn a_resource_that_is_not_served_answers_404() {
-    let served = served().await;
-    served.handle.set_served(Kind::Gateway, false);
-    assert_eq!(served.get(GATEWAYS).await, (404, json!("404 page not found\n")));
-    assert_eq!(served.get(CONNECTORS).await.0, 200);
-    served.handle.set_served(Kind::Gateway, true);
-    assert_eq!(served.get(GATEWAYS).await.0, 200);
-}
-
-#[tokio::test]
-async fn latency_delays_every_response() {
-    let served = served().await;
-    let latency = Duration::from_millis(50);
-    served.handle.set_latency(latency);
-    let start = Instant::now();
-    assert_eq!(served.get("/readyz").await.0, 200);
-    assert!(start.elapsed() >= latency);
 }
 
 #[tokio::test]
@@ -284,22 +167,6 @@ async fn unsupported_query_parameters_are_refused() {
         let (code, status) = served.get(&format!("{CONNECTORS}?{query}")).await;
         assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")), "{query}");
     }
-}
-
-#[tokio::test]
-async fn a_typed_client_can_hold_a_lease() {
-    let served = served().await;
-    let leases: Api<Lease> = Api::namespaced(served.client.clone(), "default");
-    let mut lease = Lease::default();
-    lease.metadata.name = Some("throughline".into());
-    let mine = leases.create(&PostParams::default(), &lease).await.unwrap();
-    leases.replace("throughline", &PostParams::default(), &mine).await.unwrap();
-    let mut changed = mine.clone();
-    changed.spec.get_or_insert_default().holder_identity = Some("me".into());
-    leases.replace("throughline", &PostParams::default(), &changed).await.unwrap();
-    let late = leases.replace("throughline", &PostParams::default(), &changed).await;
-    assert!(matches!(late, Err(kube::Error::Api(status)) if status.code == 409));
-    assert_eq!(leases.list(&Default::default()).await.unwrap().items.len(), 1);
 }
 
 #[tokio::test]
