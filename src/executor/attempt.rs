@@ -103,6 +103,11 @@ impl Answer {
             {
                 Self::TimedOut
             }
+            Ok(Outcome::Failed { error, .. } | Outcome::Unanswered { error, .. })
+                if matches!(error.cause, ErrorCause::Unreachable | ErrorCause::Kubeconfig) =>
+            {
+                Self::None
+            }
             Ok(_) => Self::Came,
         }
     }

@@ -43,7 +43,6 @@ pub(super) struct Queue {
     queued: u64,
     /// Requests in a row that timed out.
     time_outs: u32,
-    took_newest: bool,
 }
 
 /// The actions of one object: at most one attempt in flight, and the latest action that waits.
@@ -124,14 +123,14 @@ impl Queue {
     }
 
     fn pop(&mut self) -> Option<ObjectKey> {
-        self.took_newest = self.is_narrow() && !self.took_newest;
+        let hangs = self.is_narrow();
         let both_wait = self.routing.len > 0 && self.rest.len > 0;
         self.routing_in_a_row = if both_wait { self.routing_in_a_row + 1 } else { 0 };
         if self.routing.len == 0 || self.routing_in_a_row >= STARTS_FOR_THE_REST {
             self.routing_in_a_row = 0;
-            return self.rest.pop(self.took_newest);
+            return self.rest.pop(hangs);
         }
-        self.routing.pop(self.took_newest)
+        self.routing.pop(hangs)
     }
 
     /// An attempt ended: a newer action for the object may be sent.
@@ -191,40 +190,50 @@ fn turns<'a>(routing: &'a mut Turns, rest: &'a mut Turns, waiting: &Waiting) -> 
 /// Objects that may be written, in turn by namespace. Each operation costs O(log n).
 #[derive(Debug, Default)]
 struct Turns {
-    /// By namespace, and there by their place in time.
-    objects: BTreeMap<String, BTreeMap<u64, ObjectKey>>,
+    namespaces: BTreeMap<String, OfNamespace>,
     /// The namespace that was served last.
     served: Option<String>,
     len: usize,
 }
 
+/// Those of one namespace.
+#[derive(Debug, Default)]
+struct OfNamespace {
+    /// By their place in time.
+    objects: BTreeMap<u64, ObjectKey>,
+    took_newest: bool,
+}
+
 impl Turns {
     fn insert(&mut self, object: ObjectKey, since: u64) {
-        let of_namespace = self.objects.entry(object.namespace.clone()).or_default();
-        let other = of_namespace.insert(since, object);
+        let of_namespace = self.namespaces.entry(object.namespace.clone()).or_default();
+        let other = of_namespace.objects.insert(since, object);
         debug_assert!(other.is_none(), "two objects have the same place");
         self.len += 1;
     }
 
     /// Nothing happens where the object does not wait here.
     fn remove(&mut self, object: &ObjectKey, since: u64) {
-        let Some(of_namespace) = self.objects.get_mut(&object.namespace) else { return };
-        self.len -= usize::from(of_namespace.remove(&since).is_some());
-        if of_namespace.is_empty() {
-            self.objects.remove(&object.namespace);
+        let Some(of_namespace) = self.namespaces.get_mut(&object.namespace) else { return };
+        self.len -= usize::from(of_namespace.objects.remove(&since).is_some());
+        if of_namespace.objects.is_empty() {
+            self.namespaces.remove(&object.namespace);
         }
     }
 
-    /// The oldest, or the newest, of the namespace whose turn it is.
-    fn pop(&mut self, newest: bool) -> Option<ObjectKey> {
+    /// The oldest of the namespace whose turn it is; while writes hang, the newest and the oldest in turn.
+    fn pop(&mut self, hangs: bool) -> Option<ObjectKey> {
         let after = self.served.as_deref().map_or(Unbounded, Excluded);
-        let mut rest = self.objects.range::<str, _>((after, Unbounded));
-        let (_, of_namespace) = rest.next().or_else(|| self.objects.first_key_value())?;
-        let end =
-            if newest { of_namespace.last_key_value() } else { of_namespace.first_key_value() };
-        let (since, object) = end.map(|(since, object)| (*since, object.clone()))?;
+        let next = self.namespaces.range::<str, _>((after, Unbounded)).map(|(name, _)| name).next();
+        let name = next.or_else(|| self.namespaces.keys().next())?.clone();
+        let of_namespace = self.namespaces.get_mut(&name)?;
+        of_namespace.took_newest = hangs && !of_namespace.took_newest;
+        let (first, last) =
+            (of_namespace.objects.first_key_value(), of_namespace.objects.last_key_value());
+        let (since, object) = if of_namespace.took_newest { last } else { first }?;
+        let (since, object) = (*since, object.clone());
         self.remove(&object, since);
-        self.served = Some(object.namespace.clone());
+        self.served = Some(name);
         Some(object)
     }
 }

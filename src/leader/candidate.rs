@@ -41,12 +41,16 @@ pub(super) struct Candidate {
     pub(super) failures: u64,
     /// There was no Lease, and no other instance has held it since.
     pub(super) is_lease_missing: bool,
-    /// No other number of shards began before this instance held the Lease.
+    /// In this tenure, no other number of shards began before this instance held the Lease.
     pub(super) is_confirmed: bool,
+    /// A single instance asks for no group before it has seen the label on its Lease.
+    asks_for_group: bool,
+    /// A leader saw a live Lease of another number of shards when it last looked.
+    saw_other: bool,
     /// What keeps it from leading.
     pub(super) obstacle: Option<Obstacle>,
-    /// When the group was last listed.
-    listed_at: u64,
+    /// When the last list of the group that came was asked for.
+    pub(super) listed_at: u64,
     /// Until when the gate was last open: a write may end later by the time that it may take.
     pub(super) led_until: u64,
 }
@@ -75,6 +79,8 @@ impl Candidate {
             failures: 0,
             is_lease_missing: false,
             is_confirmed: false,
+            asks_for_group: false,
+            saw_other: false,
             obstacle: None,
             listed_at: 0,
             led_until: 0,
@@ -131,8 +137,10 @@ impl Candidate {
         let is_holder = self.election.is_holder(now);
         let pauses = if is_holder { 1 } else { self.failures.clamp(1, PAUSES_MAX) };
         let pause = self.timings.next_attempt(began, now).saturating_sub(now) * pauses;
-        // Up to a fifth shorter, so that instances that failed together do not retry together.
-        let pause = pause - random() % (pause / 5 + 1);
+        // Up to a fifth shorter, so that instances that failed together do not retry together. Two
+        // numbers of shards that met try again at quite different times.
+        let spread = if self.obstacle.is_some() { pause } else { pause / 5 };
+        let pause = pause - random() % (spread + 1);
         // If the Lease may be acquired before the pause ends, wake up then.
         let free = self.election.free_from().filter(|at| *at > now && self.failures == 0);
         let next = self.keeper.instant(free.unwrap_or(u64::MAX).min(now + pause));
@@ -157,12 +165,13 @@ impl Candidate {
     /// Returns why it failed.
     async fn attempt(&mut self, api: &mut impl LeaseApi) -> Option<RequestFailure> {
         let (mut failure, mut obstacle) = (None, None);
+        self.end_lapsed_tenure();
         let mut next =
             self.election.begin_attempt(self.keeper.now_ms(), &self.renew_times.next_time());
         while let Some(request) = next {
             let takes = request != LeaseRequest::Get && !self.election.is_resigning();
+            self.end_lapsed_tenure();
             if takes && !self.election.is_holder(self.keeper.now_ms()) {
-                self.is_confirmed = false;
                 match self.find_obstacle(api).await {
                     Ok(None) => {}
                     Ok(found) => obstacle = found,
@@ -195,14 +204,24 @@ impl Candidate {
                 }
                 _ => {}
             }
+            // What this answer proves may have happened after others took their Leases.
+            self.end_lapsed_tenure();
             let now = self.keeper.now_ms();
             let renew_time = self.renew_times.next_time();
             next = self.election.handle_response(&request, response, now, &renew_time);
             self.publish();
             self.post_events(api);
         }
-        self.set_obstacle(obstacle);
+        // A holder looks after the attempt.
+        if !self.election.owns_lease() && !self.election.is_resigning() {
+            self.set_obstacle(obstacle);
+        }
         failure
+    }
+
+    /// Once a tenure is over, the next one is confirmed again.
+    fn end_lapsed_tenure(&mut self) {
+        self.is_confirmed &= self.election.is_holder(self.keeper.now_ms());
     }
 
     /// After an attempt. Before its first write a new holder looks whether another number of shards began
@@ -217,27 +236,48 @@ impl Candidate {
             if self.group.is_shared() && now >= self.listed_at + self.timings.renew_deadline_ms {
                 let obstacle = self.find_obstacle(api).await?;
                 self.report_unheld(&api.about());
-                // Another number of shards waits for this one.
-                self.is_confirmed = !matches!(obstacle, Some(Obstacle::NoFirst { .. }));
+                self.doubt(obstacle);
                 self.publish();
             }
             return Ok(());
         }
 
-        let obstacle = self.find_obstacle(api).await?;
-        self.set_obstacle(obstacle);
-        if self.obstacle.is_some() {
-            return self.give_back(api).await;
-        }
-        if !self.group.is_shared() && api.is_labelled() {
+        // Twice where the label has to go: what is seen before a write says nothing about after it.
+        for _ in 0..2 {
+            match self.find_obstacle(api).await {
+                Ok(obstacle) => self.set_obstacle(obstacle),
+                Err(error) => {
+                    // Another instance may be able to look.
+                    self.give_back(api).await?;
+                    return Err(error);
+                }
+            }
+            if self.obstacle.is_some() {
+                return self.give_back(api).await;
+            }
+            if self.group.is_shared() || !api.is_labelled() {
+                self.is_confirmed = self.election.is_holder(self.keeper.now_ms());
+                self.asks_for_group &= !self.is_confirmed;
+                self.saw_other = false;
+                break;
+            }
             api.take_label_off();
             if let Some(failure) = self.attempt(api).await {
                 return Err(failure);
             }
         }
-        self.is_confirmed = self.group.is_shared() || !api.is_labelled();
         self.publish();
         Ok(())
+    }
+
+    /// What a leader sees beside it. Another number of shards waits for this one, and holds a Lease only
+    /// for a moment; one that stays leads, too, as somebody made it by hand.
+    fn doubt(&mut self, obstacle: Option<Obstacle>) {
+        let sees_other = matches!(obstacle, Some(Obstacle::Other { .. }));
+        let has_first = !matches!(obstacle, Some(Obstacle::NoFirst { .. }));
+        self.is_confirmed = has_first && !(sees_other && self.saw_other);
+        self.saw_other = sees_other;
+        self.set_obstacle(obstacle.filter(|_| !self.is_confirmed));
     }
 
     /// Gives the Lease back that it has not led by, or once the writes of then have ended.
@@ -245,11 +285,9 @@ impl Candidate {
         if self.keeper.now_ms() < self.led_until + self.timings.write_ms {
             return Ok(());
         }
-        let obstacle = self.obstacle.clone();
         self.election.resign();
         let failure = self.attempt(api).await;
         self.election.rejoin();
-        self.set_obstacle(obstacle);
         failure.map_or(Ok(()), Err)
     }
 
@@ -259,9 +297,11 @@ impl Candidate {
         &mut self,
         api: &mut impl LeaseApi,
     ) -> Result<Option<Obstacle>, RequestFailure> {
-        if !self.group.is_shared() && !api.is_labelled() {
+        self.asks_for_group |= self.group.is_shared() || api.is_labelled();
+        if !self.asks_for_group {
             return Ok(None);
         }
+        let asked_at = self.keeper.now_ms();
         let list = {
             let mut list = pin!(api.list_group());
             loop {
@@ -273,7 +313,7 @@ impl Candidate {
             }
         };
         let now = self.keeper.now_ms();
-        self.listed_at = now;
+        self.listed_at = asked_at;
         self.group.observe(list, now);
         Ok(self.group.obstacle(now))
     }

@@ -6,9 +6,11 @@
 //! | shard 0 has the Lease of a single instance | that one and a shard write at once |
 //! | a Lease is taken only while no Lease of another number of shards is live | two instances keep one namespace |
 //! | the group is listed again after the Lease is held and before the first write; whoever sees another number then gives its Lease back | two that start together do not see each other before |
-//! | a renewal after its own deadline counts as taking the Lease | another number began meanwhile |
+//! | a renewal that is known only after the deadline of the one before counts as taking the Lease | another number began meanwhile |
+//! | a leader lists the group again and again, and its gate closes where that fails for a lease duration | its own Lease says nothing about the others |
 //! | a shard above 0 leads only beside a Lease that shard 0 of several labelled | a single instance, which labels nothing, would not be seen |
 //! | a Lease is live until it was seen unchanged for its own duration | the times in it are another host's |
+//! | one that is deleted, or edited, is live for its former duration | its holder has not noticed yet |
 
 use std::collections::BTreeMap;
 
@@ -27,9 +29,41 @@ pub struct Group {
     /// That of a single instance.
     lease_name: String,
     shard: Shard,
-    /// The last list, each with the time since which it was seen unchanged.
-    leases: BTreeMap<String, (LeaseRecord, u64)>,
+    leases: BTreeMap<String, SeenLease>,
     unheld_since: BTreeMap<u16, u64>,
+}
+
+/// A Lease of the group, as lists showed it.
+#[derive(Clone, Debug)]
+struct SeenLease {
+    record: LeaseRecord,
+    /// Who holds it, or may still write by it.
+    holder: String,
+    /// Its holder leads no longer after that.
+    live_until: u64,
+    /// The last list has it.
+    is_listed: bool,
+}
+
+impl SeenLease {
+    /// A list shows another record than before, if there was one. A Lease whose holder did not release
+    /// it was edited, and counts for its former duration.
+    fn changed(before: Option<&Self>, record: LeaseRecord, now: u64) -> Self {
+        let former = before.filter(|former| former.is_live(now));
+        let former_ms = former.map_or(0, |former| former.record.lease_ms);
+        let is_free = record.is_released() || record.holder.is_empty() && former.is_none();
+        let lease_ms = if is_free { 0 } else { record.lease_ms.max(former_ms) };
+        let holder = match former {
+            Some(former) if record.holder.is_empty() => former.holder.clone(),
+            _ => record.holder.clone(),
+        };
+        let live_until = if is_free { 0 } else { now.saturating_add(lease_ms) };
+        Self { record, holder, live_until, is_listed: true }
+    }
+
+    fn is_live(&self, now: u64) -> bool {
+        !self.holder.is_empty() && now <= self.live_until
+    }
 }
 
 impl Group {
@@ -72,9 +106,20 @@ impl Group {
     pub fn observe(&mut self, list: Vec<(String, LeaseRecord)>, now: u64) {
         let mut before = std::mem::take(&mut self.leases);
         for (name, record) in list {
-            let known = before.remove(&name).filter(|(known, _)| *known == record);
-            let since = known.map_or(now, |(_, since)| since);
-            self.leases.insert(name, (record, since));
+            let known = before.remove(&name);
+            let same = known.clone().filter(|known| known.is_listed && known.record == record);
+            let seen = same.unwrap_or_else(|| SeenLease::changed(known.as_ref(), record, now));
+            self.leases.insert(name, seen);
+        }
+        // What is not listed any more was deleted, or lost its label.
+        for (name, mut gone) in before {
+            if gone.is_listed && gone.is_live(now) {
+                gone.live_until = now.saturating_add(gone.record.lease_ms);
+            }
+            gone.is_listed = false;
+            if gone.is_live(now) {
+                self.leases.insert(name, gone);
+            }
         }
 
         let held: Vec<_> = (0..self.shard.of).filter(|i| self.is_held(*i, now)).collect();
@@ -89,14 +134,15 @@ impl Group {
     pub fn obstacle(&self, now: u64) -> Option<Obstacle> {
         let own = self.own_lease();
         let others = self.leases.iter().filter(|(name, _)| **name != own);
-        let other = others.clone().find(|(name, (record, since))| {
-            let of = self.number_of(name, record);
-            of.is_some_and(|of| of != self.shard.of) && is_live(record, *since, now)
+        let other = others.into_iter().find(|(name, seen)| {
+            let of = self.number_of(name, &seen.holder);
+            of.is_some_and(|of| of != self.shard.of) && seen.is_live(now)
         });
-        if let Some((name, (record, _))) = other {
-            return Some(Obstacle::Other { lease: name.clone(), holder: record.holder.clone() });
+        if let Some((name, seen)) = other {
+            return Some(Obstacle::Other { lease: name.clone(), holder: seen.holder.clone() });
         }
-        let lacks_first = self.shard.index > 0 && !self.leases.contains_key(&self.lease_name);
+        let has_first = self.leases.get(&self.lease_name).is_some_and(|first| first.is_listed);
+        let lacks_first = self.shard.index > 0 && !has_first;
         lacks_first.then(|| Obstacle::NoFirst { lease: self.lease_name.clone() })
     }
 
@@ -109,27 +155,22 @@ impl Group {
 
     fn is_held(&self, index: u16, now: u64) -> bool {
         let lease = self.leases.get(&self.lease_of(index));
-        lease.is_some_and(|(record, since)| is_live(record, *since, now))
+        lease.is_some_and(|seen| seen.is_listed && seen.is_live(now))
     }
 
     /// How many shards the holder of a Lease knows of; `None` for one that has another name.
-    fn number_of(&self, lease: &str, record: &LeaseRecord) -> Option<u16> {
+    fn number_of(&self, lease: &str, holder: &str) -> Option<u16> {
         let rest = lease.strip_prefix(&*self.lease_name)?;
         let number = |text: &str| text.rsplit_once("-of-")?.1.parse().ok();
         match rest.strip_prefix('-') {
             Some(shard) => number(shard),
             None if rest.is_empty() => {
-                let of_shard = record.holder.rsplit_once('/').and_then(|(_, shard)| number(shard));
+                let of_shard = holder.rsplit_once('/').and_then(|(_, shard)| number(shard));
                 Some(of_shard.unwrap_or(1))
             }
             None => None,
         }
     }
-}
-
-/// A Lease without a holder is free at once.
-fn is_live(record: &LeaseRecord, unchanged_since: u64, now: u64) -> bool {
-    !record.holder.is_empty() && now <= unchanged_since.saturating_add(record.lease_ms)
 }
 
 /// What keeps an instance from leading.
@@ -195,8 +236,23 @@ mod tests {
         group.observe(vec![("tl-1-of-2".into(), renewed.clone())], 10_000);
         group.observe(vec![("tl-1-of-2".into(), renewed)], 20_000);
         assert!(group.obstacle(25_000).is_some() && group.obstacle(25_001).is_none());
-        group.observe(vec![("tl-1-of-2".into(), held(""))], 20_000);
+        let released = LeaseRecord { lease_ms: 1_000, ..held("") };
+        group.observe(vec![("tl-1-of-2".into(), released)], 20_000);
         assert_eq!(group.obstacle(20_000), None);
+    }
+
+    /// Its holder has not noticed yet, and may still write.
+    #[test]
+    fn a_lease_that_is_deleted_or_edited_is_live_for_its_former_duration() {
+        let edited = LeaseRecord { lease_ms: 1_000, ..held("somebody") };
+        for after in [None, Some(held("")), Some(edited)] {
+            let mut group = group(0, 1, &[("tl-1-of-2", "b/1-of-2")]);
+            let list = || after.iter().map(|record| ("tl-1-of-2".to_owned(), record.clone()));
+            group.observe(list().collect(), 10_000);
+            group.observe(list().collect(), 20_000);
+            assert!(group.obstacle(25_000).is_some(), "{after:?}");
+            assert_eq!(group.obstacle(25_001), None, "{after:?}");
+        }
     }
 
     #[test]

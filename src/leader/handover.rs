@@ -62,10 +62,11 @@ impl Candidate {
             let since = self.sight.stood_down_at.unwrap_or_default();
             if now >= since + 2 * self.timings.lease_ms || !self.election.owns_lease() {
                 self.election.set_standing_down(false);
+                self.sight.end_tenure();
             }
             return;
         }
-        if self.election.gate(now).is_none() {
+        if self.said.open_until.is_none() {
             return self.sight.end_tenure();
         }
 

@@ -117,6 +117,11 @@ impl Candidate {
     pub(super) fn publish(&mut self) {
         let now = self.keeper.now_ms();
         let gate = self.election.gate(now).filter(|_| self.is_confirmed);
+        // Where the group cannot be listed, another number of shards may begin unseen.
+        let listed_until = self.listed_at.saturating_add(self.timings.lease_ms);
+        let is_shared = self.group.is_shared();
+        let gate = gate.map(|until| if is_shared { until.min(listed_until) } else { until });
+        let gate = gate.filter(|until| now < *until);
         self.keeper.set(gate);
         self.led_until = gate.unwrap_or(self.led_until);
         let was_open_until = self.said.open_until.take();
@@ -176,7 +181,10 @@ impl Candidate {
         match self.election.record() {
             _ if self.election.is_resigning() => "stopping".to_owned(),
             _ if self.election.is_standing_down() => "it lost sight of a cluster".to_owned(),
-            _ if !self.is_confirmed => "another number of shards is at work".to_owned(),
+            _ if let Some(obstacle) = &self.obstacle => match obstacle {
+                Obstacle::Other { lease, .. } => format!("another number of shards holds {lease}"),
+                Obstacle::NoFirst { lease } => format!("shard 0 has no Lease {lease} any more"),
+            },
             None => "the Lease was deleted".to_owned(),
             Some(record) if record.holder.is_empty() => "somebody edited the Lease".to_owned(),
             Some(record) if record.holder != self.identity => {

@@ -65,7 +65,7 @@ async fn rollouts_from_one_number_to_another_never_have_two_writers() {
     election.lead(1).await;
     election.all_change().await;
     for (pods, shards) in [(2, 2), (6, 4), (1, 1)] {
-        let led = election.leaders().await;
+        let old = before.clone();
         let next = election.join_all(0..pods, shards).await;
         election.all_change().await;
         // The new ones wait for the last of the old ones.
@@ -75,7 +75,7 @@ async fn rollouts_from_one_number_to_another_never_have_two_writers() {
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         let leaders = election.leaders().await;
-        assert!(leaders.iter().all(|leader| led.contains(leader)), "{leaders:?} of {led:?}");
+        assert!(leaders.iter().all(|leader| old.contains(leader)), "{leaders:?} of {old:?}");
         election.stop(last).await;
         election.lead(shards.into()).await;
         election.all_change().await;

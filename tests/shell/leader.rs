@@ -40,6 +40,8 @@ enum Behaviour {
     /// Carries requests out, and never responds.
     LosesResponses,
     Hangs,
+    /// A write is carried out after so many milliseconds, when its time-out is over.
+    LandsLate(u64),
     Fails,
     /// Answers every write with a conflict.
     Conflicts,
@@ -97,11 +99,13 @@ struct FakeApi {
     /// The instance's Lease.
     name: String,
     label: Option<bool>,
+    /// Towards this instance alone.
+    own: Arc<Mutex<Option<Behaviour>>>,
 }
 
 impl Default for FakeApi {
     fn default() -> Self {
-        Self { server: Arc::default(), name: "tl".to_owned(), label: None }
+        Self { server: Arc::default(), name: "tl".to_owned(), label: None, own: Arc::default() }
     }
 }
 
@@ -109,7 +113,8 @@ impl FakeApi {
     /// As an instance of a shard uses it.
     fn of(&self, group: &Group) -> Self {
         let label = group.is_shared().then_some(true);
-        Self { server: self.server.clone(), name: group.own_lease(), label }
+        let (server, name) = (self.server.clone(), group.own_lease());
+        Self { server, name, label, own: Arc::default() }
     }
 
     fn behaviour(&self, behaviour: Behaviour) {
@@ -144,13 +149,23 @@ impl FakeApi {
 
 impl LeaseApi for FakeApi {
     async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
-        let behaviour = { self.server.lock().unwrap().behaviour };
+        let own = { *self.own.lock().unwrap() };
+        let behaviour = own.unwrap_or_else(|| self.server.lock().unwrap().behaviour);
         let request_time = Duration::from_millis(TIMINGS.request_ms());
         let failed =
             |cause, text: &str| (LeaseResponse::Failed, Some(RequestFailure::new(cause, text)));
         let timed_out = failed(ErrorCause::TimedOut, "no response in time");
         match behaviour {
             Behaviour::Hangs => {
+                sleep(request_time).await;
+                return timed_out;
+            }
+            Behaviour::LandsLate(ms) if *request != LeaseRequest::Get => {
+                let (api, request) = (self.clone(), request.clone());
+                tokio::spawn(async move {
+                    sleep(Duration::from_millis(ms)).await;
+                    api.server.lock().unwrap().answer(&api.name, &request, api.label);
+                });
                 sleep(request_time).await;
                 return timed_out;
             }
@@ -163,16 +178,17 @@ impl LeaseApi for FakeApi {
                 return timed_out;
             }
             Behaviour::Slow(ms) => sleep(Duration::from_millis(ms)).await,
-            Behaviour::Responds | Behaviour::Conflicts => sleep(Duration::from_millis(5)).await,
+            _ => sleep(Duration::from_millis(5)).await,
         }
         (self.server.lock().unwrap().answer(&self.name, request, self.label), None)
     }
 
     async fn list_group(&mut self) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
         sleep(Duration::from_millis(5)).await;
+        let own = { *self.own.lock().unwrap() };
         let mut server = self.server.lock().unwrap();
         server.lists += 1;
-        if matches!(server.behaviour, Behaviour::Fails) {
+        if !matches!(own.unwrap_or(server.behaviour), Behaviour::Responds) {
             return Err(RequestFailure::new(ErrorCause::Other, "500 InternalError"));
         }
         let labelled = server.leases.iter().filter(|(_, lease)| lease.is_labelled);
@@ -213,6 +229,7 @@ struct Instance {
     unled: mpsc::UnboundedReceiver<NoteKind>,
     /// That nobody leads another shard.
     unheld: mpsc::UnboundedReceiver<NoteKind>,
+    api: FakeApi,
 }
 
 fn instance(name: &str, api: &FakeApi) -> Instance {
@@ -220,6 +237,16 @@ fn instance(name: &str, api: &FakeApi) -> Instance {
 }
 
 fn instance_of(name: &str, api: &FakeApi, shard: Shard, clusters: &ClusterTable) -> Instance {
+    instance_with(name, api, shard, clusters, TIMINGS)
+}
+
+fn instance_with(
+    name: &str,
+    api: &FakeApi,
+    shard: Shard,
+    clusters: &ClusterTable,
+    timings: Timings,
+) -> Instance {
     let (gate, keeper) = Gate::closed();
     let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
@@ -230,8 +257,9 @@ fn instance_of(name: &str, api: &FakeApi, shard: Shard, clusters: &ClusterTable)
         Listeners { events: changes, usable, led, held, metrics: metrics.clone(), clusters };
     let group = Group::new("tl", shard);
     let api = api.of(&group);
-    let election = LeaderElection::start(api, identity, group, TIMINGS, keeper, orphans, listeners);
-    Instance { election, metrics, gate, events, unled, unheld }
+    let election =
+        LeaderElection::start(api.clone(), identity, group, timings, keeper, orphans, listeners);
+    Instance { election, metrics, gate, events, unled, unheld, api }
 }
 
 impl Instance {

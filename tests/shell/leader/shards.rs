@@ -94,6 +94,57 @@ async fn of_two_numbers_that_start_together_one_leads() {
     }
 }
 
+/// A renewal that its client gave up may be carried out once others have seen the Lease unchanged for its
+/// duration, and lead.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_lands_late_makes_no_second_leader() {
+    let mut landed = 0;
+    for round in 0..60_u64 {
+        let api = FakeApi::released();
+        let of = |index, of| api.of(&Group::new("tl", Shard { index, of }));
+        let released = LeaseRecord { lease_ms: 1_000, ..LeaseRecord::default() };
+        for lease in [of(0, 2), of(1, 2), of(1, 4)] {
+            let mut server = lease.server.lock().unwrap();
+            server.write(&lease.name, released.clone(), Some(true));
+        }
+        // Such instances look again soon.
+        let timings = Timings { retry_ms: 200, ..TIMINGS };
+        let shard = |of| {
+            let shard = Shard { index: 1, of };
+            instance_with(&of.to_string(), &api, shard, &ClusterTable::default(), timings)
+        };
+        let mut two = shard(2);
+        two.becomes(true, RETRY).await;
+        let four = shard(4);
+        let renewed = two.api.lease().version;
+        while two.api.lease().version == renewed {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let says = |behaviour| *two.api.own.lock().unwrap() = behaviour;
+        // The renewals hang, until one of them is on its way shortly before the deadline.
+        says(Some(Behaviour::Hangs));
+        sleep(Duration::from_millis(7_000 + round * 30)).await;
+        says(Some(Behaviour::LandsLate(6_500 + round * 40)));
+        let before = two.api.lease().version;
+        sleep(Duration::from_millis(2_300)).await;
+        says(Some(Behaviour::Hangs));
+        for _ in 0..9_000 {
+            sleep(Duration::from_millis(1)).await;
+            if two.api.lease().version != before {
+                landed += 1;
+                break;
+            }
+        }
+        says(None);
+        for _ in 0..6_000 {
+            sleep(Duration::from_millis(10)).await;
+            let open = [two.gate.is_open(), four.gate.is_open()];
+            assert_ne!(open, [true; 2], "round {round}");
+        }
+    }
+    assert!(landed > 10, "{landed} landed");
+}
+
 /// A single instance would see nothing of a shard whose first Lease is gone.
 #[tokio::test(start_paused = true)]
 async fn a_shard_stops_when_the_lease_of_shard_0_is_deleted() {
