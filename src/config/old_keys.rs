@@ -52,7 +52,7 @@ const OLD_KEYS: [(&str, &str); 65] = [
     ("orphans.shareFrom", "no key any more: it is always 10"),
     ("retry.firstMs", "no key any more: it is always 1000"),
     ("retry.maxMs", "no key any more: it is always 30000"),
-    ("retry.outcomeTimeoutMs", "no key any more: it is always 60000"),
+    ("retry.outcomeTimeoutMs", "no key any more: the outcome of every write is waited for"),
     ("retry.refusedMs", "no key any more: a refused write pauses for 30 s, as any other at most"),
     ("shutdown.graceMs", "no key any more: it is always 10000"),
     ("stall.arrivedMs", "no key any more: it is always 10000"),
