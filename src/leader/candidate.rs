@@ -23,6 +23,16 @@ const PAUSES_MAX: u64 = 4;
 /// Attempts to release the Lease.
 const RELEASE_ATTEMPTS_MAX: usize = 4;
 
+/// What the last list of the group says about a tenure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tenure {
+    /// Another number of shards may have begun before this instance held the Lease: no write.
+    Unconfirmed,
+    Confirmed,
+    /// Confirmed, and since then a live Lease of another number of shards was seen once.
+    Doubted,
+}
+
 pub(super) struct Candidate {
     pub(super) election: Election,
     pub(super) group: Group,
@@ -41,12 +51,9 @@ pub(super) struct Candidate {
     pub(super) failures: u64,
     /// There was no Lease, and no other instance has held it since.
     pub(super) is_lease_missing: bool,
-    /// In this tenure, no other number of shards began before this instance held the Lease.
-    pub(super) is_confirmed: bool,
+    pub(super) tenure: Tenure,
     /// A single instance asks for no group before it has seen the label on its Lease.
     asks_for_group: bool,
-    /// A leader saw a live Lease of another number of shards when it last looked.
-    saw_other: bool,
     /// What keeps it from leading.
     pub(super) obstacle: Option<Obstacle>,
     /// When the last list of the group that came was asked for.
@@ -78,9 +85,8 @@ impl Candidate {
             failure: None,
             failures: 0,
             is_lease_missing: false,
-            is_confirmed: false,
+            tenure: Tenure::Unconfirmed,
             asks_for_group: false,
-            saw_other: false,
             obstacle: None,
             listed_at: 0,
             led_until: 0,
@@ -221,7 +227,9 @@ impl Candidate {
 
     /// Once a tenure is over, the next one is confirmed again.
     fn end_lapsed_tenure(&mut self) {
-        self.is_confirmed &= self.election.is_holder(self.keeper.now_ms());
+        if !self.election.is_holder(self.keeper.now_ms()) {
+            self.tenure = Tenure::Unconfirmed;
+        }
     }
 
     /// After an attempt. Before its first write a new holder looks whether another number of shards began
@@ -232,7 +240,7 @@ impl Candidate {
             self.listeners.held.set(None);
             return Ok(());
         }
-        if self.is_confirmed {
+        if self.tenure != Tenure::Unconfirmed {
             if self.group.is_shared() && now >= self.listed_at + self.timings.renew_deadline_ms {
                 let obstacle = self.find_obstacle(api).await?;
                 self.report_unheld(&api.about());
@@ -256,9 +264,10 @@ impl Candidate {
                 return self.give_back(api).await;
             }
             if self.group.is_shared() || !api.is_labelled() {
-                self.is_confirmed = self.election.is_holder(self.keeper.now_ms());
-                self.asks_for_group &= !self.is_confirmed;
-                self.saw_other = false;
+                if self.election.is_holder(self.keeper.now_ms()) {
+                    self.tenure = Tenure::Confirmed;
+                    self.asks_for_group = false;
+                }
                 break;
             }
             api.take_label_off();
@@ -273,11 +282,12 @@ impl Candidate {
     /// What a leader sees beside it. Another number of shards waits for this one, and holds a Lease only
     /// for a moment; one that stays leads, too, as somebody made it by hand.
     fn doubt(&mut self, obstacle: Option<Obstacle>) {
-        let sees_other = matches!(obstacle, Some(Obstacle::Other { .. }));
-        let has_first = !matches!(obstacle, Some(Obstacle::NoFirst { .. }));
-        self.is_confirmed = has_first && !(sees_other && self.saw_other);
-        self.saw_other = sees_other;
-        self.set_obstacle(obstacle.filter(|_| !self.is_confirmed));
+        self.tenure = match (&obstacle, self.tenure) {
+            (None, _) => Tenure::Confirmed,
+            (Some(Obstacle::Other { .. }), Tenure::Confirmed) => Tenure::Doubted,
+            (Some(_), _) => Tenure::Unconfirmed,
+        };
+        self.set_obstacle(obstacle.filter(|_| self.tenure == Tenure::Unconfirmed));
     }
 
     /// Gives the Lease back that it has not led by, or once the writes of then have ended.

@@ -2,7 +2,7 @@
 
 use tracing::{info, warn};
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Tenure};
 use super::group::Obstacle;
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::{About, Cause, Facts, Problem};
@@ -116,7 +116,7 @@ impl Candidate {
     /// Opens or closes the gate, and reports the change.
     pub(super) fn publish(&mut self) {
         let now = self.keeper.now_ms();
-        let gate = self.election.gate(now).filter(|_| self.is_confirmed);
+        let gate = self.election.gate(now).filter(|_| self.tenure != Tenure::Unconfirmed);
         // Where the group cannot be listed, another number of shards may begin unseen.
         let listed_until = self.listed_at.saturating_add(self.timings.lease_ms);
         let is_shared = self.group.is_shared();
