@@ -1,4 +1,4 @@
-//! Which build of throughline this is, and since when it runs.
+//! The build of throughline, and the start of the running instance.
 
 use serde::Serialize;
 
@@ -6,8 +6,8 @@ use crate::core::data::time::UnixMillis;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit that the program was built from. `release/build` names it; other builds say `unknown`,
-/// because they may hold changes that no commit has.
+/// The commit that the program was built from. `release/build` sets it; other builds say `unknown`,
+/// because they may contain uncommitted changes.
 pub const COMMIT: &str = match option_env!("THROUGHLINE_COMMIT") {
     Some(commit) if !commit.is_empty() => commit,
     _ => "unknown",
@@ -19,12 +19,12 @@ pub const COMMIT: &str = match option_env!("THROUGHLINE_COMMIT") {
 pub struct InstanceInfo {
     pub version: String,
     pub commit: String,
-    /// Since when it serves its admin port.
+    /// When it started to serve its admin port.
     pub since_ms: UnixMillis,
 }
 
 impl InstanceInfo {
-    /// Of this process.
+    /// The instance of this process.
     pub fn since(since_ms: UnixMillis) -> Self {
         Self { version: VERSION.to_owned(), commit: COMMIT.to_owned(), since_ms }
     }

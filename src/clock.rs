@@ -1,4 +1,4 @@
-//! The clock of a live run: monotonic, set from the wall clock once at start, so that times in the
+//! The clock of a live run: monotonic, set from the wall clock once at the start, so that times in the
 //! event log never run backwards.
 
 use std::time::Duration;
@@ -18,15 +18,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock set to the wall clock's time. Whatever that does later, this clock goes on evenly.
+    /// A clock set to the wall clock's time. Later changes of the wall clock do not affect it.
     pub fn start() -> Self {
         Self::start_at(wall_clock_now())
     }
 
-    /// An absurd time, as of a machine whose clock was never set, counts as the nearest one that an
-    /// event log may hold.
+    /// Clamps an absurd time, as of a machine whose clock was never set, to the range of an event log.
     fn start_at(wall_clock: UnixMillis) -> Self {
-        // Ten years less, so that the run itself does not go on past the latest.
+        // Ten years less, so that the run itself does not pass the latest time.
         let latest = UnixMillis(UnixMillis::LATEST.0 - 3_653 * 86_400_000);
         let started_at = wall_clock.clamp(UnixMillis::EARLIEST, latest);
         if started_at != wall_clock {
@@ -43,14 +42,13 @@ impl Clock {
         self.started_at.plus(millis(environment::elapsed(self.started)))
     }
 
-    /// The instant at which this clock shows `at`, or one a year from now if that is earlier:
-    /// timers need not hold any longer.
+    /// The instant at which this clock shows `at`, at most a year from now: no timer needs longer.
     pub fn instant(&self, at: UnixMillis) -> Instant {
         timer_at(self.started, Duration::from_millis(at.since(self.started_at)))
     }
 }
 
-/// So long after `from`, or a year from now if that is earlier.
+/// The instant `after` from `from`, at most a year from now.
 pub(crate) fn timer_at(from: Instant, after: Duration) -> Instant {
     let farthest = Instant::now() + YEAR;
     environment::instant_after(from, after).map_or(farthest, |at| at.min(farthest))

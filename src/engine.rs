@@ -43,14 +43,14 @@ pub(crate) struct Engine {
     pub(crate) executor: Executor,
     pub(crate) hops: RecentHops,
     event_log: EventLogConfig,
-    /// `None` until it is opened, and without a file.
+    /// `None` until it is opened, or if no file is configured.
     log: Option<LiveLog>,
     observers: Vec<Box<dyn Observer>>,
     pub(crate) problems: Problems,
-    /// For problems outside the machine, and what is reported of them.
+    /// The sender of problems outside the machine; `reported` receives them.
     pub(crate) outside: Outside,
     pub(crate) reported: UnboundedReceiver<NoteKind>,
-    /// `None` where no Kubernetes Events are posted.
+    /// `None` if no Kubernetes Events are posted.
     pub(crate) poster: Option<Poster>,
 }
 
@@ -63,13 +63,13 @@ pub(crate) fn log_header(clusters: &ClusterTable, settings: &Settings) -> Header
     Header { clusters, settings: Some(settings.clone()), release, ..Header::default() }
 }
 
-/// Watches that have neither finished their first list nor failed, and sources of clusters likewise: a
-/// one-shot command waits for these before it shows anything.
+/// The watches that have neither finished their first list nor failed, and the sources of clusters
+/// likewise. A one-shot command waits for them before it shows anything.
 #[derive(Debug)]
 pub(crate) struct PendingLists {
     watches: BTreeSet<(ClusterName, Kind)>,
     sources: BTreeSet<SourceName>,
-    /// How many watches there were and are.
+    /// The number of watches, pending or not.
     all: usize,
 }
 
@@ -79,7 +79,7 @@ impl PendingLists {
         Self { all: watches.len(), watches, sources }
     }
 
-    /// Removes the watch or the source that this event says is listed or lost.
+    /// Removes the watch or the source that the event reports as listed or lost.
     pub(crate) fn observe(&mut self, kind: &EventKind) {
         match kind {
             EventKind::ListFinished { cluster, kind }
@@ -93,7 +93,7 @@ impl PendingLists {
         }
     }
 
-    /// A cluster joined: its watches have just started.
+    /// Adds the watches of a cluster that joined.
     pub(crate) fn joined(&mut self, cluster: &ClusterName, fleet: &Fleet) {
         let before = self.watches.len();
         let watched = fleet.watched_kinds().into_iter().filter(|(name, _)| name == cluster);
@@ -101,7 +101,7 @@ impl PendingLists {
         self.all += self.watches.len() - before;
     }
 
-    /// A cluster left: nothing more comes of it.
+    /// Removes the watches of a cluster that left.
     pub(crate) fn left(&mut self, cluster: &ClusterName) {
         self.watches.retain(|(name, _)| name != cluster);
     }
@@ -119,7 +119,7 @@ impl PendingLists {
         self.watches.iter().cloned().collect()
     }
 
-    /// The clusters whose lists are not complete, and the sources.
+    /// The clusters whose lists are not complete, and the pending sources.
     pub(crate) fn rest(&self) -> (BTreeSet<&ClusterName>, &BTreeSet<SourceName>) {
         (self.watches.iter().map(|(cluster, _)| cluster).collect(), &self.sources)
     }
@@ -169,8 +169,9 @@ impl Engine {
         }
     }
 
-    /// Opens the event log, if one is configured: after all else that can fail at a start, and before
-    /// anything enters the machine, because a start that fails must leave the log before it alone.
+    /// Opens the event log, if one is configured. Call it after everything else that can fail at a
+    /// start, because a start that fails must leave the previous log alone, and before the machine
+    /// handles an event.
     ///
     /// # Errors
     /// The event log can't be created.
@@ -181,18 +182,16 @@ impl Engine {
         Ok(())
     }
 
-    /// A cluster joins: it is added to the machine's tables, and its watches start. One of the same
-    /// name leaves first.
+    /// Adds a cluster to the machine and starts its watches. A cluster of the same name leaves first.
     pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
         self.leave(&member.name);
         let (cluster, roles) = (member.name.clone(), member.roles.clone());
-        // Before its watches can send anything.
+        // Before its watches can send an event.
         self.handle_event(EventKind::ClusterAdded { cluster, roles });
         self.fleet.join(member)
     }
 
-    /// A cluster leaves: its watches end, what waits to be written there is dropped, and nothing of it
-    /// is kept.
+    /// Removes a cluster: ends its watches, drops its queued writes, and forgets its objects.
     pub(crate) fn leave(&mut self, cluster: &ClusterName) {
         if !self.fleet.leave(cluster) {
             return;
@@ -214,19 +213,19 @@ impl Engine {
         sleep_until_opt(self.machine.poll_deadline().map(|at| self.clock.instant(at)))
     }
 
-    /// Sleeps until there is something to tell of problems; forever when there is nothing.
+    /// Sleeps until a report or an Event is due; forever if none is.
     pub(crate) fn reports_due(&self) -> impl Future<Output = ()> + use<> {
         let posts = self.poster.as_ref().and_then(Poster::due);
         let due = self.problems.due().into_iter().chain(posts).min();
         sleep_until_opt(due.map(|at| self.clock.instant(at)))
     }
 
-    /// Tells what is due.
+    /// Reports the problems that are due.
     pub(crate) fn report_due(&mut self) {
         self.report_until(self.clock.now());
     }
 
-    /// Tells what would be due soon: the run ends.
+    /// Reports, at the end of a run, also the problems that would be due soon.
     pub(crate) fn report_rest(&mut self) {
         self.report_until(self.clock.now().plus(GATHER_MS));
     }
@@ -275,12 +274,12 @@ impl Engine {
         }
     }
 
-    /// Something is wrong outside the machine, or no longer.
+    /// Opens or closes a problem outside the machine.
     pub(crate) fn handle_outside(&mut self, kind: NoteKind) {
         self.handle_note(&Note { at: self.clock.now(), kind });
     }
 
-    /// Passes a note on: one of the machine, or about a problem outside of it.
+    /// Passes on a note of the machine, or about a problem outside it.
     fn handle_note(&mut self, note: &Note) {
         self.metrics.count_note(note);
         self.hops.add(note);

@@ -1,10 +1,9 @@
-//! What a run takes from the computer that it is on: the wall clock, randomness, connections, a disk, and
-//! the right to go on.
+//! What a run takes from its computer: the wall clock, randomness, connections, a disk, and CPU time.
 //!
-//! A process has one computer, and then every function here does the obvious. A simulation has several
-//! instances in one thread, each in an [`Environment`] of its own: it is the current one while one of the
-//! instance's tasks is polled, and what such a task spawns belongs to it, too. So the shell needs no
-//! parameter for it, and nothing that is random or real is left in a simulated run.
+//! A process has one computer, and these functions use it directly. A simulation has several instances
+//! in one thread, each with its [`Environment`]. That is current while one of the instance's tasks is
+//! polled, and tasks that such a task spawns inherit it. So the shell needs no parameter for it, and a
+//! simulated run uses nothing random or real.
 
 use std::cell::RefCell;
 use std::io;
@@ -23,20 +22,20 @@ use tokio::time::Instant;
 pub trait Environment: Send + Sync {
     /// The wall clock: the time since 1970. It may jump.
     fn wall_clock(&self) -> Duration;
-    /// The time that its monotonic clock counts while tokio's counts `elapsed`.
+    /// The time that the instance's monotonic clock advances while tokio's advances by `elapsed`.
     fn counts(&self, elapsed: Duration) -> Duration;
-    /// The time on tokio's clock until its monotonic clock has counted `time`.
+    /// The time that tokio's clock advances while the instance's monotonic clock advances by `time`.
     fn takes(&self, time: Duration) -> Duration;
     fn random(&self) -> u64;
     /// Connects to a host and port.
     fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connected>>>;
-    /// Appends to a file, all of it or nothing.
+    /// Appends all bytes to a file, or none.
     fn append(&self, file: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Pending while its disk takes nothing.
+    /// Pending while the disk accepts no write.
     fn poll_disk(&self, cx: &mut Context<'_>) -> Poll<()>;
-    /// Pending while the instance stands still, as after SIGSTOP, and for ever once it was killed.
+    /// Pending while the instance is stopped, as after SIGSTOP, and forever after it was killed.
     fn poll_runs(&self, cx: &mut Context<'_>) -> Poll<()>;
-    /// Drops what one of the instance's tasks holds. A simulation measures it.
+    /// Drops the data of one of the instance's tasks. A simulation measures it.
     fn release(&self, drop_it: &mut dyn FnMut()) {
         drop_it();
     }
@@ -55,7 +54,7 @@ fn current() -> Option<Arc<dyn Environment>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Whether this is a simulation: there is no computer to ask.
+/// Whether this run is simulated.
 pub fn is_simulated() -> bool {
     CURRENT.with_borrow(Option::is_some)
 }
@@ -76,7 +75,7 @@ pub fn elapsed(start: Instant) -> Duration {
     }
 }
 
-/// When the monotonic clock has counted so much since `start`; `None` where that is too far away.
+/// When the monotonic clock has advanced by `time` since `start`; `None` if that is out of range.
 pub fn instant_after(start: Instant, time: Duration) -> Option<Instant> {
     match current() {
         Some(environment) => start.checked_add(environment.takes(time)),
@@ -93,7 +92,7 @@ pub fn random() -> u64 {
     }
 }
 
-/// A connection to a simulated host; `None` where this is no simulation.
+/// A connection to a simulated host; `None` outside a simulation.
 pub fn connect(
     host: &str,
     port: u16,
@@ -101,19 +100,19 @@ pub fn connect(
     Some(current()?.connect(host, port))
 }
 
-/// Appends to a file of a simulated computer; `None` where this is no simulation.
+/// Appends to a file of a simulated computer; `None` outside a simulation.
 pub fn append(file: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
     Some(current()?.append(file, bytes))
 }
 
-/// Waits until the disk of a simulated computer takes something.
+/// Waits until the disk of a simulated computer accepts a write.
 pub async fn disk_ready() {
     if let Some(environment) = current() {
         std::future::poll_fn(|cx| environment.poll_disk(cx)).await;
     }
 }
 
-/// Does what may take long, such as reading files, outside the runtime's threads. `None` if it panicked.
+/// Runs blocking work, such as reading files, outside the runtime's threads. `None` if it panicked.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match is_simulated() {
         true => Some(work()),
@@ -129,12 +128,12 @@ where
     tokio::spawn(here(task))
 }
 
-/// A future that runs in the current environment, wherever it is polled.
+/// Binds a future to the current environment, wherever it is polled.
 pub fn here<F: Future>(future: F) -> Here<F> {
     Here { environment: current(), future: Some(Box::pin(future)) }
 }
 
-/// A future that runs in this environment.
+/// Binds a future to this environment.
 pub fn within<F: Future>(environment: Arc<dyn Environment>, future: F) -> Here<F> {
     Here { environment: Some(environment), future: Some(Box::pin(future)) }
 }
@@ -142,8 +141,8 @@ pub fn within<F: Future>(environment: Arc<dyn Environment>, future: F) -> Here<F
 /// See [`here`].
 pub struct Here<F> {
     environment: Option<Arc<dyn Environment>>,
-    /// Every future is spawned once, so the box costs nothing: tasks are allocated anyway.
-    /// `None` once it is dropped.
+    /// `None` once it is dropped. The box costs nothing: every future here is spawned, and tasks are
+    /// allocated anyway.
     future: Option<Pin<Box<F>>>,
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::Writer;
 
-/// Of the managers that own a field, by an object's `metadata.managedFields`, the one that wrote last.
+/// The last writer among the managers that own a field, by an object's `metadata.managedFields`.
 pub(crate) fn field_owner(object: &Value, path: &[&str]) -> Option<Writer> {
     let owns = |entry: &&Value| {
         let mut fields = &entry["fieldsV1"];

@@ -14,10 +14,10 @@ use tokio::time::timeout;
 
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// The state of the instance whose admin port is at `url` (`http://HOST:PORT`), as JSON.
+/// The JSON state of the instance whose admin port is at `url` (`http://HOST:PORT`).
 ///
 /// # Errors
-/// The instance can't be reached within `within` or refuses; each says what to do.
+/// The instance refuses, or can't be reached within `within`. Each error says what to do.
 pub async fn state(url: &str, within: Duration) -> anyhow::Result<Bytes> {
     let uri = parse(url)?;
     let asked = timeout(within, ask(&uri)).await;
@@ -36,7 +36,7 @@ async fn ask(uri: &Uri) -> anyhow::Result<Bytes> {
     let port = uri.port_u16().unwrap_or(80);
     let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends when `sender` is dropped.
+    // The task ends when `sender` is dropped.
     tokio::spawn(connection);
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -55,8 +55,7 @@ async fn ask(uri: &Uri) -> anyhow::Result<Bytes> {
     Ok(body)
 }
 
-/// The address of the state of the instance that `url` names. `url` may end in `/state`, before which
-/// a proxy may have a prefix of its own.
+/// The address of an instance's state. `url` may end in `/state`, with a proxy's prefix before it.
 fn parse(url: &str) -> anyhow::Result<Uri> {
     let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let uri: Uri = whole.parse().with_context(|| {

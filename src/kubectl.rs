@@ -1,4 +1,4 @@
-//! How a person's kubectl reaches a cluster.
+//! The kubectl commands with which an operator reaches a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,8 @@ use crate::config::{ClusterConfig, Config};
 use crate::core::contract::cause::shell_word;
 use crate::core::data::ids::ClusterName;
 
-/// The configured files. Each is read once: hundreds of clusters may be contexts of one.
+/// The configured kubeconfig files. Each is read once: hundreds of clusters may be contexts of one
+/// file.
 fn files(config: &Config) -> BTreeMap<&Path, Kubeconfig> {
     let files: BTreeSet<_> =
         config.clusters.iter().filter_map(|c| c.kubeconfig.as_deref()).collect();
@@ -17,8 +18,8 @@ fn files(config: &Config) -> BTreeMap<&Path, Kubeconfig> {
     files.into_iter().map(|file| (file, read(file))).collect()
 }
 
-/// kubectl for each configured cluster to which a context of the reader's own kubeconfig leads. Never with
-/// the configured file: throughline's credentials may do too little.
+/// The kubectl command for each configured cluster that a context of the reader's own kubeconfig
+/// reaches. It never uses the configured file: throughline's credentials may not have the permissions.
 pub fn own_contexts(config: &Config) -> BTreeMap<ClusterName, String> {
     let own = Kubeconfig::read().unwrap_or_default();
     let files = files(config);
@@ -31,7 +32,8 @@ pub fn own_contexts(config: &Config) -> BTreeMap<ClusterName, String> {
     config.clusters.iter().filter_map(of).collect()
 }
 
-/// The context that leads to a cluster's server; that of the same name before any other.
+/// The context of the reader's kubeconfig with the cluster's server. A context of the same name comes
+/// first.
 fn own_context<'a>(
     cluster: &'a ClusterConfig,
     own: &'a Kubeconfig,

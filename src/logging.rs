@@ -1,14 +1,13 @@
 //! The log for people and log collectors, on standard error.
 //!
-//! Error messages of API servers, webhooks and libraries may hold addresses, keys and tokens, and
-//! characters that steer a terminal. No line does: both formats clean their fields here, so that no
-//! call can forget it.
+//! Error messages of API servers, webhooks and libraries may contain addresses, keys, tokens and
+//! terminal control characters. Both formats clean their fields here, so that no call can forget it.
 //!
-//! A task that logs about one thing runs in a span, e.g. `error_span!("watch", %cluster, %kind)`, and
-//! each of its lines has the span's fields, before its own. A field that the line names itself replaces
-//! the span's, and that of an inner span the outer one's. The span has the level ERROR, because a filter that lets only warnings through drops an
-//! INFO span, and with it the fields of the warnings. Spans of libraries add nothing: nobody knows what
-//! they hold.
+//! A task that logs about one thing runs in a span, for example `error_span!("watch", %cluster,
+//! %kind)`, and each of its lines starts with the span's fields. A field of the line replaces the
+//! span's field of the same name, and an inner span's field the outer one's. The span has the level
+//! ERROR, because a filter that passes only warnings drops an INFO span and with it the fields of the
+//! warnings. Spans of libraries add no fields: their content is unknown.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -28,8 +27,8 @@ use crate::clock::wall_clock_now;
 use crate::config::{LogConfig, LogFormat};
 use crate::outside_text::{Secret, lines, one_line, replace_secrets};
 
-/// Our own lines already say what the libraries' would. kube's client logs every failed request as
-/// an error, even one that is retried.
+/// Levels for libraries, whose lines repeat our own: kube's client logs every failed request as an
+/// error, even one that is retried.
 const LIBRARY_LEVELS: &str = "kube_client=error,kube_client::client::builder=off,kube_runtime=error,hyper=error,tower=error,\
                      h2=error,rustls=error";
 /// Fields that quote texts from outside.
@@ -37,7 +36,7 @@ const QUOTES: [&str; 3] = ["error", "reason", "detail"];
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts logging; to be called once. `RUST_LOG` overrides the configured level.
+/// Starts logging; call it once. `RUST_LOG` overrides the configured level.
 ///
 /// # Errors
 /// The level or `RUST_LOG` is invalid, or logging was started before.
@@ -47,7 +46,7 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
             .with_context(|| format!("{}={text}", EnvFilter::DEFAULT_ENV))?,
         _ => filter(&config.level).map_err(|message| anyhow::anyhow!("log.level: {message}"))?,
     };
-    // It logs a body that it cannot decode, which may be a page of Secrets.
+    // kube's client logs a body that it cannot decode, which may be a page of Secrets.
     let filter = filter.add_directive("kube_client::client=error".parse()?);
     let terminal = io::stderr().is_terminal();
     let text = match config.format {
@@ -61,16 +60,16 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
     tracing::subscriber::set_global_default(subscriber).context("cannot start logging")
 }
 
-/// The filter for `level`. A bare level keeps the libraries quiet; one that names targets is used
+/// The filter for `level`. A bare level keeps the libraries quiet; a level with targets is used
 /// unchanged.
 ///
 /// # Errors
-/// Says what was found and what is accepted.
+/// States the value found and the values accepted.
 pub fn filter(level: &str) -> Result<EnvFilter, String> {
     let accepted =
         || format!("found {level:?}; accepted: {}, or target=level,…", LEVELS.join(", "));
     let is_level = |text: &str| LEVELS.contains(&text.to_ascii_lowercase().as_str());
-    // EnvFilter would take a misspelt level for the name of a target.
+    // EnvFilter takes a misspelt level for a target's name.
     if !level.split(',').all(|part| part.contains('=') || is_level(part.trim())) {
         return Err(accepted());
     }
@@ -82,7 +81,7 @@ pub fn filter(level: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(quiet).map_err(|error| format!("{} ({error})", accepted()))
 }
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug)]
 enum LineStyle {
     /// Time, level, message, fields.
@@ -96,7 +95,7 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).fmt_fields(style);
-    // Where a line can't be written, nor can a word about that: it would end the task that logs.
+    // If a line can't be written, nor can a message about that; it would panic in the task that logs.
     let lines = lines.event_format(style).log_internal_errors(false);
     tracing_subscriber::registry().with(lines).with(filter)
 }
@@ -105,7 +104,7 @@ fn is_ours(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
 }
 
-/// The fields of an event or a span, clean and spelled.
+/// The cleaned fields of an event or a span, as text.
 struct Fields {
     json: bool,
     is_ours: bool,
@@ -120,10 +119,11 @@ impl Fields {
         fields
     }
 
-    /// In text, `is_quoted` texts are quoted; in JSON all are.
+    /// Adds a text. In the text format it is quoted if `is_quoted`; JSON quotes all.
     fn text(&mut self, field: &Field, text: &str, is_quoted: bool) {
         let name = field.name();
-        // Ours say where we listen, and list mistakes line by line; a library's may say anything.
+        // Our messages may state the address we listen on, and list errors line by line; a library's
+        // may contain anything.
         let is_quote = QUOTES.contains(&name) || (name == "message" && !self.is_ours);
         let text = replace_secrets(text, |secret, part| match secret {
             Secret::Address if !is_quote => part.to_owned(),
@@ -178,8 +178,8 @@ impl LineStyle {
     }
 }
 
-/// The fields of a span, once for all of its lines: one on each line of the text, as `name=value`. No
-/// value has a line break, for all are clean.
+/// Formats a span's fields once for all of its lines, one `name=value` a line. No value has a line
+/// break, because all are cleaned.
 impl<'w> FormatFields<'w> for LineStyle {
     fn format_fields<R: RecordFields>(&self, mut out: Writer<'w>, fields: R) -> fmt::Result {
         let fields = Fields::of(fields, self.is_json(), true);
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!((&line["cluster"], &line["tries"]), (&"hub".into(), &2.into()));
     }
 
-    /// What a task logs about one thing names it in each line, whatever the filter lets through.
+    /// A task's lines name their object whatever the filter passes.
     #[test]
     fn a_line_has_the_fields_of_its_spans() {
         let log = || {
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// An API server's message may hold anything; what it says must still be readable.
+    /// An API server's message is cleaned and still readable.
     #[test]
     fn texts_from_outside_are_clean_in_both_formats() {
         let message = "node 0123456789abcdef0123456789abcdef01 with client_secret=hunter at 10.0.0.7:443:\n\u{202e}\x1b[2Jno \"x\"";

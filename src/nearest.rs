@@ -1,6 +1,6 @@
 //! Suggestions for misspelled names.
 
-/// The name in `known` that `word` most likely stands for; `None` if none is similar.
+/// The name in `known` that `word` most likely misspells; `None` if none is similar.
 pub(crate) fn nearest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a String>,

@@ -1,4 +1,4 @@
-//! Who watches a live run.
+//! The observers of a live run.
 
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::Event;

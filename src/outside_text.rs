@@ -1,5 +1,5 @@
-//! Texts from outside: messages of API servers and webhooks, names, error messages of libraries. What
-//! in them must not reach a terminal, and what must not leave the process.
+//! Texts from outside: messages of API servers and webhooks, names, error messages of libraries. This
+//! module keeps deceptive characters from a terminal and secrets inside the process.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -7,25 +7,24 @@ use std::ops::Range;
 
 pub mod plain_json;
 
-/// So many hexadecimal digits in a row are a node id; one has 64, and may have been cut.
+/// A node id has 64 hexadecimal digits; a shorter run may be one that was cut.
 const NODE_ID_DIGITS_MIN: usize = 32;
 
-/// `token: expired` is a sentence; a token has a digit, and so many characters.
+/// The shortest token. A token also contains a digit, so `token: expired` is a sentence.
 const TOKEN_CHARS_MIN: usize = 8;
 
-/// The value that follows a name with one of these words is a secret.
+/// A value whose name contains one of these words is a secret.
 const SECRET_NAMES: [&str; 4] = ["secret", "key", "token", "password"];
 
-/// Names are not longer than this.
+/// The longest name searched for.
 const NAME_BYTES_MAX: usize = 256;
 
-/// How many characters of a message are shown, from its beginning and from its end: a name in the middle
+/// The characters of a message that are shown from its beginning and from its end. A name in the middle
 /// may have megabytes.
 const MESSAGE_CHARS_MAX: (usize, usize) = (600, 300);
 
-/// Characters that show nothing, or change what a terminal shows: control characters; those that
-/// reverse the direction of text, so that a line reads as another; separators of lines; and
-/// characters without width.
+/// Characters that are invisible or change how a terminal shows a line: control characters, characters
+/// that reverse the text direction, line separators, and characters without width.
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -37,12 +36,12 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_deceptive)
 }
 
-/// The same, with its line breaks.
+/// As [`one_line`], but keeps line breaks.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_deceptive(c) && c != '\n')
 }
 
-/// A message on one line, without its middle if it is very long.
+/// A message on one line; a very long one without its middle.
 pub fn brief(message: &str) -> Cow<'_, str> {
     let (first, last) = MESSAGE_CHARS_MAX;
     let end = message.char_indices().nth(first).map(|(at, _)| at);
@@ -69,12 +68,12 @@ fn escaped(text: &str, escapes: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The text without addresses, node ids and secrets: `<address>` and so on stand for them.
+/// Replaces addresses, node ids and secrets with `<address>` and so on.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     replace_secrets(text, |secret, _| secret.stand_in().to_owned())
 }
 
-/// The text with other words for its secrets.
+/// Replaces each secret with the text that `by` returns.
 pub fn replace_secrets(text: &str, by: impl Fn(Secret, &str) -> String) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
@@ -90,18 +89,19 @@ pub fn replace_secrets(text: &str, by: impl Fn(Secret, &str) -> String) -> Cow<'
     Cow::Owned(out)
 }
 
-/// What a part of a text gives away.
+/// A kind of sensitive text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secret {
     /// A URL, an IP address, or a host with its port.
     Address,
     NodeId,
-    /// The value of a name that says secret, key, token or password; what begins as known tokens do.
+    /// The value of a name that contains secret, key, token or password, or a token with a known
+    /// prefix.
     Value,
 }
 
 impl Secret {
-    /// What stands for it in a text for people.
+    /// The placeholder that people see.
     pub fn stand_in(self) -> &'static str {
         match self {
             Secret::Address => "<address>",
@@ -111,7 +111,7 @@ impl Secret {
     }
 }
 
-/// The parts of a text that are secrets, in order.
+/// The sensitive parts of a text, in order.
 fn secrets(text: &str) -> Vec<(Secret, Range<usize>)> {
     let mut found = named_values(text);
     find_words(text, &mut found);
@@ -126,7 +126,7 @@ fn secrets(text: &str) -> Vec<(Secret, Range<usize>)> {
     found
 }
 
-/// The values in `NAME=VALUE`, `NAME: VALUE` and `"NAME":"VALUE"` whose name says that they are secret.
+/// The values in `NAME=VALUE`, `NAME: VALUE` and `"NAME":"VALUE"` with a secret's name.
 fn named_values(text: &str) -> Vec<(Secret, Range<usize>)> {
     let mut found: Vec<(Secret, Range<usize>)> = Vec::new();
     for (at, separator) in text.match_indices(['=', ':']) {
@@ -141,7 +141,7 @@ fn named_values(text: &str) -> Vec<(Secret, Range<usize>)> {
     found
 }
 
-/// Whether the name at the end of `text` says that its value is a secret.
+/// Whether the name at the end of `text` is that of a secret.
 fn says_secret(text: &str) -> bool {
     let text = text.trim_end_matches(['"', '\'', '\\', ' ']).as_bytes();
     let is_name = |b: &&u8| b.is_ascii_alphanumeric() || b"_-.".contains(b);
@@ -150,7 +150,7 @@ fn says_secret(text: &str) -> bool {
     SECRET_NAMES.iter().any(|word| memchr::memmem::find(&name, word.as_bytes()).is_some())
 }
 
-/// The value at the beginning of what follows the separator.
+/// The value after the separator.
 fn value_in(text: &str, is_assigned: bool) -> Option<Range<usize>> {
     let value = text.trim_start_matches([' ', '=', ':']);
     let start = text.len() - value.len();
@@ -178,7 +178,7 @@ fn is_token(word: &str) -> bool {
     word.len() >= TOKEN_CHARS_MIN && word.bytes().any(|b| b.is_ascii_digit())
 }
 
-/// Finds the words that are secrets by themselves.
+/// Finds words that are secrets without a name.
 fn find_words(text: &str, found: &mut Vec<(Secret, Range<usize>)>) {
     let is_delimiter = |c: char| c.is_whitespace() || "\"'`<>".contains(c);
     let ends_outside_urls = |c: char| "(){},;=|".contains(c);
@@ -213,7 +213,7 @@ fn find_words(text: &str, found: &mut Vec<(Secret, Range<usize>)>) {
     }
 }
 
-/// A token that is known by its beginning: of AWS, of Slack, or a JSON Web Token.
+/// A token with a known prefix: of AWS or Slack, or a JSON Web Token.
 fn known_token_in(word: &str) -> Option<Range<usize>> {
     runs(word, |b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)).find(|run| {
         let part = &word[run.clone()];
@@ -224,7 +224,7 @@ fn known_token_in(word: &str) -> Option<Range<usize>> {
     })
 }
 
-/// The longest parts of a text that consist of these bytes.
+/// The longest ranges whose bytes all match.
 fn runs(text: &str, is_part: impl Fn(u8) -> bool) -> impl Iterator<Item = Range<usize>> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -255,7 +255,7 @@ fn address_in(word: &str) -> Option<Range<usize>> {
     let (host, port) = word.rsplit_once(':')?;
     let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     let is_host = host == "localhost"
-        // With a colon, it is a time of day.
+        // A host with a colon is a time of day.
         || (host.contains(['.', '-'])
             && host.contains(|c: char| c.is_ascii_alphanumeric())
             && !host.contains(':'))

@@ -1,10 +1,10 @@
-//! The open problems of a run, and the only place that tells people about them.
+//! The open problems of a run, and the only module that reports them.
 //!
-//! One cause, one message: problems of one cause in one cluster are a group. It is reported a second after
-//! it began, at most once a minute while it changes, and when it is over. Where more than three
-//! clusters have one cause at once, one message tells all of them.
+//! One cause, one message: the problems of one cause in one cluster form a group. A group is reported a
+//! second after it began, at most once a minute while it changes, and when it ends. If more than three
+//! clusters have one cause at once, one message covers them all.
 //!
-//! Pure but for [`log`]: the caller brings the time, and asks again when [`Problems::due`] has come.
+//! Pure but for [`log`]: the caller passes the time, and polls again when [`Problems::due`] is reached.
 
 mod outside;
 
@@ -25,17 +25,17 @@ use crate::report::count;
 
 pub use outside::Outside;
 
-/// How long a group gathers problems before it is reported, and stays empty before it is over.
+/// How long a group gathers problems before its first report, and stays empty before it ends.
 pub const GATHER_MS: u64 = 1_000;
-/// A group is reported at most this often while it changes.
+/// The least time between two reports of a group that changes.
 const CHANGED_EVERY_MS: u64 = 60_000;
-/// So many objects or clusters are named; more are counted.
+/// The most objects or clusters that a message names; above that it gives a count.
 pub const FEW: usize = 3;
-/// Once a few clusters were reported with a cause, others wait for the rest of this time, so that clusters
-/// that are lost one after another share a message.
+/// After reports of one cause in a few clusters, further clusters wait for the rest of this time, so
+/// that clusters lost one after another share a message.
 const FEW_EVERY_MS: u64 = 10_000;
 
-/// The third part divides what one remedy does not cure.
+/// The third part separates problems that need different remedies.
 type GroupKey = (Cause, ClusterName, Option<String>);
 
 fn group_key(problem: &Problem) -> GroupKey {
@@ -58,11 +58,11 @@ pub enum Stage {
     Ended,
 }
 
-/// What there is to report of a cause: about one group, or those of more than a few clusters.
+/// A report about one group, or about the groups of one cause in more than a few clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub stage: Stage,
-    /// At least one. Of a group that ended, as it was last reported.
+    /// At least one. A group that ended is as last reported.
     pub groups: Vec<GroupView>,
 }
 
@@ -75,11 +75,11 @@ struct Member {
 #[derive(Clone, Debug)]
 struct Group {
     members: BTreeMap<ProblemId, Member>,
-    /// The texts are about this member, for as long as there is one.
+    /// The member that the texts describe, while it exists.
     first: ProblemId,
     since: UnixMillis,
     opened_at: UnixMillis,
-    /// When it was reported last, and in which words.
+    /// The time and content of the last report.
     reported: Option<(UnixMillis, GroupView)>,
     has_changed: bool,
     emptied_at: Option<UnixMillis>,
@@ -118,7 +118,7 @@ impl Group {
         }
     }
 
-    /// What is to be reported next, and when.
+    /// The next report, and when.
     fn next(&self) -> Option<(Stage, UnixMillis)> {
         let Some((reported_at, _)) = self.reported else {
             return Some((Stage::Began, self.opened_at.plus(GATHER_MS)));
@@ -169,25 +169,25 @@ fn place((id, member): (&ProblemId, &Member), about: &About, kubectl: Kubectl<'_
     }
 }
 
-/// How many clusters were reported with one cause within [`FEW_EVERY_MS`].
+/// The clusters reported with one cause within [`FEW_EVERY_MS`].
 #[derive(Clone, Debug)]
 struct Burst {
     since: UnixMillis,
     clusters: usize,
 }
 
-/// Everything that is wrong now.
+/// All open problems.
 #[derive(Clone, Debug, Default)]
 pub struct Problems {
     groups: BTreeMap<GroupKey, Group>,
     bursts: BTreeMap<(Stage, Cause), Burst>,
-    /// Nothing is to be reported before.
+    /// No report is due earlier.
     due: Option<UnixMillis>,
 }
 
 impl Problems {
-    /// A problem begins; for an open one, its facts have changed. `object` is the one that it is about,
-    /// where that exists.
+    /// Opens a problem, or updates the facts of an open one. `object` is the object it is about, if
+    /// that exists.
     pub fn begin(&mut self, at: UnixMillis, mut problem: Problem, object: Option<InvolvedObject>) {
         if let Some(RequestFailure { text, .. }) = &mut problem.facts.error {
             *text = without_secrets(text).into();
@@ -202,12 +202,12 @@ impl Problems {
         self.report_by(next);
     }
 
-    /// A problem is over.
+    /// Closes a problem.
     pub fn end(&mut self, at: UnixMillis, problem: &Problem) {
         self.leave(at, &problem.id(), None);
     }
 
-    /// Takes a problem out of its group: it is over, or its facts put it into the group `to`.
+    /// Takes a problem out of its group: it ended, or its facts put it into the group `to`.
     fn leave(&mut self, at: UnixMillis, id: &ProblemId, to: Option<&GroupKey>) {
         let groups = self.groups.range_mut((id.cause, id.cluster.clone(), None)..);
         let mut groups = groups
@@ -238,7 +238,7 @@ impl Problems {
         self.due
     }
 
-    /// What is to be reported now.
+    /// The reports that are due.
     pub fn poll(&mut self, now: UnixMillis) -> Vec<Report> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -277,7 +277,7 @@ impl Problems {
         burst.clusters += clusters;
     }
 
-    /// `None` where there is nothing new to say.
+    /// `None` if the content has not changed since the last report.
     fn report(&mut self, now: UnixMillis, stage: Stage, key: &GroupKey) -> Option<GroupView> {
         if stage == Stage::Ended {
             let Group { emptied_at: ended_at, reported, .. } = self.groups.remove(key)?;
@@ -291,12 +291,12 @@ impl Problems {
         before.is_none_or(|before| says(&before) != says(&view)).then_some(view)
     }
 
-    /// Every group that is open, by cause.
+    /// Every open group, ordered by cause.
     pub fn open(&self, kubectl: Kubectl<'_>) -> Vec<GroupView> {
         self.groups.values().filter_map(|group| group.view(kubectl)).collect()
     }
 
-    /// Everything that is open, as if it had just begun.
+    /// Every open group, as if it had just begun.
     pub fn all(&self) -> Vec<Report> {
         let open = self.open(&|_| None);
         let of_cause = open.chunk_by(|a, b| a.cause == b.cause);
@@ -304,7 +304,7 @@ impl Problems {
     }
 }
 
-/// One report for all groups of a cause where more than a few clusters have it, else one for each.
+/// One report for all groups of a cause in more than a few clusters, else one for each group.
 fn reports_of(stage: Stage, groups: Vec<GroupView>) -> Vec<Report> {
     let whole = Report { stage, groups };
     if whole.clusters() > FEW {
@@ -341,7 +341,7 @@ pub fn log(now: UnixMillis, report: &Report) {
     let Some(first) = report.groups.first() else { return };
     let GroupView { cause, cluster, error, remedy, .. } = first;
     let (cause, until) = (cause.as_str(), first.ended_at.unwrap_or(now));
-    // What is wrong with this instance is wrong in no cluster.
+    // A problem of this instance has no cluster.
     let cluster = Some(cluster).filter(|name| !name.as_str().is_empty());
     let cluster = cluster.map(tracing::field::display);
     let age = age(until.since(first.since_ms));

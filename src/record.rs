@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::problems::Outside;
 use crate::watch::WatchMessage;
 
-/// The longest that writing the rest of the log may take at the end.
+/// The longest time for writing the rest of the log at the end.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A running recording.
@@ -44,30 +44,30 @@ impl std::fmt::Debug for WatchRecorder {
     }
 }
 
-/// Numbers about a recording so far.
+/// The state of a recording so far.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingStats {
     pub events: u64,
     pub connectors: ConnectorCount,
     /// The number of watches, in all clusters.
     pub watches: usize,
-    /// How often a watch was lost.
+    /// The number of lost watches.
     pub losses: u64,
-    /// Watches that are not live now: not listed yet, or lost.
+    /// Watches that are not listed yet, or lost.
     pub not_live: BTreeSet<(ClusterName, Kind)>,
 }
 
-/// Counts each connector once, however many tiers have a Connector of it.
+/// Counts each connector once, in however many tiers it has a Connector.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectorCount {
-    /// The connector that each Connector object stands for.
+    /// The connector of each Connector object.
     of_object: BTreeMap<(ClusterName, ObjectKey), ConnectorId>,
-    /// How many objects stand for each.
+    /// The number of objects of each connector.
     objects: BTreeMap<ConnectorId, usize>,
 }
 
-/// A connector's upstream cluster and its name there. A Connector without upstream labels has no
-/// cluster if it is at the hub or an edge: there it has the same name.
+/// The upstream cluster of a connector and its name there. A hub or edge Connector without upstream
+/// labels has no cluster; its name is the same as upstream.
 type ConnectorId = (Option<ClusterName>, ObjectKey);
 
 impl ConnectorCount {
@@ -174,7 +174,7 @@ impl WatchRecorder {
     pub async fn next(&mut self) {
         match self.events.recv().await {
             Some(message) => self.record(message.kind),
-            // The watches end only when `finish` shuts them down.
+            // The channel closes only when `finish` stops the watches.
             None => std::future::pending().await,
         }
     }
@@ -191,14 +191,14 @@ impl WatchRecorder {
         &self.stats
     }
 
-    /// The size of the log's files, those that rotation keeps included.
+    /// The size of the log's files, including rotated ones.
     pub fn bytes(&self) -> u64 {
         bytes(&self.file)
     }
 
-    /// Stops the watches and writes the rest of the log, with a line that says when it ended: an outage
-    /// that is not over lasted until then. Returns the numbers, the size of the files,
-    /// and how many lines could not be written.
+    /// Stops the watches and writes the rest of the log. Its last line gives the end of the recording:
+    /// an outage that is still open lasted until then. Returns the state, the size of the files, and
+    /// the number of lines that could not be written.
     pub async fn finish(mut self) -> (RecordingStats, u64, u64) {
         self.fleet.stop();
         while let Ok(message) = self.events.try_recv() {
@@ -217,7 +217,7 @@ fn bytes(file: &Path) -> u64 {
         .sum()
 }
 
-/// An existing log may be evidence: it is never overwritten. Pipes and devices are written to.
+/// Refuses to overwrite an existing log, which may be evidence. Pipes and devices are written to.
 fn refuse_existing(file: &Path) -> anyhow::Result<()> {
     let is_file = |file: &Path| std::fs::metadata(file).is_ok_and(|m| m.is_file());
     for taken in [0, 1].map(|number| numbered(file, number)) {

@@ -3,8 +3,8 @@
 //! One task owns the machine and runs this loop. It sleeps until there is an event, an outcome, a
 //! deadline or a query. Everything that enters and leaves the machine goes to the event log.
 //!
-//! After each event it carries out who joins and leaves (`changes.rs`): the machine decides about the
-//! clusters that are discovered, the configuration file about its own.
+//! After each event it carries out the machine's decisions about discovered clusters (`changes.rs`).
+//! The configuration file decides about configured clusters.
 
 mod banner;
 mod changes;
@@ -35,34 +35,33 @@ use crate::metrics::MachineCounts;
 use crate::observer::Observer;
 use changes::machine_settings;
 
-/// The queue of queries from the admin port.
+/// The longest queue of queries from the admin port.
 const QUERIES_MAX: usize = 16;
 
-/// The least time for releasing the Lease, also when the grace period is over.
+/// The least time for releasing the Lease, even after the grace period.
 const RELEASE_MIN: Duration = Duration::from_millis(500);
 
-/// The longest that a stopping run still sends Kubernetes Events.
+/// The longest time that a stopping run still sends Kubernetes Events.
 const LAST_EVENTS_MAX: Duration = Duration::from_millis(500);
 
-/// The least time for writing the rest of the event log, also when the grace period is over.
+/// The least time for writing the rest of the event log, even after the grace period.
 const LOG_MIN: Duration = Duration::from_millis(500);
 
-/// How often a run that discovers clusters looks for upstreams that hub objects name and no source
-/// offers.
+/// How often a run with discovery asks for upstreams that hub objects name and no source offers.
 const ASK_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(10);
 
 /// A live run.
 pub struct Run {
     config: Config,
     engine: Engine,
-    /// What opens the gate; `None` without an election.
+    /// Opens the gate; `None` without an election.
     keeper: Option<GateKeeper>,
-    /// The clusters of the configuration file, read again.
+    /// The clusters of the configuration file after each reload.
     reloads: mpsc::Receiver<Vec<ClusterConfig>>,
-    /// `None` where no clusters are discovered.
+    /// `None` if discovery is not configured.
     discovery: Option<Discovery>,
     recorder: Option<Recorder>,
-    /// The admin port, where its owner has bound it.
+    /// The admin port, if the caller has bound it.
     listener: Option<TcpListener>,
 }
 
@@ -72,8 +71,8 @@ impl std::fmt::Debug for Run {
     }
 }
 
-/// Runs until `stop` turns true, then finishes the writes in flight. Follows the file from which
-/// `config` was loaded.
+/// Runs until `stop` turns true, then finishes the writes in flight. Follows the file that `config` was
+/// loaded from.
 ///
 /// # Errors
 /// The admin port is taken, or the event log can't be created. A cluster that can't be reached is
@@ -87,7 +86,7 @@ pub async fn run(
 }
 
 impl Run {
-    /// Prepares a run. `observers` see what enters and leaves the machine.
+    /// Prepares a run. `observers` receive everything that enters and leaves the machine.
     pub fn new(config: Config, observers: Vec<Box<dyn Observer>>) -> Self {
         let settings = machine_settings(&config);
         let (gate, keeper) = if config.election_cluster().is_some() {
@@ -106,7 +105,7 @@ impl Run {
         Self { config, engine, keeper, reloads, discovery, recorder, listener }
     }
 
-    /// Follows the file from which the configuration was loaded, and SIGHUP.
+    /// Follows the file that the configuration was loaded from, and SIGHUP.
     ///
     /// # Errors
     /// The signal can't be listened for.
@@ -117,13 +116,13 @@ impl Run {
         Ok(self.with_reloads(reloads))
     }
 
-    /// Takes over the clusters that `reloads` brings while it runs.
+    /// Applies the lists of clusters that `reloads` receives during the run.
     #[must_use]
     pub fn with_reloads(self, reloads: mpsc::Receiver<Vec<ClusterConfig>>) -> Self {
         Self { reloads, ..self }
     }
 
-    /// Serves the admin port here rather than at `admin.address`.
+    /// Serves the admin port on `listener` instead of `admin.address`.
     #[must_use]
     pub fn listening(self, listener: TcpListener) -> Self {
         Self { listener: Some(listener), ..self }
@@ -162,7 +161,7 @@ impl Run {
             let engine = &mut self.engine;
             let (deadline, reports) = (engine.deadline(), engine.reports_due());
             tokio::select! {
-                // The rarest first: none of them keeps the watches waiting for long.
+                // The rarest first: none of them delays the watches for long.
                 biased;
                 _ = stop.changed() => {}
                 Some(kind) = leadership.recv() => engine.handle_event(kind),
@@ -181,7 +180,7 @@ impl Run {
         self.engine.fleet.stop();
         self.finish(election, leadership).await;
         if let Some(workers) = workers {
-            // They end once their queues are empty.
+            // The workers end once their queues are empty.
             let _ = tokio::time::timeout(LAST_EVENTS_MAX, workers.join_all()).await;
         }
         if let Some(admin) = admin {
@@ -224,8 +223,7 @@ impl Run {
         Some(workers)
     }
 
-    /// Starts to look for clusters, where that is configured. The events of the sources come through
-    /// the channel.
+    /// Starts discovery, if it is configured. The channel receives the sources' events.
     fn start_discovery(&mut self) -> mpsc::Receiver<EventKind> {
         let (bus, events) = mpsc::channel(self.config.constants.watch.queue);
         let Config { discovery, .. } = &self.config;
@@ -262,8 +260,8 @@ impl Run {
             engine.handle_finished(finished);
             engine.executor.drop_queued();
         }
-        // While this instance still has writes in flight, its Lease must expire instead: nobody
-        // else may lead before they have ended.
+        // With writes in flight, the Lease must expire instead: no other instance may lead before they
+        // have ended.
         if engine.executor.in_flight() == 0
             && let Some(election) = election
         {
@@ -283,7 +281,7 @@ impl Run {
     }
 }
 
-/// Binds the admin port. In a simulation there is nobody to ask.
+/// Binds the admin port. A simulation has no clients for it.
 async fn listen(address: SocketAddr) -> anyhow::Result<Option<TcpListener>> {
     if is_simulated() {
         return Ok(None);

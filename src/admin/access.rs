@@ -1,4 +1,4 @@
-//! Who may read `/state`: which peers, and under which names of this host.
+//! Access to `/state`: the peers, and the names of this host, that are allowed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use super::Admin;
 use crate::config::StateAccess;
 
-/// Names that no stranger can register, below which clusters and hosts name their own.
+/// Suffixes that no stranger can register; clusters and hosts use them for private names.
 const PRIVATE_SUFFIXES: [&str; 3] = [".svc", ".local", ".internal"];
 
-/// A client that may see the state. A handler that takes one refuses every other client.
+/// A client that may see the state. A handler with this argument refuses every other client.
 pub(super) struct StateReader;
 
 impl FromRequestParts<Arc<Admin>> for StateReader {
@@ -67,12 +67,12 @@ fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
     }
 }
 
-/// Whether the request's `Host` is one that this port has.
+/// Whether the request's `Host` is a name of this port.
 ///
-/// A page in somebody's browser can have its own name resolve to 127.0.0.1 and then read what
-/// answers there, past the browser's rules (DNS rebinding). The browser still sends the page's name
-/// as `Host`. So a `Host` must be an address, which nobody can rebind, or a name that no stranger can
-/// own. Only programs other than browsers send none.
+/// A web page can make its name resolve to 127.0.0.1 and then read the answers of this port, past the
+/// browser's rules (DNS rebinding). The browser still sends the page's name as `Host`. So a `Host` must
+/// be an address, which cannot be rebound, or a name that no stranger can own. Only programs other than
+/// browsers send none.
 fn is_own_host(access: StateAccess, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());
@@ -94,7 +94,7 @@ fn is_own_name(access: StateAccess, name: &str) -> bool {
     }
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let is_local = name == "localhost" || name.ends_with(".localhost");
-    // From other hosts the port is reached as a pod or a Service: by an unqualified or a private name.
+    // Other hosts reach the port as a pod or a Service: by an unqualified or a private name.
     let is_private = || !name.contains('.') || PRIVATE_SUFFIXES.iter().any(|s| name.ends_with(s));
     let may_be_remote = access == StateAccess::Everyone;
     !name.is_empty()

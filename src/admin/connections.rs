@@ -1,9 +1,9 @@
-//! The connections of the admin port: few, short, and never in the way of those to clusters.
+//! The connections of the admin port: few and short, so that they never disturb those to clusters.
 //!
-//! The port is open to whoever reaches the pod, so clients that are slow or mean must not use up the
-//! process's descriptors. A connection carries one request, whose head must come soon. When the limit
-//! is reached, the oldest connection that has not sent its request makes room, so that a probe gets its
-//! answer at once, however many others hold the door.
+//! Any client that reaches the pod can use the port, so slow or hostile clients must not use up the
+//! process's descriptors. A connection carries one request, whose head must arrive soon. At the limit,
+//! the oldest connection without a complete request is closed, so that a probe gets its answer at once,
+//! whatever the other clients do.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -26,16 +26,16 @@ use tokio::time::{sleep, timeout};
 
 use crate::metrics::max_fds;
 
-/// The most connections at a time.
+/// The most parallel connections.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Of the process's descriptors, one in this many may serve the admin port; clusters need the others.
+/// One in this many of the process's descriptors may serve the admin port; clusters need the others.
 const DESCRIPTORS_SHARE: usize = 4;
 
-/// The longest that a request's head may take.
+/// The longest time for a request's head.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 
-/// The longest that a connection may last: the answer to a slow reader is cut off.
+/// The longest time of a connection: the answer to a slow reader is cut off.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(60);
 
 /// The pause after a failed accept: usually no descriptor is free.
@@ -44,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// The most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves until `stop` resolves, and then until the requests that have come are answered.
+/// Serves until `stop` resolves, and then until the requests received are answered.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -66,7 +66,8 @@ pub(super) async fn serve(
     connections.finish().await;
 }
 
-/// One in so many connections may be a page, and as many may wait for a scrape: probes need the others.
+/// One in this many connections may be a page, and as many may wait for a scrape: probes need the
+/// others.
 const SHARE: usize = 4;
 
 /// The most connections that may be pages, or wait for a scrape.
@@ -89,13 +90,13 @@ struct Connections {
     router: Router,
     limit: usize,
     tasks: JoinSet<()>,
-    /// In the order in which they were accepted.
+    /// Oldest first.
     open: VecDeque<Connection>,
 }
 
 struct Connection {
     task: AbortHandle,
-    /// Its request has come and is being answered.
+    /// Set once its request is complete and is being answered.
     busy: Arc<AtomicBool>,
 }
 
@@ -115,14 +116,14 @@ impl Connections {
             let idle = self.open.iter().position(|c| !c.busy.load(Relaxed));
             match idle.and_then(|at| self.open.remove(at)) {
                 Some(oldest) => oldest.task.abort(),
-                // All have sent their requests meanwhile: this client may try again.
+                // All have sent their requests meanwhile: this client may retry.
                 None => return,
             }
         }
         let busy = Arc::new(AtomicBool::new(false));
         let served = one_request(stream, peer, self.router.clone(), busy.clone());
         let task = self.tasks.spawn(async {
-            // Cut off or failed, it is over; the client sees that itself.
+            // If it was cut off or failed, it is over; the client sees that itself.
             let _ = timeout(CONNECTION_WITHIN, served).await;
         });
         self.open.push_back(Connection { task, busy });
@@ -140,7 +141,7 @@ async fn one_request(
     router: Router,
     busy: Arc<AtomicBool>,
 ) -> hyper::Result<()> {
-    // Without it, small answers wait for each other; the server works all the same.
+    // Without it, small answers wait for each other; the server works nevertheless.
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {

@@ -1,4 +1,4 @@
-//! The hops of the last minutes, for the lanes of the live page.
+//! The hops of the last minutes, for the live page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::core::data::time::UnixMillis;
 /// How long a hop is kept.
 const KEPT_MS: u64 = 15 * 60 * 1_000;
 
-/// At most so many are kept, which is well below a megabyte.
+/// The most hops to keep, well below a megabyte.
 const KEPT_MAX: usize = 4_096;
 
 /// A hop that a connector passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedHop {
-    /// Counts up by one with each hop of this instance, from 1.
+    /// Increases by one with each hop of this instance, from 1.
     pub number: u64,
     pub at: UnixMillis,
     pub hop: Hop,
@@ -30,7 +30,7 @@ pub struct PassedHop {
     pub online: bool,
 }
 
-/// A tuple rather than an object: there are thousands of them.
+/// A tuple rather than an object, because there are thousands.
 impl Serialize for PassedHop {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { at, hop, cluster, connector: ObjectKey { namespace, name }, online, .. } = self;
@@ -38,8 +38,8 @@ impl Serialize for PassedHop {
     }
 }
 
-/// The latest hops, which the loop keeps as they happen: a page that is opened after an alert shows the
-/// minutes before it.
+/// The latest hops, stored by the loop as they happen: a page opened after an alert shows the minutes
+/// before it.
 #[derive(Debug, Default)]
 pub(crate) struct RecentHops {
     hops: VecDeque<Arc<PassedHop>>,
@@ -51,7 +51,7 @@ impl RecentHops {
         let NoteKind::HopPassed { cluster, connector, hop, online, after_ms } = &note.kind else {
             return;
         };
-        // A value that came with a list says nothing of the moment at which it changed.
+        // A value from a list gives no evidence of when it changed.
         if after_ms.is_none() && *hop != Hop::Upstream {
             return;
         }
@@ -71,7 +71,7 @@ impl RecentHops {
         }));
     }
 
-    /// All of them, in the order in which they happened.
+    /// All hops, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<PassedHop>> {
         self.hops.iter().cloned().collect()
     }

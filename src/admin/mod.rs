@@ -1,7 +1,7 @@
 //! The admin port: probes, metrics, the machine's state as JSON, and the live page.
 //!
-//! Some answers need the loop: a [`Query`] asks it, and waits at most two seconds. If the loop hangs
-//! or has ended, `/livez` fails and everything else still answers.
+//! Some answers need the loop: a [`Query`] asks it, and waits at most two seconds. If the loop hangs or
+//! has ended, `/livez` fails and everything else still answers.
 
 mod access;
 mod connections;
@@ -37,10 +37,10 @@ use scrape::Scrapes;
 pub use hops::PassedHop;
 pub(crate) use hops::RecentHops;
 
-/// The longest that the loop may take to answer.
+/// The longest time for the loop to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// With more watches than this, the probes show no line for each.
+/// The most watches for which the probes show a line each.
 const WATCHES_EACH_MAX: usize = 200;
 
 const PATHS: &str = "\
@@ -52,15 +52,15 @@ const PATHS: &str = "\
 /changes          the state and its changes, as server-sent events for the live page
 ";
 
-/// A question to the loop. It ignores a dropped receiver: whoever asked gave up.
+/// A query to the loop, which ignores a dropped receiver: the caller gave up.
 #[derive(Debug)]
 pub enum Query {
     /// Whether the loop answers.
     Ping(oneshot::Sender<()>),
-    /// What the loop counts for a scrape.
+    /// The loop's counts for a scrape.
     Counts(oneshot::Sender<MachineCounts>),
-    /// What the machine knows, and the open problems. The HTTP handler turns it into JSON, so that the
-    /// loop can go on.
+    /// The machine's state, and the open problems. The HTTP handler turns them into JSON, so that the
+    /// loop can continue.
     State(oneshot::Sender<Box<Fleet>>),
     /// The hops of the last minutes.
     PassedHops(oneshot::Sender<Vec<Arc<PassedHop>>>),
@@ -99,7 +99,7 @@ struct Admin {
     instance: Arc<InstanceInfo>,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
-    /// Whose turn it is to ask for the state, and not before when.
+    /// The earliest time of the next query for the state. The lock gives requests their turns.
     turn: Mutex<Instant>,
     scrapes: Scrapes,
     feed: Feed,
@@ -114,7 +114,7 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send,
 ) {
     let (stops, stopping) = watch::channel(false);
-    // Open pages would otherwise hold up the stop.
+    // Open pages would otherwise delay the stop.
     let stop = async {
         stop.await;
         stops.send_replace(true);
@@ -169,15 +169,15 @@ async fn readyz(
     let readiness = admin.metrics.readiness();
     let verbose =
         query.is_some_and(|q| q.split('&').any(|q| q == "verbose" || q == "verbose=true"));
-    // Errors may hold addresses, which only those who may see the state may see.
+    // Errors may contain addresses, which only readers of the state may see.
     let with_errors = refusal(admin.access, peer.ip(), &headers).is_none();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, readiness_text(&readiness, verbose, with_errors)).into_response()
 }
 
-/// When ready: `ok`, and a line for each watch that is not live. When not ready, or `verbose`: a
-/// line for each watch. In the format of kube-apiserver's `/readyz`. Of many watches a line for each state
-/// and cause: nobody reads thousands.
+/// In the format of kube-apiserver's `/readyz`. When ready: `ok`, and a line for each watch that is not
+/// live. When not ready, or `verbose`: a line for each watch. With many watches, a line for each state
+/// and cause.
 fn readiness_text(readiness: &Readiness, verbose: bool, with_errors: bool) -> String {
     let all = verbose || !readiness.ready;
     let watches = &readiness.watches;
@@ -220,7 +220,7 @@ fn summary(watches: &[WatchStatus], with_errors: bool) -> String {
     groups.into_iter().map(line).collect()
 }
 
-/// What a watch does, and why it is lost.
+/// The state of a watch, and why it is lost.
 fn words(watch: &WatchStatus, with_errors: bool) -> (char, &'static str, String) {
     let does = match (watch.state, watch.was_listed) {
         (WatchState::Live, _) => return ('+', "ok", String::new()),

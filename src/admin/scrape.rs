@@ -1,5 +1,5 @@
-//! `/metrics`: counted by the loop and rendered once for all that ask at the same time, with a pause before the
-//! next.
+//! `/metrics`: counted by the loop and rendered once for all simultaneous requests, with a pause before
+//! the next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::state::{self, PAUSE_FACTOR};
 use super::{Admin, NoAnswer, Query};
 use crate::metrics::Format;
 
-/// The pause is at least so long, because to accept connections takes time, too. No scraper that asks
-/// once a second waits for it.
+/// The shortest pause, because accepting connections takes time, too. No scraper that asks once a
+/// second waits for it.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
-/// The pause is at most so long: when the loop hangs, each scrape takes two seconds.
+/// The longest pause: when the loop hangs, each scrape takes two seconds.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Scrapes {
     waiting: Semaphore,
 }
 
-/// The last scrape of each format. Whoever makes the next one holds the lock.
+/// The last scrape of each format. The lock is held while the next one is made.
 #[derive(Debug, Default)]
 struct Last {
     scrapes: Vec<Scrape>,
@@ -44,7 +44,7 @@ struct Scrape {
 }
 
 impl Scrapes {
-    /// At most so many requests may wait.
+    /// At most `waiting` requests may wait.
     pub(super) fn new(waiting: usize) -> Self {
         Self { last: Mutex::default(), waiting: Semaphore::new(waiting.max(1)) }
     }
@@ -64,7 +64,7 @@ pub(super) async fn metrics(
 async fn text(admin: &Admin, format: Format) -> Result<Bytes, NoAnswer> {
     let arrived = Instant::now();
     let mut last = admin.scrapes.last.lock().await;
-    // One that began after this request came shows what a new one would.
+    // A scrape that began after this request arrived is recent enough.
     let is_shared = |scrape: &&Scrape| scrape.format == format && scrape.began > arrived;
     if let Some(scrape) = last.scrapes.iter().find(is_shared) {
         return Ok(scrape.text.clone());
@@ -73,7 +73,7 @@ async fn text(admin: &Admin, format: Format) -> Result<Bytes, NoAnswer> {
         sleep_until(next).await;
     }
     let began = Instant::now();
-    // The client may leave before the end.
+    // The client may disconnect before the end.
     last.next = Some(began + PAUSE_MAX);
     // When the loop hangs, the other metrics are needed most.
     let counts = admin.ask(Query::Counts).await.ok();

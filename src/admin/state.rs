@@ -1,4 +1,4 @@
-//! `/state`: built by the loop, at most now and then, and rendered apart from it.
+//! `/state`: built by the loop at a limited rate, and rendered outside it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::core::contract::cause::Cause;
 use crate::core::view::fleet::Fleet;
 use crate::outside_text::plain_json::PlainJson;
 
-/// After an answer the loop is left alone for this many times as long as the answer took, so that
-/// requests for the state take at most a tenth of its time, and changes of liveness never wait
-/// behind more than one.
+/// After an answer the loop gets no query for the state for this many times the answer's duration, so
+/// that these queries take at most a tenth of its time, and a change of liveness never waits for more
+/// than one.
 pub(super) const PAUSE_FACTOR: u32 = 9;
 
-/// However long the answer took, the pause is not longer.
+/// The longest pause, however long the answer took.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The longest that a request waits for its turn.
+/// The longest time that a request waits for its turn.
 const TURN_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is known, and which instance knows it.
+/// The machine's state, and the instance that reports it.
 #[derive(Debug, Serialize)]
 pub(super) struct InstanceState {
     instance: Arc<InstanceInfo>,
@@ -58,7 +58,8 @@ pub(super) async fn state(
     Ok(([(header::CONTENT_TYPE, "application/json")], json.await?).into_response())
 }
 
-/// Megabytes in a large installation: not on a thread that carries out requests to clusters.
+/// Encodes on a separate thread: a large installation has megabytes, which must not delay requests to
+/// clusters.
 pub(super) async fn encode<T: Send + 'static>(
     work: impl FnOnce() -> serde_json::Result<T> + Send + 'static,
 ) -> Result<T, NoAnswer> {
@@ -74,7 +75,7 @@ pub(super) async fn known(admin: &Admin) -> Result<InstanceState, NoAnswer> {
     };
     let mut turn = timeout(TURN_WITHIN, turn).await.map_err(|_| NoAnswer::Busy)?;
     let asked = Instant::now();
-    // The client may leave before the answer.
+    // The client may disconnect before the answer.
     *turn = asked + PAUSE_MAX;
     let mut fleet = admin.ask(Query::State).await?;
     *turn = Instant::now() + (asked.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);

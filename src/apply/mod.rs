@@ -1,5 +1,5 @@
-//! Turns one action into one request, a patch of annotations or a delete, both with preconditions;
-//! and the response into one outcome.
+//! Turns one action into one request, a patch of annotations or a delete, both with preconditions; and
+//! the response into one outcome.
 
 mod orphan;
 mod patch;
@@ -32,13 +32,13 @@ const METADATA_ONLY: &str =
 pub struct Applier {
     clusters: ClusterTable,
     timeout: Duration,
-    /// Without one, nothing is deleted.
+    /// Deletes need a backup; `None` allows none.
     backup: Option<DeletedRoutes>,
-    /// Without it, no route of a deleted project is deleted.
+    /// Deletes for a deleted project need it; `None` allows none.
     projects: Option<Arc<dyn ProjectProof>>,
 }
 
-/// The clusters that an action writes to or asks, as they were when it was decided.
+/// The clusters that an action writes to or asks, as of the decision.
 #[derive(Debug)]
 pub(crate) struct Concerned(Vec<(ClusterName, Option<Weak<ClusterClient>>)>);
 
@@ -54,20 +54,20 @@ impl Applier {
         Self { clusters, timeout, backup: None, projects: None }
     }
 
-    /// Allows deletes: each route is written to `backup` first.
+    /// Allows deletes: each route is first written to `backup`.
     #[must_use]
     pub fn with_backup(self, backup: DeletedRoutes) -> Self {
         Self { backup: Some(backup), ..self }
     }
 
-    /// Allows deletes of routes of projects that no longer exist, as `projects` tells.
+    /// Allows deletes of routes whose project no longer exists according to `projects`.
     #[must_use]
     pub fn with_projects(self, projects: Arc<dyn ProjectProof>) -> Self {
         Self { projects: Some(projects), ..self }
     }
 
-    /// Makes one attempt at an action. Where it has to look upstream first, or sends a second request, it
-    /// calls `may_write` again right before it writes, because what comes before takes a while.
+    /// Makes one attempt at an action. If it first has to look upstream, or sends a second request, it
+    /// calls `may_write` again right before it writes, because time has passed.
     ///
     /// # Errors
     /// [`CallError`], which [`outcome`] turns into an outcome.
@@ -95,7 +95,7 @@ impl Applier {
         patch::outcome_of_answer(action, &cluster.call(request, self.timeout).await?)
     }
 
-    /// Patches the object if the annotation is still the one that was decided on.
+    /// Patches the object if the annotation still has the value of the decision.
     async fn patch_if(
         &self,
         cluster: &ClusterClient,
@@ -113,7 +113,7 @@ impl Applier {
                 Ok(answer) => return patch::outcome_of_answer(action, &answer),
                 Err(error) if !patch::is_failed_test(&error) => return Err(error),
                 Err(_) if before.value.is_some() => break,
-                // Whether the object has annotations at all takes another test.
+                // An object without any annotations needs another test.
                 Err(_) if !may_write() => return Ok(Outcome::Dropped),
                 Err(_) => {}
             }
@@ -130,8 +130,8 @@ impl Applier {
         Concerned(names.map(|name| (name.clone(), client(name))).collect())
     }
 
-    /// Whether none of these clusters has left since. One that joined again under its name is another
-    /// cluster: what was decided about the former one says nothing about it.
+    /// Whether none of these clusters has left since. A cluster that joined again under the same name
+    /// is another cluster: the decision does not apply to it.
     pub(crate) fn are_joined(&self, concerned: &Concerned) -> bool {
         let is_joined = |(name, then): &(_, Option<Weak<_>>)| {
             let now = self.clusters.get(name);
@@ -140,7 +140,6 @@ impl Applier {
         concerned.0.iter().all(is_joined)
     }
 
-    /// Whether the cluster is joined.
     pub(crate) fn is_joined(&self, cluster: &ClusterName) -> bool {
         self.clusters.contains(cluster)
     }
@@ -165,8 +164,8 @@ pub fn outcome(error: &CallError) -> Outcome {
     }
 }
 
-/// Makes the API server give up a write when this client does. Without it, the write of a client
-/// that lost its network may take effect up to a minute later.
+/// Makes the API server give up a write when this client does. Without it, the write of a client that
+/// lost its network may take effect up to a minute later.
 fn server_timeout(timeout: Duration) -> String {
     format!("timeout={}ms", timeout.as_millis())
 }
@@ -175,7 +174,7 @@ fn object_path(action: &Action) -> String {
     format!("{}/{}", path(action.kind, Some(&action.object.namespace)), action.object.name)
 }
 
-/// The precondition, in the form that a patch's metadata and a delete's options share.
+/// The precondition, in the form shared by a patch's metadata and a delete's options.
 fn uid_and_version(action: &Action) -> serde_json::Map<String, Value> {
     let required = &action.precondition;
     let fields = [("uid", &required.uid), ("resourceVersion", &required.resource_version)];
@@ -194,7 +193,7 @@ struct ResponseMetadata {
     uid: Option<String>,
 }
 
-/// The metadata of a response; empty where it has none.
+/// The metadata of a response; empty if it has none.
 fn response_metadata(body: &[u8]) -> ResponseMetadata {
     #[derive(Deserialize)]
     struct Response {

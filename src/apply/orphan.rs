@@ -1,5 +1,5 @@
-//! Deletes an orphaned route. Everything that the decision is based on is read again from the API
-//! servers; the delete follows at once, with the uid and resourceVersion that were just read.
+//! Deletes an orphaned route. It reads all evidence for the decision again from the API servers; the
+//! delete follows at once, with the uid and resourceVersion just read.
 //!
 //! ```text
 //! GET the route ─► GET the upstream namespace ─► GET each parent ─► backup ─► still leader? ─► DELETE
@@ -8,12 +8,12 @@
 //!  still an orphan   is named after
 //! ```
 //!
-//! Of a route whose project was deleted, neither the namespace nor the parents can be read any more:
-//! its control plane answers for every name. There the root is asked for the Project instead, and
-//! must answer 404 about that very name.
+//! If a route's project was deleted, its namespace and its parents can no longer be read: the project's
+//! control plane answers for every name. Instead the root is asked for the Project, and must answer 404
+//! about that very name.
 //!
-//! Any other response proves nothing, and the route stays: a 403, a 404 of the whole API or a
-//! time-out says nothing about a Gateway.
+//! Any other response proves nothing, and the route stays: a 403, a 404 of the whole API or a time-out
+//! is no evidence about a Gateway.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -64,7 +64,7 @@ impl Applier {
             return Ok(outcome);
         }
         let name = action.cluster.as_str();
-        // Bounded, so that the proofs don't age: a slow disk deletes nothing either.
+        // Bounded, so that the proofs don't age: a slow disk prevents the delete.
         match timeout(self.timeout, backup.record(name, &route)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Ok(not_backed_up(&error)),
@@ -90,14 +90,14 @@ impl Applier {
         match cluster.call(delete(action, self.timeout)?, self.timeout).await {
             Ok(answer) if is_answer(&answer) => Ok(Outcome::Applied { resource_version: None }),
             Ok(answer) => Ok(Outcome::Unanswered { error: no_object(&answer).failure() }),
-            // The request was not sent, or the API server says that it did not delete the route.
+            // The request was not sent, or the API server states that it did not delete the route.
             Err(error @ CallError::NoClient(_)) => Err(error),
             Err(error) if error.code().is_some_and(|code| (400..500).contains(&code)) => Err(error),
             Err(error) => Ok(Outcome::Unanswered { error: error.failure() }),
         }
     }
 
-    /// Asks the root whether the project exists. The error is the outcome of the action.
+    /// Asks the root whether the project exists. An error is the outcome of the action.
     async fn confirm_project_absence(&self, project: &ClusterName) -> Result<(), Outcome> {
         let at = format!("project {project}");
         let Some(projects) = &self.projects else {
@@ -111,7 +111,7 @@ impl Applier {
         }
     }
 
-    /// Reads the upstream namespace and each object. The error is the outcome of the action.
+    /// Reads the upstream namespace and each object. An error is the outcome of the action.
     pub(super) async fn confirm_absence(&self, absent: &AbsentObjects) -> Result<(), Outcome> {
         let AbsentObjects { cluster: name, namespace, namespace_uid, kind, names, .. } = absent;
         let failed =
@@ -155,19 +155,19 @@ impl Applier {
 }
 
 /// Asks the root of a fleet whether a project exists. An API server that answers for every name, as a
-/// Milo control plane does, proves nothing about it.
+/// Milo control plane does, is no evidence.
 pub trait ProjectProof: Debug + Send + Sync {
     /// Makes a live GET of the project. `Ok(false)` is a 404 about that very name.
     ///
     /// # Errors
-    /// [`CallError`] for every other answer, and for none.
+    /// [`CallError`] for every other answer, and for no answer.
     fn exists<'a>(
         &'a self,
         cluster: &'a ClusterName,
     ) -> Pin<Box<dyn Future<Output = Result<bool, CallError>> + Send + 'a>>;
 }
 
-/// What justifies a delete.
+/// The justification of a delete.
 #[derive(Clone, Copy)]
 enum Evidence<'a> {
     /// The route's parents don't exist.
@@ -176,7 +176,7 @@ enum Evidence<'a> {
     Project(&'a AbsentProject),
 }
 
-/// Whether this is what an API server answers to a delete: a Status, or the object.
+/// Whether this is an API server's answer to a delete: a Status, or the object.
 fn is_answer(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Answer {
@@ -192,13 +192,13 @@ fn conflict(text: impl Into<Box<str>>) -> Outcome {
     Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
 }
 
-/// The machine decides again after a pause.
+/// The outcome if the backup failed. The machine decides again after a pause.
 fn not_backed_up(why: &str) -> Outcome {
     let text = format!("nothing is deleted, because the route cannot be written down first: {why}");
     Outcome::Failed { error: RequestFailure::new(ErrorCause::Other, text), retry_after_ms: None }
 }
 
-/// A response that proves nothing: nothing is deleted, and the machine decides again.
+/// The outcome of a response that proves nothing: no delete, and the machine decides again.
 fn inconclusive(at: &str, error: &CallError) -> Outcome {
     let text = format!("cannot tell whether {at} exists: {error}");
     let failure = RequestFailure::new(error.cause(), text);
@@ -208,8 +208,8 @@ fn inconclusive(at: &str, error: &CallError) -> Outcome {
     Outcome::Conflict { error: failure }
 }
 
-/// The route's JSON text, if it is still the route that was judged, with the same labels and
-/// parents. The error says what differs.
+/// The route's JSON text, if it is still the route of the decision, with the same labels and parents.
+/// An error states the difference.
 fn checked_route(
     action: &Action,
     evidence: Evidence<'_>,

@@ -1,8 +1,8 @@
-//! A write of annotations: one request, and what its answer proves.
+//! A write of annotations: one request, and the outcome that its answer proves.
 //!
-//! Usually a merge patch with uid and resourceVersion. Where the decision asks that an annotation
-//! has not changed, rather than the object, it is a JSON Patch that tests the annotation's value:
-//! API servers apply it to the object as it is then, so other writers can't hold it up.
+//! Usually a merge patch with uid and resourceVersion. If the precondition is on an annotation rather
+//! than on the object, it is a JSON Patch that tests the annotation's value: API servers apply it to
+//! the current object, so other writers can't block it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::core::contract::event::Outcome;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::status::digest::Digest;
 
-/// Whether an object has annotations at all: JSON Patch has no way to ask for either case.
+/// Whether an object has annotations at all: no single JSON Patch covers both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnnotationMap {
     Present,
@@ -37,8 +37,8 @@ pub(super) fn merge_patch(
     patch(action, "application/merge-patch+json", &body, timeout)
 }
 
-/// A JSON Patch that fails unless the uid and the annotation are as decided on. A `test` for `null`
-/// succeeds where the member is missing, but not where the object that it is in is missing, too.
+/// A JSON Patch that fails unless the uid and the annotation match the precondition. A `test` for
+/// `null` succeeds if the member is missing, but not if its parent object is missing, too.
 pub(super) fn json_patch(
     action: &Action,
     before: &AnnotationBefore,
@@ -66,7 +66,7 @@ pub(super) fn json_patch(
     patch(action, "application/json-patch+json", &Value::Array(operations), timeout)
 }
 
-/// A key as a JSON pointer spells it (RFC 6901).
+/// A key escaped for a JSON pointer (RFC 6901).
 fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
@@ -84,23 +84,22 @@ fn patch(
     with_body(request, body)
 }
 
-/// Whether a JSON Patch failed because one of its tests did: 422 without naming an object. Where
-/// the result would be invalid, the API server names it.
+/// Whether a JSON Patch failed because one of its tests did: a 422 that names no object. If the result
+/// would be invalid, the API server names the object.
 pub(super) fn is_failed_test(error: &CallError) -> bool {
     matches!(error, CallError::Status { code: 422, about, .. } if about.is_empty())
 }
 
-/// The outcome of a JSON Patch whose test failed.
+/// The outcome of a JSON Patch with a failed test.
 pub(super) fn changed_since(before: &AnnotationBefore) -> Outcome {
     let text = format!("{} has changed, or the object is another one", before.key);
     Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
 }
 
-/// The outcome of a patch that was answered with 2xx, by what the answer shows: the object as it was
-/// stored.
+/// The outcome of a patch with a 2xx answer, by the stored object in it.
 ///
 /// # Errors
-/// [`CallError::Unreadable`]: the answer is no object, so an API server did not give it.
+/// [`CallError::Unreadable`]: the answer contains no object, so it is not from an API server.
 pub(super) fn outcome_of_answer(action: &Action, body: &[u8]) -> Result<Outcome, CallError> {
     let stored = stored_metadata(body)?;
     for (key, sent) in &action.annotations {
@@ -120,7 +119,7 @@ pub(super) fn outcome_of_answer(action: &Action, body: &[u8]) -> Result<Outcome,
     Ok(Outcome::Applied { resource_version })
 }
 
-/// How an annotation differs from what was sent. JSON that is spelled in another way means the same.
+/// How an annotation differs from the value sent. JSON with another spelling is equal.
 fn difference(sent: Option<&str>, stored: Option<&String>) -> Option<&'static str> {
     match (sent, stored) {
         (None, None) => None,
@@ -141,7 +140,7 @@ struct StoredMetadata {
     annotations: Annotations,
 }
 
-/// The annotations of an object; `null` stands for none.
+/// The annotations of an object; `null` means none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(from = "Option<BTreeMap<String, String>>")]
 struct Annotations(BTreeMap<String, String>);
@@ -167,7 +166,7 @@ fn stored_metadata(body: &[u8]) -> Result<StoredMetadata, CallError> {
     answer.map(|answer| answer.metadata).map_err(|_| no_object(body))
 }
 
-/// The error of a 2xx answer that is nothing an API server says.
+/// The error of a 2xx answer that is not from an API server.
 pub(super) fn no_object(body: &[u8]) -> CallError {
     let beginning: String = String::from_utf8_lossy(body).chars().take(40).collect();
     CallError::Unreadable(format!(

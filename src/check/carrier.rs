@@ -1,4 +1,4 @@
-//! Checks the carrier between hub and edges: whether Connectors reach the edges with the hub's value, and
+//! Checks the carrier between hub and edges: whether Connectors have the hub's value at the edges, and
 //! whether Karmada keeps the triggers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::report::count;
 
-/// The pause between two comparisons of hub and edges: what differs in only one of them is being
-/// carried just then.
+/// The pause between two comparisons of hub and edges: a difference in only one of them is a change
+/// that is being carried.
 const COMPARE_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
 pub(super) async fn check(clusters: &[Cluster]) -> Vec<Draft> {
@@ -50,7 +50,7 @@ pub(super) async fn check(clusters: &[Cluster]) -> Vec<Draft> {
 type Annotations = BTreeMap<ObjectKey, (Option<String>, bool)>;
 
 /// # Errors
-/// What is not visible.
+/// The Connectors are not visible.
 async fn annotations(cluster: &Cluster) -> Result<Annotations, String> {
     let objects = cluster.objects(Kind::Connector).await?;
     Ok(objects.iter().map(|object| (key(&object.metadata), of_object(object))).collect())
@@ -63,14 +63,14 @@ fn of_object(object: &DynamicObject) -> (Option<String>, bool) {
     (annotation(meta, UPSTREAM_STATUS).map(str::to_owned), is_karmadas)
 }
 
-/// Where the edges differ from the hub.
+/// The differences between the edges and the hub.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Differences {
-    /// How many Connectors the hub has that were made from upstream ones.
+    /// The number of hub Connectors.
     connectors: usize,
     /// Connectors that no edge has.
     missing: BTreeSet<ObjectKey>,
-    /// By edge, Connectors that have another value there, and whether Karmada carries them.
+    /// By edge, the Connectors with another value there, and whether Karmada carries them.
     different: BTreeMap<String, BTreeSet<(ObjectKey, bool)>>,
 }
 
@@ -96,7 +96,7 @@ impl Differences {
         differences
     }
 
-    /// Those that still exist later.
+    /// The differences that also exist later.
     fn persisting(mut self, later: &Self) -> Self {
         self.connectors = later.connectors;
         self.missing.retain(|key| later.missing.contains(key));
@@ -132,21 +132,21 @@ async fn compare_twice(hub: &Cluster, edges: &[&Cluster]) -> Result<Differences,
     Ok(first.persisting(&compare(hub, edges).await?))
 }
 
-/// What Karmada has for Connectors and Gateways.
+/// Karmada's objects for Connectors and Gateways.
 #[derive(Default)]
 struct Karmada {
     connector_policies: usize,
     gateway_policies: usize,
-    /// Bindings and works of Connectors that report a failure, and why.
+    /// The failures of bindings and works of Connectors.
     failed: Vec<String>,
     retention_rules: usize,
 }
 
 impl Karmada {
-    /// `None` where the hub does not serve its API.
+    /// `None` if the hub does not serve its API.
     ///
     /// # Errors
-    /// What is not visible.
+    /// The objects are not visible.
     async fn at(hub: &Cluster) -> Result<Option<Self>, String> {
         let (plural, group) = split_resource(PROPAGATION_POLICIES);
         match hub.serves(group, "v1alpha1", plural).await {
@@ -176,7 +176,7 @@ impl Karmada {
     }
 }
 
-/// Lists one of Karmada's resources; one that is not served has no objects.
+/// Lists one of Karmada's resources; a resource that is not served has no objects.
 async fn objects(
     hub: &Cluster,
     resource: &str,
@@ -198,7 +198,7 @@ fn retains_gateways(rule: &Value) -> bool {
     rule["target"]["kind"] == "Gateway" && !rule["customizations"]["retention"].is_null()
 }
 
-/// Of a binding or work of a Connector with a condition that is False: its name, reason and message.
+/// For a binding or work of a Connector with a condition that is False: its name, reason and message.
 fn failed(object: &DynamicObject) -> Option<String> {
     let spec = &object.data["spec"];
     let manifests = spec["workload"]["manifests"].as_array().into_iter().flatten();

@@ -1,5 +1,5 @@
-//! The requests of the checks: reads, access reviews and dry runs, through `kube::Api`. None changes
-//! anything.
+//! The requests of the checks: reads, access reviews and dry runs, through `kube::Api`. None changes an
+//! object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role, Uid};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 
-/// How long an answer may take.
+/// The longest time for an answer.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many objects a page of a list holds.
+/// The number of objects in a page of a list.
 const PAGE_SIZE: u32 = 500;
 
 /// A cluster that is checked.
 pub(super) struct Cluster {
     pub(super) client: Arc<ClusterClient>,
-    /// Over `client`: with its credentials and connections.
+    /// Uses the credentials and connections of `client`.
     pub(super) kube: kube::Client,
-    /// Where its connection comes from, for people.
+    /// The source of its connection, for people.
     pub(super) file: String,
-    /// It answers and accepts our credentials.
+    /// Whether it answers and accepts our credentials.
     pub(super) is_reached: bool,
-    /// Our user name there, where the API server tells it.
+    /// Our user name there, if the API server returns it.
     pub(super) account: Option<Box<str>>,
     /// The resources for which a permission is missing.
     pub(super) denied: Vec<&'static str>,
@@ -96,7 +96,7 @@ impl Cluster {
         found.map_err(|error| format!("{what} at {}: {error}", self.name()))
     }
 
-    /// Why nothing of it is visible.
+    /// Why nothing of the cluster is visible.
     pub(super) fn unseen(&self) -> String {
         format!("{} was not reached", self.name())
     }
@@ -117,7 +117,7 @@ impl Cluster {
     }
 }
 
-/// The error of a client over ours.
+/// The error of kube's client over ours.
 pub(super) fn call_error(error: kube::Error) -> CallError {
     client::call_error(&error)
 }
@@ -151,13 +151,13 @@ pub(super) fn key(meta: &ObjectMeta) -> ObjectKey {
     ObjectKey::new(text(&meta.namespace), text(&meta.name))
 }
 
-/// The uid of the upstream namespace from which a namespace of the hub was made, by its name.
+/// The uid of the upstream namespace, from the name of the hub namespace.
 pub(super) fn upstream_uid(namespace: &str) -> Option<&str> {
     let uid = namespace.strip_prefix("ns-")?;
     matches!(Uid::new(uid), Uid::Uuid(_)).then_some(uid)
 }
 
-/// A label that is there and not empty.
+/// A label that exists and is not empty.
 pub(super) fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     let value = meta.labels.as_ref()?.get(key)?;
     (!value.is_empty()).then_some(value)
@@ -187,7 +187,7 @@ pub(super) fn is_ours(entry: &ManagedFieldsEntry) -> bool {
     manager(entry) == FIELD_MANAGER
 }
 
-/// A time of an API server.
+/// A timestamp of an API server.
 pub(super) fn millis(at: &impl serde::Serialize) -> Option<UnixMillis> {
     let text = serde_json::to_value(at).ok()?;
     UnixMillis::parse_rfc3339(text.as_str()?)

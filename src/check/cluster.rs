@@ -1,4 +1,4 @@
-//! Checks one cluster by itself: whether it answers, and whether it serves the kinds of its roles.
+//! Checks one cluster: whether it answers, and whether it serves the kinds of its roles.
 
 use futures::future::join_all;
 use kube::api::ListParams;
@@ -30,7 +30,7 @@ pub(super) async fn reachable(cluster: &mut Cluster) -> Draft {
     Draft::passed(Check::Reachable, Some(cluster.name()), evidence)
 }
 
-/// The facts about a request that failed.
+/// The facts of a failed request.
 pub(super) fn failure(cluster: &Cluster, error: &CallError) -> Facts {
     Facts {
         error: Some(error.failure()),
@@ -40,9 +40,9 @@ pub(super) fn failure(cluster: &Cluster, error: &CallError) -> Facts {
 }
 
 enum Served {
-    /// The number of objects is `None` where we may not list them.
+    /// The number of objects is `None` if we may not list them.
     Yes(Option<i64>),
-    /// Not in the version that throughline uses, but in these.
+    /// Only these versions are served, not the one that throughline uses.
     No(Vec<String>),
     Unknown(CallError),
 }
@@ -97,7 +97,8 @@ async fn served(cluster: &Cluster, kind: Kind) -> Served {
     if !is_refused && error.code() != Some(404) {
         return Served::Unknown(error);
     }
-    // The core group is always served; of others an API server answers 403 before it looks.
+    // The core group is always served; for others an API server answers 403 before it looks for the
+    // group.
     let Some((group, version)) = kind.api_version().split_once('/') else {
         return Served::Yes(None);
     };

@@ -1,5 +1,5 @@
-//! Compares the hub's Connectors with their upstreams: by the names in their labels, by the uids of their
-//! namespaces, and one by one.
+//! Compares the hub's Connectors with their upstreams: the names in their labels, the uids of their
+//! namespaces, and each Connector.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +17,17 @@ use crate::core::data::objects::{
 };
 use crate::report::count;
 
-/// A Connector of the hub that was made from an upstream one.
+/// A hub Connector.
 #[derive(Debug)]
 struct HubConnector {
     key: ObjectKey,
-    /// Of its upstream namespace, by the name of its own.
+    /// The uid of its upstream namespace, from the name of its namespace.
     uid: String,
     source: Source,
     has_status: bool,
 }
 
-/// From what it was made, by its labels.
+/// The origin of a hub Connector, from its labels.
 #[derive(Debug)]
 enum Source {
     Named {
@@ -36,12 +36,12 @@ enum Source {
         label: String,
         connector: ObjectKey,
     },
-    /// The first label that is missing.
+    /// The first missing label.
     Unlabelled(&'static str),
 }
 
 impl HubConnector {
-    /// `None` outside namespaces that are named after a uid.
+    /// `None` outside namespaces named after a uid.
     fn of(meta: &ObjectMeta) -> Option<Self> {
         let key = key(meta);
         let uid = upstream_uid(&key.namespace)?.to_owned();
@@ -68,24 +68,24 @@ impl HubConnector {
     }
 }
 
-/// What an upstream holds.
+/// The objects of an upstream.
 #[derive(Default)]
 struct Held {
-    /// By name, the uid of each namespace that is a source.
+    /// The uid of each upstream namespace, by name.
     namespaces: BTreeMap<String, String>,
     connectors: BTreeSet<ObjectKey>,
 }
 
 impl Held {
     /// # Errors
-    /// What is not visible.
+    /// An object kind that is not visible.
     async fn by(upstream: &Cluster) -> Result<Self, String> {
         let (namespaces, connectors) =
             tokio::join!(upstream.objects(Kind::Namespace), upstream.objects(Kind::Connector));
         Ok(Self::of(&namespaces?, &connectors?))
     }
 
-    /// Where tiers share a cluster, the namespaces of the hub are no sources.
+    /// If tiers share a cluster, the hub's namespaces are no upstream namespaces.
     fn of(namespaces: &[DynamicObject], connectors: &[DynamicObject]) -> Self {
         let is_source = |meta: &&ObjectMeta| label(meta, UPSTREAM_NAMESPACE).is_none();
         let namespaces = namespaces.iter().map(|object| &object.metadata).filter(is_source);
@@ -104,21 +104,21 @@ impl Held {
         all.find(|(_, other)| *other == uid).map(|(name, _)| name.as_str())
     }
 
-    /// The Connector of that name in the namespace of that uid.
+    /// The upstream Connector of a hub Connector, by name and namespace uid.
     fn source(&self, connector: &HubConnector) -> Option<ObjectKey> {
         let source = ObjectKey::new(self.namespace(&connector.uid)?, &*connector.key.name);
         self.connectors.contains(&source).then_some(source)
     }
 }
 
-/// The tiers as they were read.
+/// The objects read from the tiers.
 struct Tiers<'a> {
     hub: &'a ClusterName,
     connectors: Vec<HubConnector>,
     upstreams: Vec<(&'a Cluster, Result<Held, String>)>,
 }
 
-/// `followed`: the names of all upstreams that a run follows or may come to follow, if they are known.
+/// `followed`: the names of all upstreams that a run follows or may follow later, if known.
 pub(super) async fn check(
     config: &Config,
     clusters: &[Cluster],
@@ -144,7 +144,7 @@ pub(super) async fn check(
     let tiers = Tiers { hub: hub.name(), connectors, upstreams };
     let (mut drafts, misnamed) = tiers.names(config, followed);
     for (upstream, held) in &tiers.upstreams {
-        // That no hub Connector names it is the same mistake.
+        // An upstream that no hub Connector names is the same mistake.
         if misnamed.contains(upstream.name()) {
             continue;
         }
@@ -160,8 +160,8 @@ pub(super) async fn check(
 }
 
 impl Tiers<'_> {
-    /// Compares the names in the labels with those that a run follows. Also returns the upstreams whose
-    /// names are wrong.
+    /// Compares the names in the labels with those of followed upstreams. Also returns the upstreams
+    /// with wrong names.
     fn names(
         &self,
         config: &Config,
@@ -206,7 +206,7 @@ impl Tiers<'_> {
         (drafts, misnamed)
     }
 
-    /// The upstream that no hub Connector names and that has the namespace of one of these.
+    /// An upstream that no hub Connector names and that has the namespace of one of these.
     fn other_name(
         &self,
         of: &[&HubConnector],
@@ -251,7 +251,7 @@ impl Tiers<'_> {
         let named: Vec<_> = named.collect();
         let mut drafts = self.identity(upstream, &named, held);
         let is_wrong = drafts.iter().any(Draft::is_problem);
-        // What is compared with another control plane differs.
+        // Objects compared with another control plane always differ.
         if !is_wrong {
             drafts.extend(self.replication(upstream, &named, held));
         }
@@ -274,7 +274,7 @@ impl Tiers<'_> {
             }
         }
         let all = count(named.len(), "hub Connector");
-        // All of them, in whatever way, are one other control plane.
+        // If all of them are missing or different, this is another control plane.
         if !other.is_empty() && missing.len() + other.len() == named.len() {
             other.append(&mut missing);
         }
@@ -323,7 +323,7 @@ impl Tiers<'_> {
                 gone += 1;
             }
         }
-        // What lacks labels is reported as that.
+        // Missing labels are a separate failure.
         let unlabelled = self.connectors.iter().filter(|c| c.upstream().is_none());
         replicated.extend(unlabelled.filter_map(|connector| held.source(connector)));
         let missing: Vec<_> = held.connectors.difference(&replicated).collect();

@@ -1,5 +1,5 @@
-//! Checks the sources of clusters: whether they can be listed, and which clusters a run joins. Of these a
-//! few are checked like configured ones. And whether a Project stands behind each upstream.
+//! Checks the sources of clusters: whether they can be listed, and which clusters a run joins. Some of
+//! these are checked like configured ones. Also checks that a Project exists for each upstream.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::metrics::Metrics;
 use crate::nearest::nearest;
 use crate::report::count;
 
-/// Without `--upstream`, so many of the clusters that a run would join are checked.
+/// The most clusters to check, of those that a run would join, without `--upstream`.
 const CHECKED_MAX: usize = 20;
 
 const PROJECTS_IN_FLIGHT_MAX: usize = 8;
 
-/// The upstreams that hub objects name; `None` where they can't be listed.
+/// The upstreams that hub objects name; `None` if these can't be listed.
 pub(super) async fn needed(config: &Config, clusters: &[Cluster]) -> Option<BTreeSet<ClusterName>> {
     let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub))?;
     let mut kinds = vec![Kind::Connector];
@@ -47,7 +47,8 @@ pub(super) async fn needed(config: &Config, clusters: &[Cluster]) -> Option<BTre
     Some(names)
 }
 
-/// Reports what the sources show, and chooses the clusters to check. `only`: of the upstreams, these.
+/// Reports the offers of the sources, and selects the clusters to check: the upstreams in `only`, if
+/// given.
 pub(super) fn report(
     look: &Look,
     needed: Option<&BTreeSet<ClusterName>>,
@@ -90,7 +91,7 @@ fn broken(name: &ClusterName, found: &Found) -> Option<Draft> {
     Some(Draft::failed(Check::Discovery, Cause::KubeconfigInvalid, about(name), facts, evidence))
 }
 
-/// What one source shows, and which of it is checked.
+/// The offers of one source, and the clusters to check among them.
 fn shown(
     source: SourceName,
     join: JoinRule,
@@ -162,8 +163,8 @@ pub(super) fn connect(
     chosen.iter().filter_map(connect).collect()
 }
 
-/// Whether a Project stands behind each configured upstream whose server is a project control plane: a Milo
-/// API server answers 200 under any name, so a misspelled one looks like an empty upstream.
+/// Checks that a Project exists for each configured upstream whose server is a project control plane: a
+/// Milo API server answers 200 under any name, so a misspelled one looks like an empty upstream.
 pub(super) async fn projects(
     config: &Config,
     connections: &Connections,
@@ -218,7 +219,7 @@ async fn ask(cluster: &ClusterConfig, project: String, root: Arc<ClusterClient>)
     }
 }
 
-/// The first of `only` that is neither configured nor discovered, with what may have been meant.
+/// The first of `only` that is neither configured nor discovered, with a suggestion.
 pub(super) fn unknown_name(config: &Config, look: &Look, only: &[ClusterName]) -> Option<String> {
     let configured = config.clusters.iter().map(|cluster| &cluster.name);
     let known: Vec<String> = configured.chain(look.found.keys()).map(ToString::to_string).collect();

@@ -17,22 +17,22 @@ use crate::core::contract::settings::TouchScope;
 use crate::core::data::ids::{Kind, ObjectKey};
 use crate::core::data::objects::EXTENSION_PREFIX;
 
-/// Gateway annotations enter Envoy Gateway's configuration since this version: they became metadata of
-/// the virtual hosts then (envoyproxy/gateway#3602).
+/// The first version of Envoy Gateway that copies Gateway annotations into its configuration, as
+/// metadata of the virtual hosts (envoyproxy/gateway#3602).
 const VERSION_MIN: (u32, u32) = (1, 1);
 
-/// An older write of somebody else's shows nothing of today.
+/// An older write of another writer is no evidence about today.
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A GatewayClass of Envoy Gateway.
 #[derive(Debug)]
 struct Class {
     name: String,
-    /// The EnvoyProxy that it takes its parameters from.
+    /// The EnvoyProxy with its parameters.
     proxy: Option<ObjectKey>,
 }
 
-/// What was read at an edge; of what is not visible, why.
+/// The objects of an edge; an error says why some are not visible.
 struct Edge<'a> {
     cluster: &'a Cluster,
     classes: Result<Vec<Class>, String>,
@@ -43,7 +43,7 @@ struct Edge<'a> {
     gateways: Result<Vec<DynamicObject>, String>,
     /// The HTTPProxies that name a connector: their Gateways have the same names.
     proxies: Result<BTreeSet<ObjectKey>, String>,
-    /// The version of Envoy Gateway, by its image; `None` where that is not visible.
+    /// The version of Envoy Gateway, from its image; `None` if that is not visible.
     version: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn check(config: &Config, cluster: &Cluster) -> Vec<Draft> {
     }
     let edge = Edge::read(cluster).await;
     let mut drafts = edge.trigger(&config.touch.key);
-    // Where touches have no effect their scope does not matter.
+    // If touches have no effect, their scope does not matter.
     let has_no_effect = drafts.iter().any(|draft| draft.level == super::Level::Failed);
     if !has_no_effect {
         drafts.push(edge.scope(config.touch.scope));
@@ -132,7 +132,7 @@ impl<'a> Edge<'a> {
         vec![Draft::failed(Check::Trigger, cause, about(name), facts, evidence)]
     }
 
-    /// The names of Envoy Gateway's classes; empty where it is not there.
+    /// The names of Envoy Gateway's classes; empty if it is not installed.
     fn classes(&self) -> Result<String, &str> {
         match (&self.classes, &self.has_kind) {
             (Ok(classes), _) if classes.is_empty() => Ok(String::new()),
@@ -145,7 +145,7 @@ impl<'a> Edge<'a> {
         }
     }
 
-    /// Who else wrote the trigger in the last day.
+    /// Other writers of the trigger in the last day.
     fn writers(&self, trigger: &str) -> Vec<Draft> {
         let name = self.cluster.name();
         let gateways = match &self.gateways {
@@ -224,7 +224,7 @@ impl<'a> Edge<'a> {
         Draft::passed(Check::TouchScope, Some(name), format!("{evidence}{advice}"))
     }
 
-    /// How many Gateways have connectors and so are touched, by GatewayClass.
+    /// The number of Gateways with connectors, which are touched, by GatewayClass.
     fn touched(&self) -> Result<BTreeMap<String, usize>, &String> {
         let (gateways, proxies) = (self.gateways.as_ref()?, self.proxies.as_ref()?);
         let mut touched = BTreeMap::new();
@@ -263,7 +263,7 @@ async fn version(cluster: &Cluster) -> Option<String> {
     (!name.is_empty() && !tag.contains('/')).then(|| tag.to_owned())
 }
 
-/// Whether touches have no effect with this version. A tag that is no version may be any.
+/// Whether touches have no effect with this version. A tag that is no version may be any version.
 fn is_too_old(version: &str) -> bool {
     let version = version.strip_prefix('v').unwrap_or(version);
     let mut numbers = version.split('.').map(str::parse::<u32>);

@@ -1,4 +1,4 @@
-//! What the checks found.
+//! The findings of the checks.
 
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ closed_list!(Check);
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Passed,
-    /// What it takes to tell cannot be seen.
+    /// The objects that the check needs are not visible.
     Skipped,
     /// It works badly, or works and may be intended.
     Warning,
@@ -50,19 +50,19 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub check: Check,
-    /// `None` where it is about no one cluster.
+    /// `None` if the finding is not about one cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterName>,
     pub level: Level,
-    /// Of a warning or failure.
+    /// Set for a warning or failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// The cause's sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What was seen; of what was skipped, what could not be seen.
+    /// The evidence; for a skipped check, the invisible objects.
     pub evidence: String,
-    /// What to do, in one line; commands and keys stand in backticks.
+    /// The remedy, in one line; commands and keys are in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -104,7 +104,7 @@ impl Draft {
         Self { check, cluster: cluster.cloned(), level, evidence, problem: None }
     }
 
-    /// `unseen`: what could not be seen, and why.
+    /// `unseen`: the invisible objects, with the reason.
     pub(super) fn skipped(
         check: Check,
         cluster: Option<&ClusterName>,
@@ -126,7 +126,7 @@ impl Draft {
         Self { check, cluster, level, evidence, problem: Some((cause, about, Box::new(facts))) }
     }
 
-    /// A warning in place of a failure, if so.
+    /// Turns a failure into a warning if `is_warning`.
     pub(super) fn warning_if(mut self, is_warning: bool) -> Self {
         if is_warning {
             self.level = Level::Warning;
@@ -134,7 +134,7 @@ impl Draft {
         self
     }
 
-    /// About this instance, or about a source.
+    /// Marks a finding about this instance or a source.
     pub(super) fn of_no_cluster(mut self) -> Self {
         self.cluster = None;
         self
@@ -161,7 +161,7 @@ pub(super) fn about(cluster: &ClusterName) -> About {
     About { cluster: cluster.clone(), kind: None, object: None, more: 0 }
 }
 
-/// Objects as the subject of a problem; there is at least one.
+/// Objects as the subject of a problem. `objects` must not be empty.
 pub(super) fn about_objects(cluster: &ClusterName, kind: Kind, objects: &[&ObjectKey]) -> About {
     let object = objects.first().map(|first| (*first).clone());
     let more = objects.len().saturating_sub(1);

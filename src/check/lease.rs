@@ -1,5 +1,5 @@
-//! Checks whether the Lease can be used, and whether a throughline holds it. The checks never take it: they
-//! send their writes with `dryRun=All`.
+//! Checks whether the Lease can be used, and whether a throughline holds it. The checks never take it:
+//! they send their writes with `dryRun=All`.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 
-/// How long a Lease that looks expired is given to be renewed, at most: clocks may differ.
+/// The longest wait for the renewal of a Lease that looks expired: clocks may differ.
 const RENEWAL_MAX: Duration = Duration::from_secs(10);
 
 pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
@@ -122,7 +122,7 @@ impl<'a> LeaseCheck<'a> {
     fn unusable(&self, verb: &'static str, error: &CallError) -> Draft {
         let mut facts = failure(self.cluster, error);
         facts.hub = Some(self.cluster.name().clone());
-        // Of a refusal by RBAC; a webhook or a quota names no user.
+        // A refusal by RBAC; a webhook or a quota names no user.
         if error.code() == Some(403) && error.to_string().contains(" User ") {
             facts.verb = Some("get,create,update".into());
             facts.key = Some(LEASES.into());
@@ -193,17 +193,17 @@ fn dry_run() -> PostParams {
     PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) }
 }
 
-/// Who holds a Lease.
+/// The holder of a Lease.
 struct Holder {
     holder: String,
-    /// The field manager that wrote this name, ours before any other; `None` where that is not visible.
+    /// The field manager that wrote this name, preferably ours; `None` if that is not visible.
     writer: Option<String>,
     renewed: Option<UnixMillis>,
     expires_after: Duration,
 }
 
 impl Holder {
-    /// `None` where nobody holds it.
+    /// `None` if the Lease has no holder.
     fn of(lease: Option<&Lease>) -> Option<Self> {
         let lease = lease?;
         let spec = lease.spec.as_ref()?;
@@ -219,7 +219,7 @@ impl Holder {
         })
     }
 
-    /// Whether it was renewed lately, by our clock. A renewal in the future proves nothing.
+    /// Whether it was renewed recently, by our clock. A renewal in the future proves nothing.
     fn is_fresh(&self, now: UnixMillis) -> bool {
         let limit = crate::clock::millis(self.expires_after);
         self.renewed.is_some_and(|at| at <= now && now.since(at) <= limit)
@@ -253,7 +253,7 @@ mod tests {
         for (managers, expected) in [
             (&[("throughline", HOLDER)][..], Some("throughline")),
             (&[("kube-scheduler", HOLDER)], Some("kube-scheduler")),
-            // An older entry of ours owns another field.
+            // Our older entry owns another field.
             (&[("throughline", "f:leaseDurationSeconds"), ("kubectl", HOLDER)], Some("kubectl")),
             (&[], None),
         ] {

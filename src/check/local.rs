@@ -1,4 +1,4 @@
-//! Checks what is here, on this machine: the configuration, and the place of the event log.
+//! Checks this machine: the configuration, and the directory of the event log.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -12,10 +12,10 @@ use crate::core::contract::cause::{Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::ids::ClusterName;
 
-/// With less room the event log would be full within minutes.
+/// With less free space the event log would fill the disk within minutes.
 const ROOM_MIN: u64 = 100 * 1024 * 1024;
 
-/// It was read, so it is valid: shows the keys whose values are not the defaults.
+/// The configuration was read, so it is valid: shows the keys with other values than the defaults.
 pub(super) fn configuration(config: &Config) -> Draft {
     let mut keys = Vec::new();
     let [ours, default] = [config, &Config::default()].map(|config| {
@@ -29,7 +29,7 @@ pub(super) fn configuration(config: &Config) -> Draft {
     Draft::passed(Check::Configuration, None, evidence)
 }
 
-/// Collects `key=value` of the values that differ.
+/// Collects `key=value` for the values that differ.
 fn changed(path: &str, ours: &Value, default: &Value, keys: &mut Vec<String>) {
     match ours {
         Value::Object(fields) => {

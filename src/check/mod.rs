@@ -1,10 +1,11 @@
-//! Checks whether a live run can work with a configuration: what would fail, the evidence, and what to do
-//! about it.
+//! Checks whether a live run can work with a configuration: what would fail, the evidence, and the
+//! remedy.
 //!
-//! The checks read objects and ask about their own permissions. They write nothing: the Lease is tried
-//! with requests that API servers validate and do not carry out (`dryRun=All`). What a check says is the
-//! sentence of a [`Cause`](crate::core::contract::cause::Cause). One mistake is one finding: what follows from it is
-//! not reported beside it, and what cannot be seen is skipped.
+//! The checks read objects and review their permissions. They write nothing: requests for the Lease are
+//! dry runs (`dryRun=All`), which API servers validate and do not carry out. The message of a failed
+//! check is the sentence of a [`Cause`](crate::core::contract::cause::Cause). One mistake is one
+//! finding: its consequences are not reported beside it, and a check without the objects it needs is
+//! skipped.
 //!
 //! ```text
 //!  configuration, event log, sources ─► each cluster: reachable, kinds, permissions (in parallel)
@@ -42,14 +43,14 @@ use permissions::RequiredPermission;
 
 pub use finding::{Check, CheckReport, Finding, Level};
 
-/// How many of the clusters that were found are checked at the same time.
+/// The most discovered clusters to check in parallel.
 const FOUND_IN_FLIGHT_MAX: usize = 8;
 
-/// The longest that the sources may take to list what they show.
+/// The longest time for the sources to list their clusters.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// Runs all checks once. Of the upstreams, only those in `only`; all if that is empty. A cluster that does
-/// not answer does not keep the others from being checked.
+/// Runs all checks once. Checks only the upstreams in `only`, or all if it is empty. A cluster that
+/// does not answer does not affect the checks of others.
 ///
 /// # Errors
 /// `only` names a cluster that is neither configured nor discovered.
@@ -119,7 +120,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     Ok(CheckReport { findings })
 }
 
-/// What is checked of each cluster by itself.
+/// The checks of one cluster by itself.
 async fn alone(
     mut cluster: Cluster,
     config: &Config,

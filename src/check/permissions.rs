@@ -1,5 +1,5 @@
-//! Which permissions a configuration needs. This is the only table of them: `throughline check` asks
-//! for each, and the e2e tests let a live run work under exactly these.
+//! The permissions that a configuration needs. This is the only table of them: `throughline check`
+//! reviews each, and the e2e tests run with exactly these.
 
 use crate::config::Config;
 use crate::core::contract::settings::OrphanMode;
@@ -21,12 +21,12 @@ pub enum PermissionScope {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequiredPermission {
     pub cluster: ClusterName,
-    /// As RBAC and CRDs name it: `connectors.networking.datumapis.com`; without a dot in the core
+    /// The name in RBAC and CRDs: `connectors.networking.datumapis.com`; without a dot in the core
     /// group.
     pub resource: &'static str,
     pub scope: PermissionScope,
     pub verb: &'static str,
-    /// What does not work without it.
+    /// The function that fails without it.
     pub without: &'static str,
 }
 
@@ -91,7 +91,7 @@ impl PermissionsBuilder<'_> {
         }
     }
 
-    /// Whether a cluster has this role, or one may be found that has it.
+    /// Whether a cluster has this role, or one with it may be discovered.
     fn has(&self, role: Role) -> bool {
         self.config.clusters.iter().any(|c| c.roles.contains(&role))
             || self.config.discovery.may_find(role)
@@ -176,7 +176,7 @@ impl PermissionsBuilder<'_> {
     }
 }
 
-/// What `throughline check` reads as well where it may. A live run never reads it.
+/// Resources that `throughline check` also reads if it may. A live run never reads them.
 pub const READ_BY_CHECK_ONLY: [&str; 8] = [
     GATEWAY_CLASSES,
     ENVOY_PROXIES,

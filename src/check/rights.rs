@@ -1,4 +1,4 @@
-//! Checks the permissions in a cluster: those that are missing, and those that nothing needs.
+//! Checks the permissions in a cluster: the missing ones and the unnecessary ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use crate::report::count;
 
 const REVIEWS_IN_FLIGHT_MAX: usize = 8;
 
-/// Dangerous permissions, asked for one by one where an API server cannot list all of our rules.
+/// Dangerous permissions, reviewed one by one if an API server cannot list all of our rules.
 const DANGEROUS: [(&str, &str); 8] = [
     ("*", "*.*"),
     ("get", "secrets"),
@@ -36,7 +36,7 @@ const DANGEROUS: [(&str, &str); 8] = [
 
 type VerbsByResource = BTreeMap<String, BTreeSet<String>>;
 
-/// Asks for each permission that is needed, and what else is granted.
+/// Checks each needed permission, and finds further ones.
 pub(super) async fn check(
     cluster: &mut Cluster,
     config: &Config,
@@ -75,14 +75,14 @@ fn namespace_of<'a>(scope: &'a PermissionScope, default: &'a str) -> Option<&'a 
     }
 }
 
-/// Our user name; `None` where the API server does not tell it.
+/// Our user name; `None` if the API server does not return it.
 async fn account(cluster: &Cluster) -> Option<Box<str>> {
     let api: Api<SelfSubjectReview> = Api::all(cluster.kube.clone());
     let answer = api.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok()?;
     Some(answer.status?.user_info?.username?.into())
 }
 
-/// Whether our user may do this, and the authorizer's reason.
+/// Whether our user has this permission, and the authorizer's reason.
 async fn is_allowed(
     cluster: &Cluster,
     verb: &str,
@@ -193,7 +193,7 @@ async fn excess(
     Ok(excess)
 }
 
-/// What the rules grant and nothing needs.
+/// The permissions that the rules grant and throughline does not need.
 fn excess_of(rules: &[ResourceRule], needed: &[&RequiredPermission]) -> VerbsByResource {
     let mut excess = VerbsByResource::new();
     for rule in rules {
@@ -217,7 +217,7 @@ fn excess_of(rules: &[ResourceRule], needed: &[&RequiredPermission]) -> VerbsByR
     excess
 }
 
-/// Whether a run or a check uses a permission. Get counts with list: it shows nothing more.
+/// Whether a run or a check uses a permission. Get is covered by list: it shows nothing more.
 fn is_needed(needed: &[&RequiredPermission], resource: &str, verb: &str) -> bool {
     let is_read = ["get", "list", "watch"].contains(&verb);
     let requires = |verb: &str| needed.iter().any(|n| n.resource == resource && n.verb == verb);

@@ -25,7 +25,7 @@ pub(super) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The script for one shell; also those of a release.
+/// The script for one shell; a release also contains them.
 pub(crate) fn script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     let mut command: Command = Cli::command();

@@ -1,4 +1,4 @@
-//! `throughline config`, and the flags that say which clusters are meant.
+//! `throughline config`, and the flags that select the clusters.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,8 +48,8 @@ impl ConfigArgs {
         self.source().load()
     }
 
-    /// Loads the configuration for a command whose output is not its log: unless a level is set,
-    /// only warnings and errors are logged.
+    /// Loads the configuration for a command whose output is not its log: unless a level is set, only
+    /// warnings and errors are logged.
     pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
         let config = self.load()?;
         let mut log = config.log.clone();
@@ -60,7 +60,7 @@ impl ConfigArgs {
         Ok(config)
     }
 
-    /// What is looked at when nothing says which clusters there are: a kubeconfig's context.
+    /// The default cluster if none is configured: a kubeconfig's context.
     pub(super) fn default_context(&self) -> Option<String> {
         if self.config.is_some() || self.set.iter().any(|set| set.starts_with("clusters")) {
             return None;
@@ -84,8 +84,8 @@ impl ConfigArgs {
     }
 }
 
-/// A new name for the event log of a command other than `run`. The file from the configuration belongs
-/// to the live run and is never used.
+/// A new name for the event log of a command other than `run`. The configured file belongs to the live
+/// run and is never used.
 pub(super) fn own_event_log(command: &str) -> PathBuf {
     format!("throughline-{command}-{}.jsonl", wall_clock_now().0).into()
 }

@@ -10,10 +10,10 @@ use throughline::event_log::export::LogExport;
 
 use super::out::print_with;
 
-/// The exit code when not all of the log was written.
+/// The exit code if the copy is incomplete.
 const INCOMPLETE: u8 = 1;
 
-/// Where the manifests mount the configuration, for `kubectl exec` into a pod.
+/// The path of the configuration in the manifests, for `kubectl exec` into a pod.
 const MOUNTED_CONFIG: &str = "/etc/throughline/config/config.yaml";
 
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) struct ExportArgs {
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let source = ConfigSource { file: Some(args.config.clone()), ..ConfigSource::default() };
-    // The files that it names need not be here.
+    // The files that it names need not exist here.
     let config = source.load()?;
     let none = || format!("{} sets no eventLog.file: there is no log", args.config.display());
     let file = config.event_log.file.with_context(none)?;

@@ -1,7 +1,7 @@
 //! The commands and their arguments.
 
-/// Prints a line for people on standard error. It may quote texts from outside, which must not
-/// steer the terminal.
+/// Prints a line for people on standard error. It may quote texts from outside, which must not control
+/// the terminal.
 macro_rules! say {
     ($($text:tt)*) => { eprintln!("{}", throughline::outside_text::lines(&format!($($text)*))) };
 }
@@ -133,7 +133,7 @@ enum Command {
     Completion(completion::CompletionArgs),
 }
 
-/// Runs the command that was given.
+/// Runs a command.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(&args),

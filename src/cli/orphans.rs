@@ -19,13 +19,13 @@ use super::examples;
 use super::out::{Output, one_thread, print};
 use super::source::cluster_name;
 
-/// What happens to a restored route by itself.
+/// The warning that a running instance may delete restored routes again.
 const AGAIN: &str = "\
 warning: while orphans.mode is delete, a running instance deletes these routes again unless their parent \
 Gateways exist upstream; restore those first, or annotate the routes with \
 throughline.datumapis.com/paused: \"true\"";
 
-/// The exit code when a route needs attention: an orphan that stands, or one that is not judged.
+/// The exit code if a route needs attention: an orphan remains, or a route can't be judged.
 const ATTENTION: u8 = 1;
 
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     Ok(if attention { ExitCode::from(ATTENTION) } else { ExitCode::SUCCESS })
 }
 
-/// An orphan that stands, or a route that cannot be judged.
+/// Whether an orphan remains, or a route can't be judged.
 fn needs_attention(candidate: &OrphanCandidate) -> bool {
     !matches!(
         candidate.kept,
@@ -126,7 +126,7 @@ fn listing(found: &[OrphanCandidate], now: UnixMillis) -> String {
     text
 }
 
-/// In whole seconds, and without the no-break spaces that wrapped text needs.
+/// In whole seconds, and without the no-break spaces of wrapped text.
 fn span(now: UnixMillis, at: UnixMillis) -> String {
     match now.since(at) {
         ms @ 1_000..60_000 => format!("{} s", ms / 1_000),

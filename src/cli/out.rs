@@ -62,8 +62,8 @@ pub(super) fn report_options() -> report::ReportOptions {
     }
 }
 
-/// The usual runtime: the machine needs one thread, and everything else waits for the network. Once its
-/// main future has ended, nothing runs any more: a watch can't take the end of the command for one of
+/// The usual runtime: the machine needs one thread, and everything else waits for the network. No task
+/// runs after its main future has ended: a watch can't mistake the end of the command for the end of
 /// its connection, and log that.
 pub(super) fn one_thread() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("starting the runtime")
@@ -75,7 +75,7 @@ pub(super) fn threads(threads: usize) -> anyhow::Result<Runtime> {
     builder.worker_threads(threads).enable_all().build().context("starting the runtime")
 }
 
-/// One line on the terminal that says what is being done; nothing where standard error is none.
+/// A progress line on the terminal; nothing if standard error is not a terminal.
 pub(super) struct Progress(bool);
 
 impl Progress {
@@ -91,7 +91,7 @@ impl Progress {
         self.put("\r\x1b[K");
     }
 
-    /// A terminal that is gone is no reason to stop.
+    /// A closed terminal is no reason to stop.
     fn put(&self, text: &str) {
         if self.0 {
             let mut err = io::stderr().lock();

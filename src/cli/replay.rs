@@ -120,7 +120,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    // Of several logs, one may have the connector and another not.
+    // With several logs, only some may have the connector.
     if let [first, ..] = &unknown[..]
         && unknown.len() == args.files.len()
     {
@@ -159,7 +159,7 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
     replay
 }
 
-/// A command must not overwrite the log that it reads.
+/// Refuses to overwrite the log that the command reads.
 pub(super) fn refuse_same_file(path: &Path, input: &str) -> anyhow::Result<()> {
     let same = |input: &Path| Some(input.canonicalize().ok()? == path.canonicalize().ok()?);
     if same(Path::new(input)) == Some(true) {

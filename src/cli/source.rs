@@ -1,4 +1,4 @@
-//! Where `trace` and `status` read from: the clusters, a running instance, or an event log.
+//! The source of `trace` and `status`: the clusters, a running instance, or an event log.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::config::ConfigArgs;
 use super::out::Progress;
 use super::settings::duration_ms;
 
-/// Flags that change nothing where the clusters are not read. `--config` is not among them: it may come
-/// from the environment.
+/// Flags without effect if the clusters are not read. `--config` is not among them: it may come from
+/// the environment.
 const OF_CLUSTERS: [&str; 4] = ["upstreams", "kubeconfig", "context", "set"];
 
 /// Reads the clusters unless another source is named.
@@ -49,7 +49,7 @@ pub(super) enum OpenedSource<'a> {
 }
 
 impl SourceArgs {
-    /// Says what a command without a source looks at: most likely somebody forgot `--config`.
+    /// Prints the default source of a command without one: `--config` was probably forgotten.
     pub(super) fn say_default(&self) {
         if self.state.is_none()
             && self.log.is_none()
@@ -66,12 +66,12 @@ impl SourceArgs {
         Duration::from_millis(self.timeout)
     }
 
-    /// The upstreams to look at; all if empty.
+    /// The upstreams to include; all if empty.
     pub(super) fn upstreams(&self) -> &[ClusterName] {
         &self.upstreams
     }
 
-    /// Starts to follow the clusters, and waits for their lists. What is not shown goes to standard
+    /// Starts to follow the clusters, and waits for their lists. Missing data is reported on standard
     /// error.
     pub(super) async fn watch(&self, config: &Config) -> anyhow::Result<ClusterWatcher> {
         let mut watcher = ClusterWatcher::start(config, &self.upstreams)?;
@@ -93,7 +93,7 @@ impl SourceArgs {
             return Ok(OpenedSource::Clusters(Box::new(self.config.load_quietly()?)));
         };
         let mut reader = LogReader::open(file)?;
-        // A run writes its settings into the header. A log without them may still hold outcomes.
+        // A run writes its settings into the header. A log without them may still contain outcomes.
         let header = reader.header();
         let acted = !header.recorded
             && (header.settings.is_some() || holds_outcomes(file).ok().flatten() == Some(true));

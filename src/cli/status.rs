@@ -19,10 +19,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::out::{Output, one_thread, print_with, report_options};
 use super::source::{OpenedSource, SourceArgs};
 
-/// The exit code when a connector is stuck or held, or its state is unknown.
+/// The exit code if a connector is stuck or held, or its state is unknown.
 const STUCK: u8 = 1;
 
-/// How often an instance is asked for its state, and a terminal is redrawn.
+/// How often an instance is queried for its state, and a terminal is redrawn.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -73,8 +73,8 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(if printer.is_any_bad { ExitCode::from(STUCK) } else { ExitCode::SUCCESS })
 }
 
-/// Fails when the instance cannot be reached at first. Once it has answered, it may restart: then the
-/// next attempts decide.
+/// Fails if the instance cannot be reached at first. After its first answer it may restart, and later
+/// attempts decide.
 async fn follow_state(
     printer: &mut StatusPrinter<'_>,
     url: &str,
@@ -117,13 +117,13 @@ struct StatusPrinter<'a> {
 }
 
 impl StatusPrinter<'_> {
-    /// Prints the table, or what has changed in it. False when the reader has closed the pipe.
+    /// Prints the table, or its changes. False if the reader has closed the pipe.
     fn update(&mut self, mut fleet: Fleet) -> anyhow::Result<bool> {
         let shown = self.selected(&mut fleet);
         self.is_any_bad = shown.iter().any(status::needs_a_look);
         let key = |of: &Connector| (of.upstream.clone(), of.name.clone());
         let now = shown.iter().map(|of| (key(of), of.clone())).collect();
-        // On a terminal time passes, even where nothing else changes.
+        // On a terminal the ages change, even if nothing else does.
         let is_redrawn = self.redraws();
         let before = self.printed.take().filter(|_| !is_redrawn);
         let now: &BTreeMap<_, _> = self.printed.insert(now);
@@ -144,7 +144,7 @@ impl StatusPrinter<'_> {
         })
     }
 
-    /// Draws a state that is some time old, and why there is none newer. Only a terminal is drawn on.
+    /// Draws an older state, with the error that prevents a newer one. Draws only on a terminal.
     fn redraw(&self, fleet: &Fleet, age: Duration, error: &str) -> anyhow::Result<bool> {
         let mut fleet = fleet.clone();
         let shown = self.selected(&mut fleet);

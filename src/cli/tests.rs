@@ -1,4 +1,4 @@
-//! What the definitions of the commands promise.
+//! Tests of the commands' definitions.
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -10,7 +10,7 @@ fn the_definitions_of_all_commands_fit_each_other() {
     Cli::command().debug_assert();
 }
 
-/// The examples of a command are commands that this program has, with flags that they have.
+/// The examples of a command use existing commands and flags.
 #[test]
 fn the_examples_of_each_command_parse() {
     let command = Cli::command();
@@ -37,7 +37,7 @@ fn the_examples_of_each_command_parse() {
     }
 }
 
-/// A flag that changes nothing beside these others, or without one of them, misleads who wrote it.
+/// A flag without effect, because of other flags or without one, is refused because it misleads users.
 #[test]
 fn a_flag_without_effect_is_refused() {
     let refusal = |line: &str| {

@@ -72,7 +72,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
             let runtime = one_thread()?;
             let fleet = runtime.block_on(async {
                 let mut watcher = target.source.watch(&config).await?;
-                // The hops say whose fields to look up.
+                // The hops determine the fields whose owners to fetch.
                 let found = find(&watcher.fleet())?;
                 watcher.fetch_field_owners(&found, within).await;
                 kubectl = watcher.kubectl().clone();

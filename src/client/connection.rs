@@ -1,4 +1,4 @@
-//! The way to one cluster: its credentials, shared with others, and its own URL.
+//! The connection of one cluster: its shared credentials, and its URL.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -23,30 +23,30 @@ use crate::environment::spawn;
 /// The pause between two attempts to use new credentials.
 const REPLACE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The way to one cluster.
+/// The connection of one cluster.
 pub(super) struct Connection {
     name: ClusterName,
     connections: Connections,
     route: Arc<RwLock<Arc<Route>>>,
     moves: Arc<watch::Sender<()>>,
-    /// Notified when other credentials are in use after `replace`.
+    /// Notified when the credentials given to `replace` are in use.
     renewed: Arc<Notify>,
-    /// Makes a client of new credentials.
+    /// The task that makes a client of new credentials.
     replacing: Mutex<Option<AbortHandle>>,
 }
 
 enum Route {
     Shared(SharedRoute),
-    /// A client that is never made again, for relative URLs.
+    /// A client that is never replaced, for relative URLs.
     Fixed(Client),
 }
 
-/// Shared credentials, at one server.
+/// Shared credentials, with one server.
 struct SharedRoute {
     spec: ConnectionSpec,
     credentials: Arc<SharedCredentials>,
     member: Arc<Member>,
-    /// From the last client that was used.
+    /// From the last client used.
     target: Mutex<Option<Target>>,
 }
 
@@ -65,7 +65,7 @@ impl Connection {
         Self::with_route(name, connections, Route::Shared(route), moves)
     }
 
-    /// With a client that is never made again.
+    /// A connection with a client that is never replaced.
     pub(super) fn fixed(name: ClusterName, client: Client) -> Self {
         let moves = Arc::new(watch::Sender::new(()));
         Self::with_route(name, Connections::default(), Route::Fixed(client), moves)
@@ -86,7 +86,7 @@ impl Connection {
         self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Uses this as soon as a client could be made of it.
+    /// Switches to `spec` once a client of it exists.
     pub(super) fn replace(&self, spec: ConnectionSpec) {
         let mut replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(former) = replacing.take() {
@@ -108,7 +108,7 @@ impl Connection {
         *replacing = Some(spawn(replacement.run()).abort_handle());
     }
 
-    /// Sends a request whose URL is the path within the API server.
+    /// Sends a request whose URL is a path within the API server.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, CallError> {
         let route = self.route();
         match &*route {
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// The pod's own namespace, the kubeconfig context's, or `default`.
+    /// The pod's namespace, the kubeconfig context's, or `default`.
     pub(super) async fn default_namespace(&self) -> Result<String, CallError> {
         match &*self.route() {
             Route::Fixed(client) => Ok(client.default_namespace().to_owned()),
@@ -133,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// Which server requests go to: scheme, host and port.
+    /// The server that receives the requests: scheme, host and port.
     ///
     /// # Errors
     /// [`CallError::NoClient`].
@@ -144,14 +144,14 @@ impl Connection {
         }
     }
 
-    /// Tells that a request failed: its kubeconfig is looked at soon.
+    /// Reports that a request failed, so that its kubeconfig is checked soon.
     pub(super) fn request_failed(&self, error: &CallError) {
         if let Route::Shared(route) = &*self.route() {
             route.credentials.request_failed(error);
         }
     }
 
-    /// Changes whenever the cluster is at another address.
+    /// Changes whenever the cluster's address changes.
     pub(super) fn moves(&self) -> watch::Receiver<()> {
         self.moves.subscribe()
     }
@@ -198,7 +198,7 @@ impl SharedRoute {
 }
 
 impl Target {
-    /// The request with its complete URL, on its way to the host's connections.
+    /// The request with its complete URL, bound to the host's connections.
     fn addressed(&self, mut request: Request<Body>) -> Result<Request<Body>, CallError> {
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
         let mut url = self.address.url.clone().into_parts();
@@ -211,7 +211,7 @@ impl Target {
     }
 }
 
-/// New credentials or another server, until a client could be made of them.
+/// New credentials or another server, until a client of them exists.
 struct Replacement {
     name: ClusterName,
     before: Arc<Route>,
@@ -241,7 +241,7 @@ impl Replacement {
         let has_moved = match &*self.before {
             Route::Shared(before) => {
                 let target = before.target.lock().unwrap_or_else(PoisonError::into_inner);
-                // Without a target nothing is open yet.
+                // Without a target no connection is open yet.
                 target.as_ref().is_some_and(|target| target.address != next.address)
             }
             Route::Fixed(_) => true,

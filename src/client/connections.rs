@@ -1,4 +1,4 @@
-//! What clusters share: connections, and what follows a kubeconfig.
+//! The connections and followed kubeconfigs that clusters share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,8 +8,8 @@ use super::credentials::SharedCredentials;
 use super::pool::Pools;
 use super::spec::Credentials;
 
-/// Connections and followed kubeconfigs, shared by the clusters that share host and credentials. A
-/// clone shares them, too. What no cluster uses any more is dropped.
+/// Connections and followed kubeconfigs, shared by clusters with the same host or credentials. A clone
+/// shares them, too. Those that no cluster uses are dropped.
 #[derive(Clone, Default)]
 pub struct Connections {
     followed: Arc<Mutex<HashMap<Credentials, Weak<SharedCredentials>>>>,
@@ -23,7 +23,7 @@ impl fmt::Debug for Connections {
 }
 
 impl Connections {
-    /// What is made from the credentials, as long as somebody holds it.
+    /// The client made from the credentials, while any cluster holds it.
     pub(super) fn credentials(&self, credentials: &Credentials) -> Arc<SharedCredentials> {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = followed.get(credentials).and_then(Weak::upgrade) {

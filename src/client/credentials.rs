@@ -1,10 +1,9 @@
-//! Credentials, shared by all clusters that use them: a client made from their kubeconfig at first
-//! use, and made again when that changes.
+//! Credentials, shared by all clusters that use them: a client made from their kubeconfig at first use,
+//! and made again when that changes.
 //!
-//! Requests use the client that there is. Apart from them, one task looks at the kubeconfig's files:
-//! every five seconds, and at once after a request that got no response or was answered 401. A
-//! kubeconfig that names another address or other credentials gives a new client; one that is broken
-//! leaves the old client in use.
+//! Requests use the current client. A separate task checks the kubeconfig's files every five seconds,
+//! and at once after a request that got no response or a 401. A kubeconfig with another address or
+//! other credentials leads to a new client; a broken one leaves the old client in use.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -30,32 +29,32 @@ use super::{CallError, root_cause};
 use crate::core::data::ids::ClusterName;
 use crate::environment::{blocking, spawn};
 
-/// How often the kubeconfig's files are looked at while all requests succeed.
+/// How often the kubeconfig's files are checked while all requests succeed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// The least time between two looks while requests fail.
+/// The least time between two checks while requests fail.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest that a new client may take: a credential plugin may hang.
+/// The longest time for making a client: a credential plugin may hang.
 const MAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Credentials and what was made from them.
+/// Credentials and the client made from them.
 pub(super) struct SharedCredentials {
     credentials: Credentials,
     pools: Pools,
     started: OnceCell<Started>,
-    /// When the last start failed, and why: those who waited for it do not try again one by one.
+    /// The time and error of the last failed start: callers that waited for it do not all retry.
     failed: Mutex<Option<(Instant, CallError)>>,
     users: Arc<Users>,
 }
 
-/// The clusters that use the credentials, and what their failed requests ask for.
+/// The clusters that use the credentials, and the state of their failed requests.
 #[derive(Default)]
 struct Users {
     members: Mutex<Vec<Weak<Member>>>,
     look: Notify,
-    /// The credentials were rejected: a new client may have better ones, even from an unchanged
-    /// kubeconfig, whose credential plugin is asked again.
+    /// The credentials were rejected: a new client may get better ones, even from an unchanged
+    /// kubeconfig, because its credential plugin runs again.
     rejected: AtomicBool,
 }
 
@@ -63,7 +62,7 @@ struct Users {
 pub(super) struct Member {
     pub(super) name: ClusterName,
     pub(super) server: Server,
-    /// Changes when the cluster is at another address.
+    /// Changes when the cluster's address changes.
     pub(super) moves: Arc<watch::Sender<()>>,
 }
 
@@ -80,18 +79,18 @@ impl Drop for Started {
     }
 }
 
-/// A client with the credentials, for whatever host.
+/// A client with the credentials, for any host.
 pub(super) struct Made {
     /// Adds the credentials to requests with a complete URL.
     pub(super) client: Client,
     pub(super) address: Address,
-    /// Where tokens come from that are read again while the client is in use.
+    /// The source of tokens that are read again while the client is in use.
     token_source: String,
     pools: Pools,
     tls: Arc<Tls>,
 }
 
-/// Where requests go; a different one may be a different API server.
+/// The target of requests; a different one may be a different API server.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) url: Uri,
@@ -118,7 +117,7 @@ impl Made {
         }
     }
 
-    /// The address of a server that is given in relation to the kubeconfig's.
+    /// The address of a server relative to the kubeconfig's server.
     pub(super) fn address_of(&self, server: &Server) -> Result<Address, CallError> {
         self.address.of(server).map_err(CallError::NoClient)
     }
@@ -141,7 +140,7 @@ impl SharedCredentials {
         }
     }
 
-    /// Tells the cluster when the kubeconfig names another address.
+    /// Registers a cluster for changes of the kubeconfig's address.
     pub(super) fn add(&self, member: &Arc<Member>) {
         let mut members = self.users.members();
         if members.len() == members.capacity() {
@@ -150,7 +149,7 @@ impl SharedCredentials {
         members.push(Arc::downgrade(member));
     }
 
-    /// The present client.
+    /// The current client.
     ///
     /// # Errors
     /// [`CallError::NoClient`], until one could be made for the first time.
@@ -174,7 +173,7 @@ impl SharedCredentials {
     }
 
     async fn try_start(&self) -> Result<Started, CallError> {
-        // Before the client: a change in between shows as one later.
+        // Before the client: a change in between is detected later.
         let fingerprint = Fingerprint::read(&self.credentials).await;
         let made = make(&self.credentials, &self.pools).await?;
         let made = Arc::new(RwLock::new(Arc::new(made)));
@@ -193,7 +192,7 @@ impl SharedCredentials {
         Ok(Started { made, follower: Some(follower) })
     }
 
-    /// Tells that a request failed: the kubeconfig is looked at soon.
+    /// Reports that a request failed, so that the kubeconfig is checked soon.
     pub(super) fn request_failed(&self, error: &CallError) {
         match error {
             CallError::Status { code: 401, .. } => self.users.rejected.store(true, Relaxed),
@@ -213,7 +212,7 @@ impl Users {
         self.members().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// For the log: one cluster, or how many.
+    /// For the log: the cluster's name, or the number of clusters.
     fn names(&self) -> String {
         match &*self.present() {
             [] => "none".to_owned(),
@@ -223,22 +222,22 @@ impl Users {
     }
 }
 
-/// Follows the kubeconfig for as long as a cluster uses it.
+/// Follows the kubeconfig while a cluster uses it.
 struct Follower {
     credentials: Credentials,
     pools: Pools,
     made: Arc<RwLock<Arc<Made>>>,
-    /// What the client was made from.
+    /// The files that the client was made from.
     fingerprint: Fingerprint,
     users: Arc<Users>,
-    /// The error that was last logged, until a client could be made again.
+    /// The error that was last logged, until a client is made again.
     logged: Option<String>,
 }
 
 impl Follower {
     async fn run(mut self) {
         loop {
-            // Its end is a reason to look, too.
+            // A time-out is a reason to check, too.
             let _ = timeout(LOOK_EVERY, self.users.look.notified()).await;
             self.look().await;
             sleep(LOOK_PAUSE).await;
@@ -289,7 +288,7 @@ impl Follower {
         }
     }
 
-    /// The fingerprint stays, so that the next look tries again.
+    /// Keeps the client in use and the fingerprint, so that the next check retries.
     fn keep(&mut self, error: &CallError) {
         let error = error.to_string();
         if self.logged.as_ref() != Some(&error) {
@@ -318,7 +317,7 @@ async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallErro
     }
     let pools = pools.clone();
     let plugin = config.auth_info.exec.as_ref().map(|_| token_source(&config.auth_info));
-    // In a thread of its own: files are read, and a credential plugin runs until it has answered.
+    // In a separate thread: this reads files, and a credential plugin runs until it has answered.
     let making = blocking(move || make_from(config, pools));
     match timeout(MAKE_TIMEOUT, making).await {
         Ok(made) => made.unwrap_or_else(|| Err(CallError::NoClient(panicked(plugin.as_deref())))),
@@ -329,7 +328,8 @@ async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallErro
     }
 }
 
-/// kube panics over a token of a plugin that names no expiry, which nobody else sees before.
+/// The error for a panic of kube, which panics on an invalid token that a plugin returns without
+/// expiry.
 fn panicked(plugin: Option<&str>) -> String {
     let token = plugin.map(|plugin| format!("the token of {plugin} may have a line break"));
     token.map_or("making it failed".to_owned(), |token| format!("{token}, {TOKEN_REMEDY}"))
@@ -349,7 +349,7 @@ fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> 
     let failed = |error: kube::Error| CallError::NoClient(root_cause(&error));
     config.default_retry = false;
     if config.proxy_url.is_some() {
-        // Built without support for proxies, kube says so.
+        // kube reports an error if it is built without support for proxies.
         Client::try_from(config.clone()).map_err(failed)?;
     }
     // Runs a credential plugin, if there is one.
@@ -408,13 +408,13 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    /// A plugin that gives a token with a line break, for ever.
+    /// A plugin that always returns a token with a line break.
     const PLUGIN: &str = r#"exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,
         command: printf, args: ['%s', '{"apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential", "status": {"token": "secret\n"}}']}"#;
 
-    /// The error of a request with a user's fields in a kubeconfig file, and that file. `{}` in them is
-    /// another file, whose content is a token with a line break.
+    /// The error of a request with these user fields in a kubeconfig file, and the path of that file.
+    /// `{}` in the fields is another file, which contains a token with a line break.
     async fn error_with(name: &str, user: &str) -> (String, String) {
         let folder = std::env::temp_dir();
         let file = folder.join(format!("throughline-{name}-{}", std::process::id()));

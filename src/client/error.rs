@@ -11,15 +11,15 @@ use crate::core::contract::error_cause::{
 };
 use crate::core::data::ids::Kind;
 
-/// An API server that asks for a longer pause is asked again all the same: it may be well after a
-/// restart, or a proxy may have answered in its place.
+/// The longest pause that is honoured: the API server may be well after a restart, or a proxy may have
+/// answered in its place.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// An API server, or whatever answers in its place, may send megabytes as a message, and the machine
-/// keeps the text of each watch that is lost.
+/// The longest error text. An API server or a proxy may send megabytes as a message, and the machine
+/// keeps the text of each lost watch.
 const TEXT_CHARS_MAX: usize = 1_000;
 
-/// Why a request failed. The texts hold no addresses.
+/// Why a request failed. The texts contain no addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The API server answered with an error.
@@ -30,10 +30,10 @@ pub enum CallError {
         /// The machine-readable reason, e.g. `Forbidden`.
         reason: String,
         message: String,
-        /// The object that the response is about, as `gateways.gateway.networking.k8s.io/NAME`;
-        /// empty where it names none.
+        /// The object in the response, as `gateways.gateway.networking.k8s.io/NAME`; empty if it names
+        /// none.
         about: String,
-        /// How long the API server asks to wait; at most 30 s.
+        /// The pause that the API server asks for; at most 30 s.
         retry_after: Option<Duration>,
     },
     /// No client could be made: the kubeconfig is missing or broken, or its credentials can't be
@@ -70,7 +70,7 @@ impl CallError {
         self.cause().class()
     }
 
-    /// The error as the machine and the event log carry it: the beginning of a text that is very long.
+    /// The error for the machine and the event log, with a very long text shortened.
     pub fn failure(&self) -> RequestFailure {
         RequestFailure::new(self.cause(), shortened(self.to_string()))
     }
@@ -83,19 +83,19 @@ impl CallError {
         }
     }
 
-    /// Whether the API server says that this very object does not exist. A 404 about its namespace
-    /// or its API says nothing about the object.
+    /// Whether the API server states that this very object does not exist. A 404 about its namespace or
+    /// its API is no evidence about the object.
     pub fn is_absence_of(&self, kind: Kind, name: &str) -> bool {
         self.is_absence(kind.resource(), name)
     }
 
-    /// The same, for a resource by its full name, e.g. `leases.coordination.k8s.io`.
+    /// As [`CallError::is_absence_of`], for a resource's full name, e.g. `leases.coordination.k8s.io`.
     pub fn is_absence(&self, resource: &str, name: &str) -> bool {
         matches!(self, CallError::Status { code: 404, reason, about, .. }
             if reason == "NotFound" && *about == format!("{resource}/{name}"))
     }
 
-    /// How long the request waited in vain for a response.
+    /// How long the request waited for a response that never came.
     pub fn waited(&self) -> Duration {
         match self {
             CallError::TimedOut(timeout) => *timeout,
@@ -103,7 +103,7 @@ impl CallError {
         }
     }
 
-    /// How long the API server asks to wait.
+    /// The pause that the API server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             CallError::Status { retry_after, .. } => *retry_after,
@@ -111,7 +111,7 @@ impl CallError {
         }
     }
 
-    /// What a person can do about it; `None` when only waiting helps.
+    /// What an operator can do; `None` if only waiting helps.
     pub fn remedy(&self, verb: &str, kind: Kind) -> Option<String> {
         self.cause().remedy(verb, kind)
     }
@@ -152,7 +152,7 @@ impl CallError {
     }
 }
 
-/// The beginning of a text that is very long.
+/// Shortens a very long text.
 pub(crate) fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
         text.truncate(end);
@@ -161,13 +161,13 @@ pub(crate) fn shortened(mut text: String) -> String {
     text
 }
 
-/// Whether kube found that a token, read just now, fits no header.
+/// Whether kube found that a token is not valid in a header.
 pub(super) fn is_invalid_header(error: &dyn std::error::Error) -> bool {
     let mut causes = std::iter::successors(error.source(), |error| error.source());
     causes.any(|cause| cause.is::<InvalidHeaderValue>())
 }
 
-/// The innermost cause: the outer ones say little and name addresses.
+/// The innermost cause: the outer ones add little and name addresses.
 pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

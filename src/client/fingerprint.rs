@@ -1,4 +1,4 @@
-//! Whether a kubeconfig changed, as far as it concerns one cluster: cheap to ask while it did not.
+//! Detects changes of a kubeconfig that concern one cluster; cheap while nothing changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,17 +11,17 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::spec::Credentials;
 use crate::environment::blocking;
 
-/// Kubernetes mounts the cluster's certificate authority here in every pod. The token beside it is
-/// read again by kube.
+/// Kubernetes mounts the cluster's certificate authority here in every pod. kube itself reads the token
+/// beside it again.
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-/// The files that a client is made from, and a hash of what it takes from them.
+/// The files that a client is made from, and a hash of the content that it uses.
 pub(super) struct Fingerprint {
     pub(super) stamps: Stamps,
     hash: u64,
 }
 
-/// What tells a file from its earlier version without reading it.
+/// Distinguishes a file from its earlier version without reading it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -50,7 +50,7 @@ impl Stamps {
 }
 
 impl Fingerprint {
-    /// Of the files as they are now. A file that can't be read is part of it, too.
+    /// The fingerprint of the current files. A file that can't be read is part of it, too.
     pub(super) async fn read(credentials: &Credentials) -> Self {
         let credentials = credentials.clone();
         let fingerprint = blocking(move || Self::of(&credentials)).await;
@@ -74,7 +74,7 @@ impl Fingerprint {
         ) {
             files.insert(POD_CA.into());
         }
-        // Before the content: what is written in between shows as a change later.
+        // Before the content: a write in between is detected later.
         let mut stamps = Stamps::of(files);
         let mut hash = Xxh3Default::new();
         if let Credentials::Kubeconfig { file, context } = credentials
@@ -95,7 +95,7 @@ impl Fingerprint {
 /// The part of a kubeconfig that concerns one cluster.
 struct Part {
     text: String,
-    /// Certificates and keys that it names. A token's file is read again by kube.
+    /// The certificates and keys that it names. kube itself reads a token's file again.
     files: Vec<PathBuf>,
 }
 
@@ -127,13 +127,14 @@ fn kubeconfig(file: Option<&Path>) -> Option<Kubeconfig> {
     }
 }
 
-/// A kubeconfig that is a pipe: opening it waits until somebody writes to it, which no time-out ends.
+/// A kubeconfig that is a pipe: opening it blocks until a process writes to it, and no time-out ends
+/// that.
 pub(super) fn pipe_of(credentials: &Credentials) -> Option<PathBuf> {
     let is_pipe = |file: &PathBuf| fs::metadata(file).is_ok_and(|file| file.file_type().is_fifo());
     kubeconfigs(credentials).into_iter().find(is_pipe)
 }
 
-/// The kubeconfig's own files: the configured one, or kubectl's.
+/// The kubeconfig files: the configured one, or kubectl's.
 pub(super) fn kubeconfigs(credentials: &Credentials) -> Vec<PathBuf> {
     match credentials {
         Credentials::InCluster | Credentials::Text(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Access to clusters: clients made from kubeconfigs, requests with their own time-outs and no
+//! Access to clusters: clients made from kubeconfigs, requests with explicit time-outs and without
 //! hidden retries, errors classified where they occur.
 
 mod connection;
@@ -43,14 +43,13 @@ pub use request::{JSON, get, no_request, path, with_body};
 pub(crate) use service::{Timeouts, call_error, kube_client, went_back};
 pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, TextError};
 
-/// A longer response body is an error where it is read as a whole. Lists that a run follows are not.
+/// The longest response body that is read as a whole. Lists that a run follows are not limited by it.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// No object is longer than this in JSON: etcd accepts at most 1.5 MiB, an API server takes requests of
-/// at most 3 MiB.
+/// The largest object in JSON: etcd accepts at most 1.5 MiB, an API server requests of at most 3 MiB.
 pub const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A watch that ends before this ended at once.
+/// A watch that ends sooner ended at once.
 pub(crate) const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// A configured cluster and its Kubernetes client.
@@ -58,7 +57,7 @@ pub struct ClusterClient {
     name: ClusterName,
     roles: Vec<Role>,
     connection: Connection,
-    /// Counts them for as long as this client exists.
+    /// Counts the cluster's requests while this client exists.
     requests: Arc<ClusterRequests>,
 }
 
@@ -69,15 +68,14 @@ impl fmt::Debug for ClusterClient {
 }
 
 impl ClusterClient {
-    /// With connections of its own. Does not connect and does not read the kubeconfig yet.
+    /// A client with separate connections. Neither connects nor reads the kubeconfig yet.
     pub fn new(config: ClusterConfig, metrics: Arc<Metrics>) -> Self {
         let spec = ConnectionSpec::from(&config);
         let connections = Connections::default();
         Self::shared(config.name, config.roles, spec, &connections, metrics)
     }
 
-    /// With connections that it shares with others. Does not connect and does not read the kubeconfig
-    /// yet.
+    /// A client with shared connections. Neither connects nor reads the kubeconfig yet.
     pub fn shared(
         name: ClusterName,
         roles: Vec<Role>,
@@ -90,16 +88,16 @@ impl ClusterClient {
         Self { name, roles, connection, requests }
     }
 
-    /// With requests that go to `client`, such as an API server in memory.
+    /// A client whose requests go to `client`, such as an in-memory API server.
     pub fn with_client(config: ClusterConfig, client: kube::Client, metrics: Arc<Metrics>) -> Self {
         let connection = Connection::fixed(config.name.clone(), client);
         let requests = metrics.requests(&config.name);
         Self { name: config.name, roles: config.roles, connection, requests }
     }
 
-    /// Uses other credentials, or another server. The former ones stay in use until a client could be
-    /// made of these; another address is a move (see [`ClusterClient::moves`]), and the same address
-    /// keeps what is open. Call it within a tokio runtime.
+    /// Switches to other credentials, or another server. The former ones stay in use until a client of
+    /// the new ones exists. A new address is a move (see [`ClusterClient::moves`]); with the same
+    /// address, open requests continue. Call it within a tokio runtime.
     pub fn replace(&self, spec: ConnectionSpec) {
         self.connection.replace(spec);
     }
@@ -112,7 +110,7 @@ impl ClusterClient {
         &self.roles
     }
 
-    /// The pod's own namespace, the kubeconfig context's, or `default`.
+    /// The pod's namespace, the kubeconfig context's, or `default`.
     ///
     /// # Errors
     /// [`CallError::NoClient`].
@@ -120,7 +118,7 @@ impl ClusterClient {
         self.connection.default_namespace().await
     }
 
-    /// Which server requests go to, for those who pace them by server. The text may hold a password.
+    /// The server that receives the requests, for rate limits by server. The text may hold a password.
     ///
     /// # Errors
     /// [`CallError::NoClient`].
@@ -128,14 +126,13 @@ impl ClusterClient {
         self.connection.host().await
     }
 
-    /// Changes whenever the kubeconfig names another address: what is open then should be opened
-    /// again there.
+    /// Changes whenever the kubeconfig's address changes; open watches should then be opened again.
     pub fn moves(&self) -> watch::Receiver<()> {
         self.connection.moves()
     }
 
-    /// Waits until other credentials are in use after [`ClusterClient::replace`]: what failed before may
-    /// succeed now.
+    /// Waits until the credentials given to [`ClusterClient::replace`] are in use: failed requests may
+    /// now succeed.
     pub(crate) async fn renewed(&self) {
         self.connection.renewed().await;
     }
@@ -143,7 +140,7 @@ impl ClusterClient {
     /// Sends a request and waits at most `timeout` for the response's head.
     ///
     /// # Errors
-    /// [`CallError`]; so is every response other than 2xx.
+    /// [`CallError`], also for every response other than 2xx.
     pub async fn open(
         &self,
         request: Request<Vec<u8>>,
@@ -185,8 +182,8 @@ impl ClusterClient {
         Err(CallError::of_status(Status { code, ..status }, retry_after))
     }
 
-    /// Sends a request whose response body is read piece by piece. The waiting for its head and for the
-    /// pieces takes at most `timeout` together; what the caller does between two pieces is not counted.
+    /// Sends a request whose response body is read piece by piece. The waits for its head and for the
+    /// pieces take at most `timeout` together; the caller's work between two pieces does not count.
     ///
     /// # Errors
     /// As [`ClusterClient::open`].
@@ -213,7 +210,7 @@ impl ClusterClient {
         self.call_with_head(request, timeout).await.map(Response::into_body)
     }
 
-    /// The same, with the response's head.
+    /// As [`ClusterClient::call`], with the response's head.
     ///
     /// # Errors
     /// As [`ClusterClient::open`].
@@ -230,7 +227,7 @@ impl ClusterClient {
         response.unwrap_or_else(|_| Err(self.timed_out(timeout)))
     }
 
-    /// The connection may be dead.
+    /// The error of a request that timed out. Reports it, because the connection may be dead.
     fn timed_out(&self, timeout: Duration) -> CallError {
         let error = CallError::TimedOut(timeout);
         self.connection.request_failed(&error);
@@ -281,7 +278,7 @@ impl Frames {
     }
 }
 
-/// A response body in pieces, and how long they may still take.
+/// A response body in pieces, with the time left for them.
 pub struct TimedFrames<'c> {
     cluster: &'c ClusterClient,
     frames: Frames,

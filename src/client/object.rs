@@ -1,5 +1,5 @@
-//! An object of any kind, for kube's libraries: one whose metadata can't be decoded is one, too, if only it
-//! has a name, where `DynamicObject` would end the whole list.
+//! An object of any kind, for kube's libraries. An object with undecodable metadata still counts if it
+//! has a name; with `DynamicObject` it would end the whole list.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 #[derive(Clone)]
 pub(crate) struct AnyObject {
-    /// Name, namespace, uid and resourceVersion alone where the rest can't be decoded.
+    /// Only name, namespace, uid and resourceVersion if the rest can't be decoded.
     metadata: ObjectMeta,
     is_metadata_whole: bool,
     /// The whole object.
@@ -21,7 +21,7 @@ pub(crate) struct AnyObject {
 
 impl AnyObject {
     /// # Errors
-    /// The metadata can't be decoded. The text quotes nothing of it: it may be a Secret's.
+    /// The metadata can't be decoded. The error quotes none of it: it may be a Secret's.
     pub(crate) fn metadata(&self) -> Result<&ObjectMeta, String> {
         self.is_metadata_whole
             .then_some(&self.metadata)
@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for AnyObject {
     }
 }
 
-/// Without its content, which may be a Secret's.
+/// Omits the content, which may be a Secret's.
 impl fmt::Debug for AnyObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AnyObject").field("name", &self.metadata.name).finish_non_exhaustive()

@@ -1,9 +1,8 @@
-//! How many lists one API server gets at a time, and how many watches that are opened again after many
-//! were cut.
+//! Limits the parallel lists of one API server, and the watches reopened at once after many were cut.
 //!
-//! Each takes a *turn*. A server has so many turns (`fleet.listsInParallel`), and gives them first to
-//! watches that were not in vain before, in the order in which they asked. Turns are given back after a
-//! second at the latest, so clusters that hang slow the others down a little and never hold them up.
+//! Each list or watch takes a *turn*. A server has a fixed number of turns (`fleet.listsInParallel`),
+//! and gives them first, in the order of requests, to watches that did not fail before. A turn ends
+//! after a second at the latest, so clusters that hang delay the others a little but never block them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-/// A list that takes longer goes on without its turn: a server that works answers in a tenth of it.
+/// A list that takes longer continues without its turn: a healthy server answers in a tenth of it.
 pub(crate) const TURN_MAX: Duration = Duration::from_secs(1);
 
-/// Without an answer for so long, a server that can't be reached counts as down.
+/// A server that can't be reached counts as down after this long without an answer.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// The servers of a run.
@@ -29,7 +28,7 @@ pub(crate) struct Pace {
 #[derive(Debug)]
 pub(crate) struct Host {
     turns: Mutex<Turns>,
-    /// The server answers again.
+    /// Notified when the server answers again.
     answers: Notify,
 }
 
@@ -37,13 +36,13 @@ pub(crate) struct Host {
 struct Turns {
     free: usize,
     waiting: VecDeque<oneshot::Sender<()>>,
-    /// They failed before, and come after the others.
+    /// Watches that failed before; they follow the others.
     retrying: VecDeque<oneshot::Sender<()>>,
     answered_at: Instant,
     is_down: bool,
 }
 
-/// Who gets a turn first.
+/// The priority of a watch that waits for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     First,
@@ -51,7 +50,7 @@ pub(crate) enum Order {
     Retry,
 }
 
-/// The right to ask for a list or a watch now. Given back when it is dropped.
+/// The permission to request a list or a watch now. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Turn {
     host: Arc<Host>,
@@ -124,7 +123,7 @@ impl Host {
         turns.free += 1;
     }
 
-    /// The server answered. Where it was down, those that pause because of that need not any longer.
+    /// Records an answer of the server. If it was down, ends the pauses because of that.
     pub(crate) fn answered(&self) {
         let mut turns = self.turns();
         turns.answered_at = Instant::now();
@@ -133,7 +132,8 @@ impl Host {
         }
     }
 
-    /// The server could not be reached. Returns whether it is down, rather than one of its clusters.
+    /// Records that the server could not be reached. Returns whether it is down, rather than one of its
+    /// clusters.
     pub(crate) fn unreachable(&self) -> bool {
         let mut turns = self.turns();
         turns.is_down |= turns.answered_at.elapsed() > DOWN_AFTER;
@@ -146,7 +146,7 @@ impl Host {
     }
 }
 
-/// Waits for a turn, and passes it on if nobody takes it.
+/// Waits for a turn; a turn granted after the wait is cancelled goes to the next.
 struct Waiting<'a> {
     given: oneshot::Receiver<()>,
     host: &'a Host,
@@ -155,7 +155,7 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.given.close();
-        // Taken already when the wait is over.
+        // The turn was already taken if the wait is over.
         if self.given.try_recv().is_ok() {
             self.host.give_back();
         }
@@ -168,7 +168,7 @@ impl Drop for Turn {
     }
 }
 
-/// Does `work`, and gives the turn back when its time is up. Returns it if it isn't.
+/// Runs `work`, and gives the turn back when its time is up. Returns the turn if time is left.
 pub(crate) async fn in_turn<T>(
     turn: Option<Turn>,
     work: impl Future<Output = T>,
@@ -201,7 +201,7 @@ mod tests {
             assert!(waiting.now_or_never().is_none());
         }
         drop(turn);
-        // It was given the turn, and never takes it.
+        // It is granted the turn, and never takes it.
         drop(gave_up);
         let turn = first.now_or_never().expect("the next of those who did not fail");
         assert!((&mut retry).now_or_never().is_none());

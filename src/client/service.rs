@@ -1,5 +1,5 @@
-//! kube's client over ours: for what kube's libraries do well, with our credentials, connections, time-outs,
-//! metrics and errors.
+//! A kube client over ours, for kube's libraries: with our credentials, connections, time-outs, metrics
+//! and errors.
 
 use std::error::Error;
 use std::io;
@@ -28,11 +28,12 @@ type Pieces = BoxStream<'static, Result<Frame<Bytes>, CallError>>;
 pub(crate) struct Timeouts {
     /// For a whole answer, or the head of a watch.
     pub(crate) answer: Duration,
-    /// A watch that brings nothing for so long ends, and is opened again.
+    /// A watch without data for this long ends and is opened again.
     pub(crate) silence: Duration,
 }
 
-/// A client whose requests go through `cluster`, and what changes whenever a watch is opened.
+/// A client whose requests go through `cluster`, and a receiver that changes whenever a watch is
+/// opened.
 pub(crate) fn kube_client(
     cluster: Arc<ClusterClient>,
     timeouts: Timeouts,
@@ -71,8 +72,8 @@ fn watched_from(request: &Request<Vec<u8>>) -> Option<u64> {
     Some(value("resourceVersion=").and_then(|version| version.parse().ok()).unwrap_or(0))
 }
 
-/// The resourceVersion that a collection has now. An API server that was restored from an older state
-/// accepts a watch from a version that it has not reached, and stays silent until it has.
+/// The current resourceVersion of a collection. An API server restored from an older state accepts a
+/// watch from a version that it has not reached, and is silent until it has.
 ///
 /// # Errors
 /// As [`ClusterClient::call`].
@@ -91,8 +92,8 @@ async fn current_version(
     Ok(list.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0))
 }
 
-/// A watch can't go on: the API server has not reached its resourceVersion, because it was restored. No
-/// server sent this.
+/// The error of a watch that can't continue: the API server was restored and has not reached its
+/// resourceVersion. No server sent this error.
 pub(crate) fn went_back() -> CallError {
     let message = "its resourceVersions went back: it was restored from an older state".to_owned();
     let code = StatusCode::GONE.as_u16();
@@ -105,8 +106,9 @@ fn pieces(
     StreamBody::new(Box::pin(stream.map(|piece| piece.map(Frame::data))))
 }
 
-/// The body of a watch: it ends when it is silent, and fails where it ends at once, since kube's `watcher`
-/// opens the next one without a pause, or has a line without an end, since kube's client has no limit.
+/// The body of a watch, with two limits that kube lacks: a watch that ends at once fails, because
+/// kube's `watcher` opens the next one without a pause; and so does an endless line. A silent watch
+/// ends.
 fn watch_pieces(
     body: impl Stream<Item = Result<Bytes, CallError>> + Send + 'static,
     silence: Duration,
@@ -131,8 +133,8 @@ fn watch_pieces(
     pieces(lines.chain(iter(end.flatten())))
 }
 
-/// kube's client takes an "unexpected EOF during chunk" for an end, and its `watcher` opens the next watch
-/// without a pause.
+/// Changes the text of an error that kube's client takes for the end of a watch, "unexpected EOF during
+/// chunk", because its `watcher` then opens the next watch without a pause.
 fn broke_off(error: CallError) -> CallError {
     match error {
         CallError::Unreadable(text) => {
@@ -142,18 +144,18 @@ fn broke_off(error: CallError) -> CallError {
     }
 }
 
-/// The error of a client that [`kube_client`] made.
+/// The error of a client made by [`kube_client`].
 pub(crate) fn call_error(error: &(dyn Error + 'static)) -> CallError {
     let mut next = Some(error);
     while let Some(cause) = next {
         if let Some(error) = cause.downcast_ref::<CallError>() {
             return error.clone();
         }
-        // What an ERROR event of a watch carries.
+        // From an ERROR event of a watch.
         if let Some(status) = cause.downcast_ref::<Box<Status>>() {
             return CallError::of_status((**status).clone(), None);
         }
-        // The source of an `io::Error` is that of the error within.
+        // The source of an `io::Error` is that of its inner error.
         let within = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = within.map(|error| error as &dyn Error).or_else(|| cause.source());
     }

@@ -1,4 +1,4 @@
-//! How a cluster is reached: with whose credentials, at which server.
+//! How a cluster is reached: the credentials and the server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,42 +12,42 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::tls::secret_field;
 use crate::config::ClusterConfig;
 
-/// How a cluster is reached. Clusters with equal credentials share what is made from them.
+/// How a cluster is reached. Clusters with equal credentials share the client made from them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionSpec {
     pub credentials: Credentials,
     pub server: Server,
 }
 
-/// Where a cluster's kubeconfig comes from.
+/// The source of a cluster's kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Credentials {
-    /// As kubectl finds them: this file, or kubectl's own; this context, or the current one. Without
-    /// either, and without a file of kubectl's, the pod's ServiceAccount.
+    /// As kubectl finds them: this file, or kubectl's default; this context, or the current one.
+    /// Without any of these, the pod's ServiceAccount.
     Kubeconfig { file: Option<PathBuf>, context: Option<String> },
     /// The pod's ServiceAccount.
     InCluster,
-    /// A kubeconfig's text, such as a Secret holds.
+    /// The text of a kubeconfig, for example from a Secret.
     Text(KubeconfigText),
 }
 
-/// Which server the credentials are used at.
+/// The server to use the credentials at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Server {
-    /// As the kubeconfig says.
+    /// The kubeconfig's server.
     AsConfigured,
     /// The kubeconfig's server with its path replaced, e.g.
     /// `/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane`.
     Path(String),
-    /// Another server altogether, e.g. `https://milo-apiserver.project-shop.svc.cluster.local:6443`.
+    /// Another server, e.g. `https://milo-apiserver.project-shop.svc.cluster.local:6443`.
     Url(String),
 }
 
 impl Server {
-    /// Where requests go when the kubeconfig names `configured`.
+    /// The URL for requests if the kubeconfig names `configured`.
     ///
     /// # Errors
-    /// The path or URL is none. The text does not quote it: a URL may hold a password.
+    /// The path or URL is invalid. The error does not quote it: a URL may hold a password.
     pub(super) fn url(&self, configured: &Uri) -> Result<Uri, String> {
         match self {
             Server::AsConfigured => Ok(configured.clone()),
@@ -80,8 +80,8 @@ impl From<&ClusterConfig> for ConnectionSpec {
     }
 }
 
-/// A kubeconfig's text that may be used although somebody else wrote it: it neither runs programs nor
-/// reads files.
+/// A kubeconfig's text that is safe to use from another writer: it neither runs programs nor reads
+/// files.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct KubeconfigText(Arc<str>);
 
@@ -92,14 +92,14 @@ impl fmt::Debug for KubeconfigText {
     }
 }
 
-/// Why a kubeconfig's text is refused. The texts quote nothing but the names of its entries.
+/// Why a kubeconfig's text is refused. The errors quote only the names of its entries.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     #[error("no kubeconfig: it is not YAML of that form")]
     Unreadable,
     #[error("the kubeconfig has no current-context")]
     NoContext,
-    /// A context, cluster or user that is named and isn't there.
+    /// A context, cluster or user that is named and does not exist.
     #[error("the kubeconfig has no {entry} {name:?}")]
     Missing { entry: &'static str, name: String },
     #[error("the kubeconfig's cluster {0:?} has no server, or one that is no URL")]
@@ -119,11 +119,11 @@ pub enum TextError {
     Token { user: String, fault: &'static str },
 }
 
-/// Follows what is wrong with a token.
+/// The remedy for an invalid token.
 pub(super) const TOKEN_REMEDY: &str =
     "which no request can carry: take it out, also at the end of the token";
 
-/// Why no request can carry the token; kube panics over it.
+/// Why no request can carry the token; kube panics on such a token.
 pub(super) fn token_fault(auth: &AuthInfo) -> Option<&'static str> {
     let token = secret_field(auth, "token")?;
     HeaderValue::try_from(format!("Bearer {token}")).err()?;
@@ -138,7 +138,7 @@ impl KubeconfigText {
     /// Takes the text's current context, with its cluster and user.
     ///
     /// # Errors
-    /// [`TextError`]. Entries that the current context does not use may hold anything.
+    /// [`TextError`]. Entries that the current context does not use are not checked.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let kubeconfig = read(text)?;
         let name = kubeconfig.current_context.filter(|name| !name.is_empty());
@@ -190,13 +190,13 @@ impl KubeconfigText {
         }
     }
 
-    /// As kube reads it.
+    /// The kubeconfig as parsed by kube.
     pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, TextError> {
         read(&self.0)
     }
 }
 
-/// Errors of the YAML reader quote lines, so they are dropped.
+/// Parses the text. Errors of the YAML reader quote lines, so they are dropped.
 fn read(text: &str) -> Result<Kubeconfig, TextError> {
     Kubeconfig::from_yaml(text).map_err(|_| TextError::Unreadable)
 }

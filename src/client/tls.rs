@@ -1,4 +1,4 @@
-//! TLS as a kubeconfig asks for it.
+//! TLS as configured by a kubeconfig.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{CallError, root_cause};
 
-/// Whom to trust, and with which client certificate.
+/// The trusted certificates, and the client certificate.
 pub(super) struct Tls {
-    /// Says nothing about HTTP, which means HTTP/1.1.
+    /// Offers no protocol by ALPN, which means HTTP/1.1.
     pub(super) http1: Arc<ClientConfig>,
     /// Offers HTTP/2 and HTTP/1.1.
     pub(super) both: Arc<ClientConfig>,
-    /// In place of the host's name.
+    /// Replaces the host's name in the check of the server certificate.
     pub(super) server_name: Option<String>,
     /// Equal for equal certificates and options: connections may be shared.
     pub(super) identity: u128,
@@ -63,9 +63,9 @@ impl Tls {
     }
 }
 
-/// X.509 v1 certificates: `openssl x509 -req` without extensions still makes them, and kubectl sends
-/// them. A client has no need to parse its own certificate, but rustls does so to compare it with its
-/// key, and its parser knows v3 alone. So this presents the chain as it is.
+/// A client configuration with an X.509 v1 certificate: `openssl x509 -req` without extensions still
+/// makes them, and kubectl sends them. A client need not parse its certificate, but rustls does so to
+/// compare it with its key, and its parser accepts only v3. So this presents the chain unchanged.
 fn with_v1_certificate(
     config: &kube::Config,
     error: &rustls::Error,
@@ -96,7 +96,7 @@ fn with_v1_certificate(
     Ok(config)
 }
 
-/// Presents a certificate that nobody looked into.
+/// Presents a certificate without parsing it.
 #[derive(Debug)]
 struct AsItIs(Arc<CertifiedKey>);
 
@@ -110,8 +110,8 @@ impl ResolvesClientCert for AsItIs {
     }
 }
 
-/// Whether a certificate in DER has no version, which means v1 (RFC 5280, section 4.1): then its first
-/// inner field is the serial number.
+/// Whether a certificate in DER has no version, which means v1 (RFC 5280, section 4.1): its first inner
+/// field is then the serial number.
 fn is_v1(certificate: &[u8]) -> bool {
     const SEQUENCE: u8 = 0x30;
     const INTEGER: u8 = 0x02;
@@ -140,7 +140,7 @@ fn key_pem(auth: &AuthInfo) -> Option<Vec<u8>> {
     }
 }
 
-/// A secret field, as kube writes it into a kubeconfig.
+/// A secret field in kube's kubeconfig format.
 pub(super) fn secret_field(auth: &AuthInfo, field: &str) -> Option<String> {
     let auth = serde_json::to_value(auth).ok()?;
     auth.get(field)?.as_str().map(str::to_owned)
@@ -163,7 +163,7 @@ fn identity(config: &kube::Config, plugin_gives_certificate: bool) -> u128 {
     part(certificate_pem(&config.auth_info).as_deref());
     part(key_pem(&config.auth_info).as_deref());
     if plugin_gives_certificate {
-        // Unknown here, so it is like no other.
+        // Its certificate is unknown here, so it equals no other.
         part(Some(&PLUGIN_CERTIFICATES.fetch_add(1, Relaxed).to_le_bytes()));
     }
     hash.digest128()

@@ -1,10 +1,10 @@
-//! The clusters of a running instance follow the configuration file.
+//! Follows the configuration file in a running instance: its clusters change with the file.
 //!
-//! A task looks at the file's metadata every few seconds. A file that changed is read once two looks
-//! show the same, so that one which is being written is never read half. Only `clusters` is followed:
-//! any other key takes effect at the next start, and a change of it is one log line. A file that is
-//! broken, or in which `clusters` vanished, changes nothing; one that takes away the hub or more than a
-//! third of the clusters needs SIGHUP, which reads the file at once.
+//! A task reads the file's metadata every few seconds. A changed file is used once two checks show the
+//! same content, so that a file is never used half written. Only `clusters` is followed: any other key
+//! takes effect at the next start, and its change is one log line. A broken file, or one without
+//! `clusters`, changes nothing. A file without the hub, or without more than a third of the clusters,
+//! needs SIGHUP, which reads the file at once.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,15 +31,15 @@ use crate::environment::blocking;
 use crate::metrics::{Metrics, ReloadResult};
 use crate::problems::Outside;
 
-/// The time between two looks, and between the two that must show the same.
+/// The time between two checks, and between the two that must agree.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
-/// Log lines name this many clusters or keys, and count the rest.
+/// The most clusters or keys that a log line names; it counts the rest.
 const NAMED_MAX: usize = 20;
 
-/// Follows the source's file and SIGHUP, from inside a Tokio runtime, for as long as somebody receives:
-/// each list of clusters that takes the place of the one before. Without a file there is nothing to read
-/// again, and a terminal that closes ends the run.
+/// Follows the source's file and SIGHUP, from inside a Tokio runtime, while a receiver exists. Sends
+/// each new list of clusters. Without a file there is nothing to reload, and SIGHUP ends the run, as
+/// when a terminal closes.
 ///
 /// # Errors
 /// The signal can't be listened for.
@@ -59,12 +59,12 @@ pub(crate) fn follow(
     Ok(followed)
 }
 
-/// What tells a file from its earlier version without reading it: inode, size, and the time of the last
-/// change of content or inode. `None` while it can't be read. A ConfigMap's files are symbolic links
-/// through a directory that is swapped; the file that they lead to counts.
+/// Distinguishes a file from its earlier version without reading it: inode, size, and the time of the
+/// last change of content or inode. `None` while it can't be read. A ConfigMap's files are symbolic
+/// links through a directory that is swapped; the target file is used.
 type Stamp = Option<(u64, u64, (i64, i64))>;
 
-/// One look at the file.
+/// The file at one check.
 #[derive(Clone, PartialEq, Eq)]
 struct Look {
     stamp: Stamp,
@@ -73,16 +73,16 @@ struct Look {
 
 struct Follower {
     source: ConfigSource,
-    /// As it was read at the start.
+    /// The configuration at the start.
     started: Config,
-    /// The clusters now.
+    /// The current clusters.
     clusters: Vec<ClusterConfig>,
     metrics: Arc<Metrics>,
     problems: Outside,
     followed: mpsc::Sender<Vec<ClusterConfig>>,
-    /// The file as it was last used or refused; `None` until the first look.
+    /// The file as last used or refused; `None` until the first check.
     decided: Option<Look>,
-    /// A changed file that must look the same once more.
+    /// A changed file that must be the same at the next check.
     candidate: Option<Look>,
 }
 
@@ -98,7 +98,7 @@ impl Follower {
         Self { source, started, clusters, metrics, problems, followed, decided, candidate }
     }
 
-    /// Looks now and then, and at once on SIGHUP.
+    /// Checks periodically, and at once on SIGHUP.
     async fn run(mut self, mut hangups: impl Stream<Item = ()> + Unpin) {
         loop {
             tokio::select! {
@@ -117,7 +117,7 @@ impl Follower {
         let known = self.candidate.as_ref().or(self.decided.as_ref()).map(|look| look.stamp);
         let is_open = self.candidate.is_some();
         let looked = blocking(move || {
-            // Unchanged, and nothing is open: the file is not even read.
+            // An unchanged file with no check pending is not even read.
             (is_open || known != Some(stamp(&source))).then(|| Look::at(&source))
         });
         let Some(look) = looked.await.flatten() else { return };
@@ -126,7 +126,7 @@ impl Follower {
             return self.decide(look, false).await;
         }
         match &mut self.decided {
-            // Touched, or written with the same content.
+            // The file was touched, or written with the same content.
             Some(decided) if decided.text == look.text => {
                 decided.stamp = look.stamp;
                 self.candidate = None;
@@ -142,7 +142,7 @@ impl Follower {
         }
     }
 
-    /// Uses or refuses what a look showed.
+    /// Uses or refuses the content of a checked file.
     async fn decide(&mut self, look: Look, is_asked: bool) {
         self.candidate = None;
         let is_first = self.decided.is_none();
@@ -172,7 +172,7 @@ impl Follower {
         later.extend(self.keep_lease(&mut config.clusters));
         let change = ClusterChange::between(&self.clusters, &mut config.clusters);
         if is_first && change.is_empty() && later.is_empty() && !is_asked {
-            // The file is as it was at the start.
+            // The file is the same as at the start.
             return;
         }
         info!("configuration reloaded: {}", change.describe());
@@ -189,7 +189,7 @@ impl Follower {
         }
     }
 
-    /// The configuration in force stays.
+    /// Keeps the current configuration, and reports why.
     fn refuse(&mut self, message: &str) {
         let file = self.source.file.as_deref().unwrap_or(Path::new("")).display();
         let about = About::cluster(&ClusterName::from(""));
@@ -200,8 +200,8 @@ impl Follower {
         self.metrics.config_reloaded(ReloadResult::Refused);
     }
 
-    /// The election asks the cluster that it has asked since the start. Watches and writes stay with it:
-    /// otherwise this instance would write to a cluster whose Lease it does not hold.
+    /// Keeps the connection of the Lease's cluster as it was at the start, for the election, watches
+    /// and writes: otherwise this instance would write to a cluster whose Lease it does not hold.
     fn keep_lease(&self, clusters: &mut [ClusterConfig]) -> Option<String> {
         let lease = self.started.election_cluster()?;
         match clusters.iter_mut().find(|cluster| cluster.name == lease.name) {
@@ -217,7 +217,7 @@ impl Follower {
 
 impl Look {
     fn at(source: &ConfigSource) -> Self {
-        // Before the content: what is written in between shows as a change later.
+        // Before the content: a write in between is detected later.
         Self { stamp: stamp(source), text: source.read_file() }
     }
 }
@@ -227,14 +227,14 @@ fn stamp(source: &ConfigSource) -> Stamp {
     Some((file.ino(), file.len(), (file.ctime(), file.ctime_nsec())))
 }
 
-/// A new list of clusters against the one in force.
+/// The difference between a new list of clusters and the current one.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ClusterChange {
-    /// New, or with other roles than before.
+    /// New clusters, and clusters with changed roles.
     joined: Vec<ClusterName>,
-    /// Gone, or with other roles than before.
+    /// Clusters that are gone, and clusters with changed roles.
     left: Vec<ClusterName>,
-    /// With the same roles, reached in another way.
+    /// Clusters with the same roles and a changed connection.
     replaced: Vec<ClusterName>,
 }
 
@@ -246,7 +246,7 @@ impl ClusterChange {
             let name = cluster.name.clone();
             match former.get(&name) {
                 Some(before) if same_roles(before, cluster) => {
-                    // Another order is no change.
+                    // A changed order of roles is no change.
                     cluster.roles.clone_from(&before.roles);
                     if !same_connection(before, cluster) {
                         change.replaced.push(name);
@@ -288,7 +288,7 @@ impl ClusterChange {
     }
 }
 
-/// Why a changed file alone does not suffice for this. `None` if it does.
+/// Why this change needs SIGHUP. `None` if the changed file is enough.
 fn harm(before: &[ClusterConfig], after: &[ClusterConfig]) -> Option<String> {
     let present = by_name(after);
     let keeps = |cluster: &ClusterConfig, role: Role| {
@@ -319,7 +319,7 @@ fn same_connection(a: &ClusterConfig, b: &ClusterConfig) -> bool {
     (&a.kubeconfig, &a.context, a.in_cluster) == (&b.kubeconfig, &b.context, b.in_cluster)
 }
 
-/// The keys in which two configurations differ, apart from their clusters.
+/// The keys that differ between two configurations, apart from their clusters.
 fn changed_keys(a: &Config, b: &Config) -> Vec<String> {
     let [a, b] = [a, b].map(|config| {
         let config = Config { clusters: Vec::new(), ..config.clone() };

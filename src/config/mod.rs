@@ -1,7 +1,7 @@
 //! The configuration of a live run: a YAML file, and flags that override it.
 //!
-//! The structs are the reference: `docs/reference/configuration.md` is made of their docs, one row for
-//! each key. What a user has no reason to change is no key but a constant ([`Constants`]).
+//! `docs/reference/configuration.md` is generated from the docs of these structs, one row for each key.
+//! A value that users have no reason to change is a constant ([`Constants`]).
 
 mod follow;
 mod old_keys;
@@ -69,7 +69,7 @@ pub struct Config {
     pub constants: Constants,
 }
 
-/// A section whose keys are all commented out sets nothing.
+/// Accepts a section whose keys are all commented out.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -302,7 +302,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is no key. The machine's settings among them are overridden by the keys ([`Config::settings`]).
+/// Values that are not keys. The keys override the machine's settings among them
+/// ([`Config::settings`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Constants {
@@ -398,8 +399,8 @@ impl Default for LogConfig {
 }
 
 impl Config {
-    /// Without the upstreams that `only` does not name; all of it if that is empty. The cluster that holds
-    /// kubeconfig Secrets stays.
+    /// The configuration with only the upstreams in `only`; unchanged if `only` is empty. The cluster
+    /// that holds kubeconfig Secrets stays.
     pub(crate) fn narrowed(&self, only: &[ClusterName]) -> Self {
         let mut config = self.clone();
         if only.is_empty() {
@@ -415,7 +416,7 @@ impl Config {
         config
     }
 
-    /// A configuration with these settings, as far as keys and constants have them.
+    /// A configuration with these settings, as far as keys and constants cover them.
     pub fn deciding_by(settings: &Settings) -> Self {
         let Settings { mirror, touch, orphans, .. } = settings;
         let nudge_key = if mirror.nudge { mirror.nudge_key.clone() } else { String::new() };
@@ -453,7 +454,7 @@ impl Config {
         self.timings_of(millis(self.leader_election.lease_duration))
     }
 
-    /// Those for a Lease of this duration.
+    /// The timings for a Lease of this duration.
     fn timings_of(&self, lease_ms: u64) -> Timings {
         let Constants { election, executor, .. } = &self.constants;
         let timings = Timings::of(lease_ms, executor.timeout_ms);
@@ -464,10 +465,10 @@ impl Config {
         }
     }
 
-    /// Takes the part of the fleet that this instance keeps from its environment.
+    /// Sets the shard of this instance from its environment.
     ///
     /// # Errors
-    /// There are several shards, and nothing says which is this instance's.
+    /// There are several shards, and no variable gives this instance's.
     pub fn with_shard(mut self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let shards = self.leader_election.shards;
         if shards > 1 {
@@ -484,7 +485,7 @@ impl Config {
         Ok(self)
     }
 
-    /// The settings that the machine decides by.
+    /// The settings of the machine.
     pub fn settings(&self) -> Settings {
         let mut settings = self.constants.settings.clone();
 
@@ -514,9 +515,9 @@ impl Config {
     }
 }
 
-/// A number that names the shard.
+/// The variable with the number of the shard.
 const SHARD_VARIABLE: &str = "THROUGHLINE_SHARD";
-/// The pod's name, which ends in its ordinal in a StatefulSet.
+/// The variable with the pod's name, which ends in its ordinal in a StatefulSet.
 const POD_VARIABLE: &str = "POD_NAME";
 
 fn no_shard(shards: u16, found: &str) -> String {
@@ -528,12 +529,12 @@ fn no_shard(shards: u16, found: &str) -> String {
 }
 
 impl MiloConfig {
-    /// Those with which the projects are listed.
+    /// The credentials for listing the projects.
     pub fn credentials(&self) -> Credentials {
         credentials(self.kubeconfig.clone(), self.context.clone())
     }
 
-    /// Those with which a project is reached, at a server of its own.
+    /// The credentials for the projects' control planes; each has another server.
     pub fn project_credentials(&self) -> Credentials {
         match &self.project_kubeconfig {
             None => self.credentials(),
@@ -550,7 +551,7 @@ fn credentials(file: Option<PathBuf>, context: Option<String>) -> Credentials {
 }
 
 impl DiscoveryConfig {
-    /// Whether clusters with this role may be found.
+    /// Whether clusters with this role may be discovered.
     pub fn may_find(&self, role: Role) -> bool {
         let secrets = self.kubeconfig_secrets.as_ref().map(|secrets| &secrets.roles);
         let files = self.kubeconfig_dir.as_ref().map(|dir| &dir.roles);

@@ -1,8 +1,8 @@
-//! Keys of version 0.1.0 that are gone or have another name.
+//! Keys of version 0.1.0 that are removed or renamed.
 
 use serde_json::Value;
 
-/// An old key, and what to do with it.
+/// An old key, and its replacement.
 const OLD_KEYS: [(&str, &str); 65] = [
     ("discovery.discoveryKubeconfigPath", "use discovery.milo.kubeconfig"),
     ("discovery.internalServiceDiscovery", "use discovery.milo.internalServiceDiscovery"),
@@ -74,7 +74,7 @@ const OLD_KEYS: [(&str, &str); 65] = [
     ("watch.timeoutMs", "no key any more: it is always 15000"),
 ];
 
-/// A line for each old key of a configuration.
+/// A line for each old key in a configuration.
 pub(super) fn old_keys(tree: &Value) -> Vec<String> {
     let has = |key: &str| key.split('.').try_fold(tree, |here, name| here.get(name)).is_some();
     let found = OLD_KEYS.iter().filter(|(key, _)| has(key));

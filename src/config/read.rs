@@ -1,4 +1,4 @@
-//! Turns a file and flags into a [`Config`], or says what is wrong with them.
+//! Parses a file and flags into a [`Config`], or reports their errors.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,25 +14,25 @@ use crate::core::contract::settings::Settings;
 use crate::core::data::ids::Role;
 use crate::outside_text::{brief, one_line};
 
-/// No configuration is longer, in bytes: one with ten thousand clusters has 1 MiB.
+/// The largest configuration, in bytes: one with ten thousand clusters has 1 MiB.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// So many characters of a line are shown.
+/// The most characters of a line that an error shows.
 const SHOWN_MAX: usize = 120;
 
 /// The name of the only cluster when none is configured.
 const LOCAL_CLUSTER: &str = "local";
 
-/// What is wrong with a file or a flag; may have several lines.
+/// The errors in a file or a flag; may have several lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
 
-/// Where a configuration comes from; flags override the file, which overrides the defaults.
+/// The sources of a configuration: flags override the file, which overrides the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     pub file: Option<PathBuf>,
-    /// `KEY=VALUE`, in order; the last one for a key counts.
+    /// `KEY=VALUE`, in order; the last value of a key counts.
     pub set: Vec<String>,
     /// The kubeconfig file of the only cluster.
     pub kubeconfig: Option<PathBuf>,
@@ -144,14 +144,14 @@ pub fn override_settings(settings: &Settings, set: &[String]) -> Result<Settings
     })
 }
 
-/// YAML 1.2 booleans only, so that `off` stays a string, as some keys accept it.
+/// Accepts only YAML 1.2 booleans, so that `off` stays a string for the keys that accept it.
 fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     serde_saphyr::from_str_with_options(text, options)
 }
 
 fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
-    // Empty, or all of it is commented out.
+    // The file is empty, or contains only comments.
     if matches!(from_yaml(text), Ok(Value::Null)) {
         return Ok(Config::default());
     }
@@ -165,7 +165,7 @@ fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
     })
 }
 
-/// `live.yaml:4:5: unknown field …`, and below it the line.
+/// The error with its location, `live.yaml:4:5: unknown field …`, and the line below it.
 fn located(name: &str, text: &str, error: &serde_saphyr::Error) -> String {
     let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
     let Some(at) = error.location() else { return format!("{name}: {}", brief(&message)) };
@@ -201,7 +201,7 @@ fn in_flag(flag: &str, message: &str) -> ConfigError {
     ConfigError(format!("--set {}: {}", brief(flag), brief(message)))
 }
 
-/// Puts a value, any in YAML, at a key such as `touch.scope` or `clusters[0].context`.
+/// Sets a key such as `touch.scope` or `clusters[0].context` to a value, which may be any YAML.
 fn patch_value<T: Serialize + DeserializeOwned>(
     base: &T,
     key: &str,
@@ -218,7 +218,7 @@ fn patch_value<T: Serialize + DeserializeOwned>(
         .map_err(|error| format!("{}: {}", error.path(), error.inner()))
 }
 
-/// The place of a key; it is made where it is not there yet.
+/// The value of a key; creates it if it does not exist.
 fn at<'a>(tree: &'a mut Value, key: &str) -> Option<&'a mut Value> {
     let mut here = tree;
     for part in key.split('.') {
@@ -235,7 +235,8 @@ fn at<'a>(tree: &'a mut Value, key: &str) -> Option<&'a mut Value> {
     Some(here)
 }
 
-/// Tests of the program shorten constants by this variable: JSON of [`Constants`](super::Constants).
+/// Tests of the program shorten constants with this variable, which holds JSON of
+/// [`Constants`](super::Constants).
 #[cfg(debug_assertions)]
 fn constants_of_tests() -> Result<super::Constants, ConfigError> {
     let constants = super::Constants::default();
@@ -248,7 +249,7 @@ fn constants_of_tests() -> Result<super::Constants, ConfigError> {
     serde_json::from_value(tree).map_err(|error| refused(error.to_string()))
 }
 
-/// Merges what is given, or returns a name that nothing has.
+/// Merges the given values, or returns a name that does not exist.
 #[cfg(debug_assertions)]
 fn merge(tree: &mut Value, names: &Value, given: Value) -> Result<(), String> {
     match given {

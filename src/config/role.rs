@@ -1,6 +1,6 @@
-//! How the configuration spells roles. Event logs and JSON reports keep writing `downstream` for
-//! the hub, because version 1 of the event log fixes that name; the configuration writes `hub` and
-//! still reads `downstream`.
+//! The names of roles in the configuration. Event logs and JSON reports still write `downstream` for
+//! the hub, because version 1 of the event log fixes that name; the configuration writes `hub` and also
+//! reads `downstream`.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Sizes as Kubernetes writes them: `1Gi`, `500M`, `1048576`.
+//! Sizes in Kubernetes' format: `1Gi`, `500M`, `1048576`.
 
 use std::fmt;
 
@@ -28,14 +28,14 @@ impl Size {
             return None;
         }
 
-        // Exact: a float holds every whole number up to this.
+        // Exact: an f64 holds every whole number up to this limit.
         let bytes = number.parse::<f64>().ok()? * unit as f64;
         (bytes <= (1_u64 << f64::MANTISSA_DIGITS) as f64).then_some(Self(bytes as u64))
     }
 }
 
 impl fmt::Display for Size {
-    /// In the largest unit of which it is a whole number.
+    /// In the largest unit that gives a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = UNITS[..4].iter().rev();
         let decimal = UNITS[4..].iter().rev();

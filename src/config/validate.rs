@@ -1,4 +1,4 @@
-//! The rules for values that have the right type and make no sense, alone or together.
+//! The rules for values of the right type that are invalid alone or together.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ const SHARDS_MAX: u16 = 256;
 const LABEL_MAX: usize = 63;
 
 impl Config {
-    /// Everything that is wrong: `KEY: found …; accepted: …`.
+    /// All errors: `KEY: found …; accepted: …`.
     pub(super) fn validate(&self) -> Vec<String> {
         let problems = [
             self.clusters(),

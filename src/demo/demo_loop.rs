@@ -1,4 +1,4 @@
-//! The recording is played while the run reacts: one loop, until everything has converged.
+//! Plays the recording while the run reacts: one loop, until everything has converged.
 
 use std::io::Write;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::look;
 use crate::replay::not_converged;
 use crate::report::Notice;
 
-/// After the recording, the demo checks for convergence once the run has been quiet for this long.
-/// It is longer than any delay of the machine that the state of the clusters does not show.
+/// After the recording, the demo checks for convergence once the run has been quiet for this long. It
+/// is longer than any delay of the machine that is invisible in the clusters' state.
 const QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// The demo ends without convergence once the run has been quiet for this long.
 const GIVE_UP_TIME: Duration = Duration::from_secs(60);
 
-/// How long the run may take to say what it knows.
+/// The longest time for the run to return its state.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// How the demo ended.
@@ -76,7 +76,7 @@ impl DemoLoop<'_> {
         }
     }
 
-    /// Keeps everything up until `stop` turns true.
+    /// Keeps everything running until `stop` turns true.
     pub(super) async fn linger(
         &mut self,
         options: &DemoOptions,
@@ -160,7 +160,7 @@ impl DemoLoop<'_> {
         }
     }
 
-    /// Whether everything has converged, as the run itself says; if not, gives up at the second check
+    /// Whether everything has converged, according to the run; if not, gives up at the second check
     /// without new activity.
     async fn check(&mut self) -> anyhow::Result<Option<DemoEnd>> {
         let is_second_check = self.checked_at_activity == Some(self.story.last_activity);

@@ -1,10 +1,9 @@
-//! The demo: serves a log's clusters on loopback, plays the recorded changes into them, runs the
-//! real [`run`](crate::run) against them, and prints what happens as it happens. It needs no
-//! cluster.
+//! The demo: serves a log's clusters on loopback, plays the recorded changes into them, runs the real
+//! [`run`](crate::run) against them, and prints its story. It needs no cluster.
 //!
 //! Differences from real clusters: long pauses of the recording are shortened, a touch is confirmed
 //! once instead of twice, only the kinds in the recording exist, and the carrier takes 50 ms.
-//! Changes that others made in the recording are played as well.
+//! Changes by other clients in the recording are played as well.
 
 mod clusters;
 mod demo_loop;
@@ -42,7 +41,7 @@ pub struct DemoOptions {
     pub longest_pause_ms: u64,
     /// How to print the story; `None` prints nothing.
     pub report: Option<report::ReportOptions>,
-    /// Keep clusters, run and live page up after the end, until the demo is stopped.
+    /// Keep clusters, run and live page running after the end, until the demo is stopped.
     pub linger: bool,
 }
 
@@ -53,13 +52,12 @@ impl Default for DemoOptions {
     }
 }
 
-/// Plays a log and prints to `out` what happens. Ends once everything has converged, once nothing
-/// happens any more, or when `stop` becomes true.
+/// Plays a log and prints the story to `out`. Ends once everything has converged, once the run is quiet
+/// without convergence, or when `stop` becomes true.
 ///
-/// Returns a [`Replay`] of mode [`ReplayMode::Live`]: the run's actions; what users saw in the recording,
-/// and what they would have seen in the run.
-/// Its verdict is good if the run says that every connector is ok or held and that no action is in
-/// flight, the carrier is done, and the event log verifies.
+/// Returns a [`Replay`] of mode [`ReplayMode::Live`]: the run's actions, the outages for users in the
+/// recording, and those in the run. Its verdict is good if the run reports that every connector is ok
+/// or held and no action is in flight, the carrier is done, and the event log verifies.
 ///
 /// # Errors
 /// The log cannot be read or names no clusters; loopback, the folder for temporary files or the
@@ -146,7 +144,7 @@ pub async fn run(
 
 type ClusterKinds = BTreeSet<(ClusterName, Kind)>;
 
-/// The kinds that the run will watch: those that the recording contains, and the others.
+/// The kinds that the run will watch: those in the recording, and the others.
 fn watched_kinds(recording: &DemoLog) -> (ClusterKinds, ClusterKinds) {
     let watched = recording.replay.clusters.iter().flat_map(|spec| {
         let kinds = recording.replay.settings.kinds_watched(&spec.roles);
@@ -167,7 +165,7 @@ fn run_config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> 
     };
     // This is the only instance.
     config.leader_election.enabled = false;
-    // Events would be counted as writes, and nobody reads them.
+    // Events would count as writes, and the demo does not show them.
     config.events.enabled = false;
     config.constants.shutdown_grace_ms = 2_000;
     config
@@ -198,7 +196,7 @@ fn print_introduction(
     out.flush()
 }
 
-/// Verifies the run's event log, and adds what that finds to the report of the recording.
+/// Verifies the run's event log, and adds the result to the report of the recording.
 async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
     let path = log.to_string_lossy().into_owned();
     let replayed = tokio::task::spawn_blocking(move || {

@@ -1,5 +1,5 @@
-//! Plays the recorded changes into the clusters in real time, with long pauses shortened, and
-//! advances the carrier between hub and edges.
+//! Plays the recorded changes into the clusters in real time, with long pauses shortened, and drives
+//! the carrier between hub and edges.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use crate::report::Notice;
 use throughline_sim::SimClusters;
 use throughline_sim::signal;
 
-/// Hub to edge, as measured on an idle Karmada.
+/// The delay from hub to edge, as measured on an idle Karmada.
 const CARRIER_DELAY_MS: u64 = 50;
 
-/// The simulated clusters and the recorded changes that are still to be played.
+/// The simulated clusters and the recorded changes that remain.
 pub(super) struct Player {
     pub(super) sim: Arc<Mutex<SimClusters>>,
     clock: Clock,
@@ -36,11 +36,12 @@ pub(super) struct Player {
     last_played_at: Instant,
     /// Clusters that are down because the recording lost a watch there.
     down: BTreeSet<ClusterName>,
-    /// The resourceVersion of each hub: a change may concern the carrier.
+    /// The resourceVersion of each hub; a change may concern the carrier.
     hub_versions: Vec<signal::Receiver<u64>>,
 }
 
-/// The run follows every cluster of the recording from start to end.
+/// Whether an event is not played because the run follows every cluster of the recording from start to
+/// end.
 fn is_membership(kind: &EventKind) -> bool {
     matches!(kind, EventKind::ClusterAdded { .. } | EventKind::ClusterRemoved { .. })
 }
@@ -63,7 +64,7 @@ impl Player {
                 overlay.apply(&mut sim, Event { at: clock.now(), ..event });
             }
         }
-        // Nothing watches yet; the run lists the initial state itself.
+        // Drops the events before the first watch; the run lists the initial state itself.
         while sim.poll_event().is_some() {}
         Self {
             sim: Arc::new(Mutex::new(sim)),
@@ -139,7 +140,8 @@ impl Player {
         line
     }
 
-    /// The run reports changes of upstream Connectors itself; all other changes need a line.
+    /// A line about the event, unless it is a change of an upstream Connector, which the run reports
+    /// itself.
     fn line_about(&self, kind: &EventKind) -> Option<Notice> {
         let (cluster, object, deleted) = match kind {
             EventKind::Applied { cluster, object } => (cluster, object, false),
@@ -156,7 +158,7 @@ impl Player {
         })
     }
 
-    /// When the carrier has something to do.
+    /// When the carrier's next change is due.
     pub(super) fn carrier_due_at(&self) -> Option<Instant> {
         self.lock().next_due().map(|at| self.clock.instant(at))
     }
@@ -171,7 +173,7 @@ impl Player {
         futures::future::select_all(changes).await;
     }
 
-    /// Lets the carrier do what is due.
+    /// Applies the carrier's due changes.
     pub(super) fn advance_carrier(&self) {
         self.lock().advance(self.clock.now());
     }

@@ -12,16 +12,16 @@ use crate::event_log::{LogEntry, LogReader};
 use crate::replay::recording::Recording;
 use crate::replay::{Replay, ReplayMode};
 
-/// The incident that the demo plays if no log is named.
+/// The incident that the demo plays by default.
 const INCIDENT: &[u8] = include_bytes!("../../fixtures/incident-503.jsonl");
 const INCIDENT_NAME: &str = "incident-503.jsonl (built in)";
 
 /// An event log, ready to play.
 pub(super) struct DemoLog {
-    /// The report so far: what users saw in the recording, and nothing of the run yet.
+    /// The report so far: the outages for users in the recording, and nothing of the run yet.
     pub(super) replay: Replay,
     pub(super) events: Vec<Event>,
-    /// The first events, which show the initial state of the clusters.
+    /// The number of first events, which list the initial state of the clusters.
     pub(super) initial_count: usize,
     /// The kinds that the recording lists, by cluster; it does not contain any others.
     pub(super) listed: BTreeMap<ClusterName, BTreeSet<Kind>>,
@@ -76,8 +76,8 @@ impl DemoLog {
     }
 }
 
-/// The number of events that show the initial state: all up to the first change, or up to the
-/// second list of the same kind.
+/// The number of events of the initial state: all up to the first change, or up to the second list of
+/// the same kind.
 fn initial_count(events: &[Event]) -> usize {
     let mut listed = BTreeSet::new();
     let is_change = |event: &Event| match &event.kind {

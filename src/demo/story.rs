@@ -56,10 +56,10 @@ impl Observer for ChannelObserver {
 /// The state of the run as observed, and the lines that are not printed yet.
 pub(super) struct RunStory {
     observations: UnboundedReceiver<Observation>,
-    /// What the run did so far.
+    /// The actions and notes of the run so far.
     replay: Replay,
     started: UnixMillis,
-    /// What was printed of it.
+    /// The part of them that was printed.
     seen: Seen,
     /// Not printed yet.
     notices: Vec<(UnixMillis, Notice)>,
@@ -67,7 +67,7 @@ pub(super) struct RunStory {
     options: Option<ReportOptions>,
     /// Kinds that must be listed before the recording is played.
     unlisted: BTreeSet<(ClusterName, Kind)>,
-    /// All kinds that the recording contains.
+    /// All kinds in the recording.
     known: BTreeSet<(ClusterName, Kind)>,
     /// When the oldest line that is not printed yet was added.
     pending_since: Option<Instant>,
@@ -75,7 +75,7 @@ pub(super) struct RunStory {
 }
 
 impl RunStory {
-    /// A story and the observer that feeds it. `kinds` are those that the run will list.
+    /// A story and its observer. `kinds` are those that the run will list.
     pub(super) fn new(
         replay: &Replay,
         started: UnixMillis,
@@ -140,7 +140,7 @@ impl RunStory {
         }
     }
 
-    /// Kinds that the recording does not have are not served; the introduction lists them.
+    /// Kinds outside the recording are not served; the introduction lists them.
     fn is_about_recorded(&self, note: &Note) -> bool {
         let (NoteKind::Began(Problem { about, .. }) | NoteKind::Ended(Problem { about, .. })) =
             &note.kind
@@ -151,7 +151,7 @@ impl RunStory {
         about.object.is_some() || about.kind.is_none_or(is_known)
     }
 
-    /// Adds a line about something that the run does not report, such as a pause.
+    /// Adds a line about an event that the run does not report, such as a pause.
     pub(super) fn add_line(&mut self, at: UnixMillis, line: Notice) {
         self.notices.push((at, line));
         self.update_pending();
@@ -163,7 +163,7 @@ impl RunStory {
         }
     }
 
-    /// Whether the run has listed every kind that it lists at its start.
+    /// Whether the run has finished the lists of its start.
     pub(super) fn has_listed_all(&self) -> bool {
         self.unlisted.is_empty()
     }
@@ -185,7 +185,7 @@ impl RunStory {
         }
     }
 
-    /// What the run did.
+    /// The actions and notes of the run.
     pub(super) fn finish(self) -> Replay {
         self.replay
     }

@@ -1,4 +1,4 @@
-//! Clusters whose kubeconfigs are the files of a directory, such as a mounted Secret.
+//! Clusters with kubeconfigs in the files of a directory, such as a mounted Secret.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,21 +15,21 @@ use super::kubeconfig;
 use super::ledger::{Ledger, Offer};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 
-/// How often the directory is looked at.
+/// How often the directory is read.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// A file that changed later than this may still be being written.
+/// A file that changed more recently may still be incomplete.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
-/// A file or a directory that takes longer to read counts as one that can't be read.
+/// A file or a directory that takes longer to read counts as unreadable.
 const READ_WITHIN: Duration = Duration::from_secs(2);
 
-/// No kubeconfig is longer, in bytes.
+/// The largest kubeconfig, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 const EXTENSIONS: [&str; 4] = ["yaml", "yml", "kubeconfig", "conf"];
 
-/// What tells a file from its earlier version without reading it.
+/// Distinguishes a file from its earlier version without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -39,12 +39,12 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// By name of the file.
+/// By file name.
 type Stamps = BTreeMap<String, Stamp>;
 
-/// Reading that may never end, as on a mount that hangs, or of `/proc/kmsg`. It has a thread of its own,
-/// because the runtime waits for its own threads when it ends. No look, and no file that has not changed,
-/// is read again before it has ended; meanwhile the directory is lost, and the file is broken.
+/// A read that may never end, as on a mount that hangs, or of `/proc/kmsg`. It has a separate thread,
+/// because the runtime waits for its threads when it ends. Neither the directory nor an unchanged file
+/// is read again before the read has ended; meanwhile the directory is lost, and the file is broken.
 struct Reading<T>(oneshot::Receiver<T>);
 
 impl<T: Send + 'static> Reading<T> {
@@ -54,7 +54,7 @@ impl<T: Send + 'static> Reading<T> {
         Self(reading)
     }
 
-    /// `None` where it takes too long.
+    /// `None` if it takes too long.
     async fn wait(&mut self) -> Option<T> {
         timeout(READ_WITHIN, &mut self.0).await.ok()?.ok()
     }
@@ -67,15 +67,15 @@ impl<T: Send + 'static> Reading<T> {
 pub(super) struct Directory {
     path: PathBuf,
     ledger: Ledger,
-    /// A look at the directory that has not ended.
+    /// A read of the directory that has not ended.
     looking: Option<Reading<io::Result<Stamps>>>,
-    /// Files whose reading has not ended.
+    /// Reads of files that have not ended.
     reading: BTreeMap<String, (Stamp, Reading<Result<String, String>>)>,
-    /// The files as the last list read them.
+    /// The files of the last list.
     listed: Option<Stamps>,
-    /// The files as the last look found them.
+    /// The files that the last read of the directory found.
     found: Stamps,
-    /// What the files offered when they were last read.
+    /// The offer of each file when it was last read.
     offers: BTreeMap<String, Offer>,
 }
 
@@ -109,7 +109,7 @@ impl Directory {
         };
         let before = std::mem::replace(&mut self.found, found);
         let now = wall_clock();
-        // A file that is being written counts as it was before; a new one, not yet.
+        // A file that may be incomplete keeps its earlier version; a new one does not count yet.
         let mut settled = self.found.clone();
         settled.retain(|name, stamp| before.get(name) == Some(stamp) || stamp.is_settled(now));
         for (name, stamp) in self.listed.iter().flatten() {
@@ -123,7 +123,7 @@ impl Directory {
         }
     }
 
-    /// A file whose reading ended late is read again.
+    /// Reads a file again if its read ended late.
     fn forget_ended(&mut self) {
         self.reading.retain(|file, (_, reading)| {
             let is_ended = reading.is_ended();
@@ -134,7 +134,7 @@ impl Directory {
         });
     }
 
-    /// All files as one list, so that what is missing at once counts as one.
+    /// Sends all files as one list, so that files that disappear together count as one loss.
     async fn list(&mut self, files: Stamps) {
         self.ledger.new_list();
         let mut offers = BTreeMap::new();
@@ -188,15 +188,15 @@ fn wall_clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The files that may be kubeconfigs, by name. Kubernetes mounts a Secret's keys as links to files
-/// in a hidden directory.
+/// The files that may be kubeconfigs, by name. Kubernetes mounts a Secret's keys as links to files in a
+/// hidden directory.
 fn stamps(path: &Path) -> io::Result<Stamps> {
     let mut stamps = Stamps::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
-        // A link whose file is gone between two looks is as good as no link.
+        // A link whose file disappears meanwhile counts as no link.
         let Ok(file) = fs::metadata(entry.path()) else { continue };
         if file.is_file() {
             let changed = (file.ctime(), file.ctime_nsec());
@@ -207,7 +207,7 @@ fn stamps(path: &Path) -> io::Result<Stamps> {
     Ok(stamps)
 }
 
-/// The file's name without an extension that kubeconfigs have.
+/// The file's name without a kubeconfig's extension.
 fn cluster_of(file: &str) -> &str {
     let extension = Path::new(file).extension().and_then(OsStr::to_str);
     match extension.filter(|extension| EXTENSIONS.contains(extension)) {
@@ -219,7 +219,7 @@ fn cluster_of(file: &str) -> &str {
 fn read(path: &Path) -> Result<String, String> {
     let told = |error: io::Error| format!("cannot read the file: {error}");
     let mut text = String::new();
-    // Not by its length: it may grow, or have none.
+    // Not by its length: the file may grow, or be a device without one.
     let mut file = fs::File::open(path).map_err(told)?.take(FILE_BYTES_MAX + 1);
     if file.read_to_string(&mut text).map_err(told)? as u64 > FILE_BYTES_MAX {
         return Err(format!("the file has more than {FILE_BYTES_MAX} bytes"));
@@ -239,8 +239,8 @@ mod tests {
     const TEXT: &str = "{current-context: c, contexts: [{name: c, context: {cluster: a}}],
         clusters: [{name: a, cluster: {server: 'https://one:6443'}}]}";
 
-    /// Looks twice, since new files count from the second look. Returns what was offered, and what of it
-    /// is broken.
+    /// Reads the directory twice, since new files count from the second read. Returns the offers, and
+    /// the broken ones among them.
     async fn offered(
         directory: &mut Directory,
         events: &mut mpsc::Receiver<EventKind>,
@@ -281,7 +281,8 @@ mod tests {
             directory.forget_ended();
         }
         let third = offered(&mut directory, &mut events).await;
-        // A look that takes too long says nothing about the files, and the next one shows them again.
+        // A read that takes too long gives no information about the files; the next one finds them
+        // again.
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let path = folder.clone();
         directory.looking = Some(Reading::start(move || {
@@ -314,7 +315,7 @@ mod tests {
         }
     }
 
-    /// As a kubelet mounts a Secret, and replaces it: all files change with one link.
+    /// A kubelet mounts and replaces a Secret like this: all files change with one link.
     #[test]
     fn a_mounted_secret_changes_with_its_hidden_link() {
         use std::os::unix::fs::symlink;

@@ -1,6 +1,5 @@
-//! Follows the objects that show clusters, by kube-runtime's `watcher`: what it lists and sees change
-//! becomes offers. [`watch`](crate::watch) has the reasons why the kinds that the machine reads are followed
-//! otherwise.
+//! Follows the objects that describe clusters, with kube-runtime's `watcher`, and turns its events into
+//! offers. [`watch`](crate::watch) explains why the machine's kinds are followed differently.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ const RESUMED_AFTER: Duration = Duration::from_secs(1);
 /// The longest pause that an API server may ask for.
 const THROTTLED_MAX: Duration = Duration::from_secs(5);
 
-/// The objects that show clusters.
+/// The objects that describe clusters.
 pub(super) struct Objects {
     pub(super) resource: ApiResource,
     /// `None` for cluster-scoped objects, or for those of all namespaces.
@@ -47,7 +46,7 @@ impl Objects {
         }
     }
 
-    /// As RBAC and CRDs name them, with the group.
+    /// The resource's name in RBAC and CRDs, with the group.
     fn full_name(&self) -> String {
         let ApiResource { plural, group, .. } = &self.resource;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
@@ -56,34 +55,34 @@ impl Objects {
 
 /// Reads objects of one kind.
 pub(super) trait Reader: Send + Sync + 'static {
-    /// What an object offers; `ledger` has what it offered before. One that can't be read is a broken
-    /// offer, and the others count all the same.
+    /// The offer of an object; `ledger` has its earlier offer. An unreadable object is a broken offer
+    /// and does not affect the others.
     fn offer(&self, object: &AnyObject, ledger: &Ledger) -> Offer;
 
-    /// Tells the object from another one that shows a cluster of the same name.
+    /// Distinguishes the object from another one for a cluster of the same name.
     fn shown_by(&self, object: &AnyObject) -> String;
 }
 
 pub(super) struct Follower<R> {
-    /// Finds the cluster that holds the objects; `None` while it is not there.
+    /// Finds the cluster that holds the objects; `None` while it is not joined.
     pub(super) find_host: Box<dyn Fn() -> Option<Arc<ClusterClient>> + Send + Sync>,
     pub(super) objects: Objects,
     pub(super) reader: R,
     pub(super) ledger: Ledger,
     pub(super) config: WatchConstants,
-    /// Where names go whose Project may be gone.
+    /// Receives the names whose Project may be gone.
     pub(super) ask: Option<mpsc::UnboundedSender<Question>>,
 }
 
-/// The API server that holds the objects, as it is followed.
+/// The API server that holds the objects.
 struct Host {
     client: Arc<ClusterClient>,
     api: Api<AnyObject>,
     pauses: Pauses,
     /// When the last watch was opened; `None` before the first, and after an error.
     opened: Option<Instant>,
-    /// The list before came from another API server, or a newer state: what the next one lacks is not
-    /// proven gone.
+    /// The list before came from another API server, or a newer state, so objects missing from the next
+    /// one are not proven gone.
     is_another: bool,
 }
 
@@ -107,7 +106,7 @@ impl<R: Reader> Follower<R> {
         }
     }
 
-    /// Follows the objects until they are to be looked for elsewhere.
+    /// Follows the objects until they are to be read from another cluster.
     async fn follow(&mut self, client: Arc<ClusterClient>, is_another: bool) {
         let WatchConstants { timeout_ms, silent_after_ms, .. } = self.config;
         let [answer, silence] = [timeout_ms, silent_after_ms].map(Duration::from_millis);
@@ -188,8 +187,8 @@ impl<R: Reader> Follower<R> {
         }
     }
 
-    /// A list that lacks many at once proves nothing about any of them; nor does one from elsewhere, or
-    /// from an older state.
+    /// A list that lacks many objects at once proves nothing about any of them; neither does a list
+    /// from another API server or an older state.
     fn ask_for_proof(&self, missing: Missing, host: &mut Host) {
         let is_comparable = !std::mem::take(&mut host.is_another) && !missing.is_suspicious;
         let Some(ask) = self.ask.as_ref().filter(|_| is_comparable) else { return };
@@ -212,9 +211,10 @@ impl<R: Reader> Follower<R> {
             host.is_another = true;
         }
         match call.code() {
-            // It is starting up, or busy: it has lost nothing.
+            // It is starting up or busy: nothing is lost.
             Some(429) => {}
-            // The version is too old to go on from. If the API server can't be read, the list says so.
+            // The version is too old to resume from. If the API server can't be read, the next list
+            // reports it.
             Some(410) if !matches!(error, watcher::Error::InitialListFailed(_)) => {}
             _ => self.report_lost(&call).await,
         }
@@ -241,8 +241,8 @@ impl<R: Reader> Follower<R> {
     }
 }
 
-/// Whether a watch goes on where it stopped. `watcher` would do so after each error; but a line that it can't
-/// read would be skipped, and a version that is too old is asked for again for ever.
+/// Whether a watch may be resumed. `watcher` would resume after each error, but would skip a line that
+/// it can't read, and repeat a version that is too old forever.
 fn is_resumable(error: &watcher::Error) -> bool {
     let is_broken = matches!(
         error,

@@ -1,4 +1,4 @@
-//! Discovery for commands that look at the clusters without a live run's loop.
+//! Discovery for commands that read the clusters without a live run's loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use crate::core::data::ids::ClusterName;
 use crate::engine::{Engine, PendingLists};
 use crate::fleet::{Member, Origin};
 
-/// Events of the sources that may wait.
+/// The most events of the sources that wait.
 const QUEUE: usize = 256;
 
-/// How long it may take to ask for upstreams that no source offers.
+/// The longest time to ask for upstreams that no source offers.
 const UNKNOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Lets clusters join and leave as the machine says.
+/// Carries out the machine's decisions to join or leave clusters.
 pub(crate) struct Joiner {
     discovery: Discovery,
     events: mpsc::Receiver<EventKind>,
     /// Sources that can't be read.
     lost: BTreeMap<SourceName, RequestFailure>,
-    /// Only some clusters are looked at.
+    /// Whether only some clusters are included.
     is_narrowed: bool,
 }
 
 impl Joiner {
-    /// `None` where nothing is to be discovered. If `only` names clusters, no other joins.
+    /// `None` if no discovery is configured. If `only` names clusters, no other joins.
     pub(crate) fn start(config: &Config, engine: &Engine, only: &[ClusterName]) -> Option<Self> {
         let (bus, events) = mpsc::channel(QUEUE);
         let only: BTreeSet<_> = only.iter().cloned().collect();
@@ -55,7 +55,7 @@ impl Joiner {
     }
 
     /// Asks the root for upstreams that hub objects name and no source offers, once every list is
-    /// complete, and tells the machine which are gone.
+    /// complete, and reports to the machine which are gone.
     pub(crate) async fn ask_for_unknown(&self, engine: &mut Engine) {
         let Some(root) = self.projects().filter(|_| !self.is_narrowed) else { return };
         let names = engine.machine.unknown_upstreams();
@@ -64,7 +64,7 @@ impl Joiner {
         }
     }
 
-    /// Sources that can't be read, and why.
+    /// Sources that can't be read, with the error.
     pub(crate) fn lost(&self) -> &BTreeMap<SourceName, RequestFailure> {
         &self.lost
     }
@@ -84,7 +84,7 @@ impl Joiner {
         event
     }
 
-    /// Joins and leaves as the machine decided. `pending` then waits for those that joined.
+    /// Joins and removes clusters as the machine decided. `pending` then waits for those that joined.
     pub(crate) fn carry_out(&self, engine: &mut Engine, pending: &mut PendingLists) {
         while let Some(change) = engine.machine.poll_membership() {
             match change {
@@ -112,7 +112,7 @@ impl Joiner {
     }
 }
 
-/// The next event of a source; waits for ever where there is none.
+/// The next event of a source; waits forever if there is no joiner.
 pub(crate) async fn next(joiner: &mut Option<Joiner>) -> EventKind {
     match joiner {
         Some(joiner) => joiner.next().await,

@@ -1,4 +1,4 @@
-//! A cluster that a kubeconfig's text describes.
+//! A cluster described by a kubeconfig's text.
 
 use http::Uri;
 use kube::config::{Cluster, Kubeconfig};
@@ -11,12 +11,12 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::OfferState;
 use crate::core::data::ids::ClusterName;
 
-/// An offer of the cluster that `text` describes. `holder` tells its Secret or file from another one
+/// An offer of the cluster that `text` describes. `holder` distinguishes its Secret or file from others
 /// of the same name.
 ///
-/// Another server is another cluster, whatever the name: what one holds says nothing about the other.
-/// So the uid stands for the holder and the server. Other credentials for the same server leave it as
-/// it is.
+/// Another server is another cluster, even with the same name: the state of one is no evidence about
+/// the other. So the uid combines the holder and the server. Other credentials for the same server do
+/// not change it.
 pub(super) fn offer(
     cluster: &str,
     holder: &str,
@@ -27,7 +27,7 @@ pub(super) fn offer(
 ) -> Offer {
     let cluster = ClusterName::from(cluster);
     let text = text.and_then(|text| {
-        // It may quote a name in the kubeconfig, however long.
+        // The error may quote a name of any length in the kubeconfig.
         let usable = KubeconfigText::parse(text).map_err(|error| shortened(error.to_string()))?;
         Ok((server_hash(text), usable))
     });
@@ -39,7 +39,7 @@ pub(super) fn offer(
             (format!("{holder}/{server:016x}"), state, Some(connection))
         }
         Err(error) => {
-            // Which server it was about is unknown: it stays the one that was known.
+            // The server is unknown, so the uid keeps the server known before.
             let prefix = format!("{holder}/");
             let before = ledger.uid(&cluster).filter(|uid| uid.starts_with(&prefix));
             let error = RequestFailure::new(ErrorCause::Kubeconfig, error);
@@ -49,7 +49,7 @@ pub(super) fn offer(
     Offer { cluster, uid, state, connection, shown_by }
 }
 
-/// Stands for the server that a kubeconfig's current context names, and the way to it.
+/// A hash of the current context's server and of how it is reached.
 fn server_hash(text: &str) -> u64 {
     let kubeconfig = Kubeconfig::from_yaml(text).unwrap_or_default();
     let cluster = cluster_entry(&kubeconfig, None);

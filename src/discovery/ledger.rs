@@ -1,5 +1,5 @@
-//! What a source has shown: keeps the connection of each offered cluster, and tells the machine what
-//! changed.
+//! The state of a source: keeps the connection of each offered cluster, and sends the changes to the
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::data::ids::{ClusterName, Role};
 
-/// One cluster as its source shows it.
+/// One cluster as its source describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) cluster: ClusterName,
-    /// Tells a cluster from another one of the same name.
+    /// Distinguishes a cluster from another one of the same name.
     pub(super) uid: String,
     pub(super) state: OfferState,
-    /// `None` where no connection can be made of it.
+    /// `None` if the offer gives no usable connection.
     pub(super) connection: Option<ConnectionSpec>,
-    /// Which object or file shows it; two may claim one name.
+    /// The object or file that describes it; two may claim one name.
     pub(super) shown_by: String,
 }
 
-/// A cluster that a source shows.
+/// A cluster that a source offers.
 #[derive(Clone)]
 struct Shown {
     offer: Offer,
@@ -34,15 +34,15 @@ struct Shown {
     list: u32,
 }
 
-/// The connections of all offered clusters, for whoever lets one join.
+/// The connections of all offered clusters, for clusters that join.
 #[derive(Clone, Default)]
 pub(crate) struct Connectable(Arc<Mutex<Connections>>);
 
 #[derive(Default)]
 struct Connections {
     offered: BTreeMap<(SourceName, ClusterName), (String, ConnectionSpec)>,
-    /// Joined clusters: which offer, by source and uid, each was joined by. One that its source no longer
-    /// shows may stay joined, and return with other credentials.
+    /// The offer, by source and uid, that each joined cluster was joined by. A cluster that its source
+    /// no longer offers may stay joined, and return with other credentials.
     joined: BTreeMap<ClusterName, (SourceName, String)>,
 }
 
@@ -51,7 +51,7 @@ impl Connectable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of a cluster that joins; `None` where its source offers it no longer.
+    /// The connection of a cluster that joins; `None` if its source no longer offers it.
     pub(crate) fn get(&self, source: SourceName, cluster: &ClusterName) -> Option<ConnectionSpec> {
         let mut connections = self.lock();
         let (uid, found) = connections.offered.get(&(source, cluster.clone())).cloned()?;
@@ -59,12 +59,12 @@ impl Connectable {
         Some(found)
     }
 
-    /// A cluster that had joined.
+    /// Forgets the offer of a cluster that left.
     pub(crate) fn left(&self, cluster: &ClusterName) {
         self.lock().joined.remove(cluster);
     }
 
-    /// The connection that is offered of the cluster that joined, and not of another one of its name.
+    /// The offered connection of a joined cluster, if the offer is not for another cluster of its name.
     pub(crate) fn of_joined(
         &self,
         source: SourceName,
@@ -93,12 +93,12 @@ impl Connectable {
     }
 }
 
-/// What one source has shown so far.
+/// The offers of one source so far.
 pub(super) struct Ledger {
     source: SourceName,
     join: JoinRule,
     roles: Vec<Role>,
-    /// Only these; all where absent.
+    /// Only these clusters; `None` means all.
     only: Option<BTreeSet<ClusterName>>,
     bus: mpsc::Sender<EventKind>,
     connections: Connectable,
@@ -111,11 +111,11 @@ pub(super) struct Ledger {
     contested: BTreeSet<ClusterName>,
 }
 
-/// What a complete list lacks of what was shown before.
+/// The clusters that a complete list lacks and earlier events contained.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) clusters: Vec<ClusterName>,
-    /// More than one, and more than a third: rather a mistake than so many deletions.
+    /// More than one, and more than a third: more likely a mistake than real deletions.
     pub(super) is_suspicious: bool,
 }
 
@@ -147,7 +147,7 @@ impl Ledger {
         self.lost.is_some()
     }
 
-    /// The uid of a cluster that is shown, or joined still.
+    /// The uid of a cluster that is offered or still joined.
     pub(super) fn uid(&self, cluster: &ClusterName) -> Option<String> {
         let shown = self.shown.get(cluster).map(|shown| shown.offer.uid.clone());
         shown.or_else(|| self.connections.joined_uid(self.source, cluster))
@@ -158,7 +158,7 @@ impl Ledger {
         let _ = self.bus.send(event).await;
     }
 
-    /// A list is asked for. It begins with the first answer.
+    /// Starts a new list. It begins with the first answer.
     pub(super) fn new_list(&mut self) {
         self.is_list_begun = false;
     }
@@ -173,13 +173,13 @@ impl Ledger {
         self.send(EventKind::DiscoveryStarted { source, join }).await
     }
 
-    /// One cluster of the list.
+    /// Handles one cluster of the list.
     pub(super) async fn listed(&mut self, offer: Offer) {
         self.begin_list().await;
         self.note(offer, true).await
     }
 
-    /// A cluster that is new or changed. One that is as before is not told again.
+    /// Handles a new or changed cluster. Sends no event for an unchanged one.
     pub(super) async fn changed(&mut self, offer: Offer) {
         self.note(offer, false).await
     }
@@ -221,7 +221,7 @@ impl Ledger {
         }
     }
 
-    /// Logs a broken offer once for each cause. The machine warns, once for all of them.
+    /// Logs a broken offer once for each cause. The machine reports one problem for all of them.
     fn tell_broken(&self, offer: &Offer, before: Option<&Offer>) {
         let OfferState::Broken { error } = &offer.state else { return };
         if before.map(|before| &before.state) != Some(&offer.state) {
@@ -231,7 +231,7 @@ impl Ledger {
         }
     }
 
-    /// A broken offer of the same cluster leaves the connection that there was.
+    /// Keeps the previous connection of a cluster whose offer is broken.
     fn keep_connection(&self, offer: &Offer, before: Option<&Offer>) {
         let is_same = before.is_some_and(|before| before.uid == offer.uid);
         match offer.connection.clone() {
@@ -241,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// The source says that a cluster is gone. Returns whether it was shown.
+    /// Handles the removal of a cluster from the source. Returns whether it was offered.
     pub(super) async fn withdrawn(&mut self, cluster: &ClusterName, shown_by: &str) -> bool {
         let is_it = |shown: &&Shown| shown.offer.shown_by == shown_by;
         let Some(uid) = self.shown.get(cluster).filter(is_it).map(|shown| shown.offer.uid.clone())
@@ -260,7 +260,7 @@ impl Ledger {
         self.connections.remove(self.source, cluster);
     }
 
-    /// The list is complete. Returns what it lacks.
+    /// Handles the end of the list. Returns the clusters that it lacks.
     pub(super) async fn list_finished(&mut self) -> Missing {
         self.begin_list().await;
         let all = self.shown.len();
@@ -276,8 +276,8 @@ impl Ledger {
         Missing { clusters, is_suspicious }
     }
 
-    /// The source can't be read: what it showed stays. Told once, and logged for each new error. The
-    /// machine warns once it lasts.
+    /// Handles a source that can't be read: its offers remain. Sends one event, and logs each new
+    /// error. The machine reports a problem if it lasts.
     pub(super) async fn lost(&mut self, error: RequestFailure, remedy: Option<&str>) {
         let text = error.to_string();
         if self.lost.as_ref() != Some(&text) {
@@ -293,7 +293,7 @@ impl Ledger {
         }
     }
 
-    /// A broken source continues where it stopped.
+    /// Handles a source that can be read again and continues.
     pub(super) async fn resumed(&mut self) {
         self.lost = None;
         info!("discovery resumed");

@@ -1,4 +1,4 @@
-//! One look at what the sources show, for commands that don't follow them.
+//! Reads the sources once, for commands that don't follow them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::core::data::ids::{ClusterName, Role};
 use crate::fleet::ClusterTable;
 use crate::metrics::Metrics;
 
-/// Events that may wait.
+/// The most events that wait.
 const QUEUE: usize = 256;
 
-/// A cluster that a source shows.
+/// A cluster that a source offers.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) source: SourceName,
@@ -29,12 +29,12 @@ pub(crate) struct Found {
     pub(crate) connection: Option<ConnectionSpec>,
 }
 
-/// What the sources show.
+/// The offers of the sources.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) found: BTreeMap<ClusterName, Found>,
-    /// By source: the rule by which its clusters join, or why it can't be read; `None` where no
-    /// answer came in time.
+    /// By source: the rule by which its clusters join, or why it can't be read; `None` if no answer
+    /// came in time.
     pub(crate) sources: BTreeMap<SourceName, Option<Result<JoinRule, RequestFailure>>>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn look(
             EventKind::DiscoveryStarted { source, join } => drop(rules.insert(source, join)),
             EventKind::ClusterOffered { source, cluster, roles, state, .. } => {
                 let connection = discovery.connections.get(source, &cluster);
-                // A name of the file, or of an earlier source, counts.
+                // A name of the file, or of an earlier source, takes precedence.
                 let is_taken = clusters.contains(&cluster)
                     || look.found.get(&cluster).is_some_and(|found| found.source < source);
                 if !is_taken {

@@ -1,8 +1,8 @@
 //! Project control planes of a Milo API server, found by its Project objects, or by the
 //! ProjectControlPlanes in the cluster that it runs in.
 //!
-//! A control plane answers 200 under any name, also of a Project that never was, and keeps caches for
-//! that name for good. So nothing here asks one that no Project names.
+//! A control plane answers 200 under any name, even for a Project that never existed, and keeps caches
+//! for that name permanently. So no request here goes to one without a Project.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub(crate) fn control_plane_path(project: &str) -> String {
     format!("{PROJECTS_PATH}/{project}/control-plane")
 }
 
-/// The project whose control plane a server's path names, and the path of the API server that holds
-/// the Project: what is in front of it, or `/`.
+/// The project whose control plane a server's path names, and the path of the API server that holds the
+/// Project: the part before it, or `/`.
 pub(crate) fn project_of_path(path: &str) -> Option<(&str, &str)> {
     let (root, rest) = path.split_once("/apis/resourcemanager.miloapis.com/")?;
     let (_version, rest) = rest.split_once("/projects/")?;
@@ -110,7 +110,7 @@ impl ProjectReader {
     }
 
     /// # Errors
-    /// Its name or its conditions can't be used.
+    /// Its name or its conditions are invalid.
     fn state(&self, project: &AnyObject) -> Result<OfferState, RequestFailure> {
         if !is_path_segment(&project.name_any()) {
             let error = "its name cannot be part of a path";
@@ -153,26 +153,26 @@ impl Reader for ProjectReader {
     }
 }
 
-/// API servers accept no other names.
+/// Whether an API server accepts the name.
 pub(super) fn is_path_segment(name: &str) -> bool {
     let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'.';
     name.bytes().all(is_name) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// The Projects of a Milo API server, asked one by one: only they tell whether a control plane is
-/// anybody's.
+/// The Projects of a Milo API server, requested one by one: only they prove whether a control plane
+/// belongs to a project.
 pub struct ProjectRoot {
     client: Arc<ClusterClient>,
     timeout: Duration,
 }
 
 impl ProjectRoot {
-    /// Asks through `client`, and waits at most `timeout` for an answer.
+    /// Sends requests through `client`, and waits at most `timeout` for an answer.
     pub fn new(client: Arc<ClusterClient>, timeout: Duration) -> Self {
         Self { client, timeout }
     }
 
-    /// Whether there is a Project of this name: a live GET.
+    /// Whether a Project of this name exists, by a live GET.
     ///
     /// # Errors
     /// Any answer but the Project, or a 404 about that very Project.

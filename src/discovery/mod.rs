@@ -1,9 +1,9 @@
-//! Clusters that come and go: which ones there are, from a Milo API server, from kubeconfig Secrets
-//! and from a directory of kubeconfigs.
+//! The clusters that exist, and that come and go: from a Milo API server, from kubeconfig Secrets and
+//! from a directory of kubeconfigs.
 //!
-//! Each source is a task of its own. It tells the machine what its list contains, what is new and what
-//! was withdrawn; the machine decides which of them join and leave. Connections do not pass through
-//! the machine, whose events are logged: whoever lets a cluster join asks for its connection here.
+//! Each source is a task. It sends the machine the content of its list, additions and withdrawals; the
+//! machine decides which clusters join and leave. Connections do not pass through the machine, whose
+//! events are logged: the loop gets a joining cluster's connection from here.
 //!
 //! ```text
 //!   Project objects ──► follow ─┐
@@ -48,11 +48,12 @@ pub use milo::ProjectRoot;
 use proof::{Question, UnknownNames};
 use secrets::SecretReader;
 
-/// The sources of clusters of a run. Its end ends them.
+/// The sources of clusters of a run. Dropping it stops them.
 pub(crate) struct Discovery {
-    /// Those that the sources offer.
+    /// The connections of the offered clusters.
     pub(crate) connections: Connectable,
-    /// Where Projects are what clusters are discovered by: who tells whether one exists, and where one asks.
+    /// With discovery by Projects: the root that proves whether one exists, and the channel for
+    /// questions.
     milo: Option<(Arc<ProjectRoot>, mpsc::UnboundedSender<Question>)>,
     unknown: UnknownNames,
     sources: BTreeSet<SourceName>,
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Discovery {
     }
 }
 
-/// What all sources of a run are made from.
+/// The common parts of all sources of a run.
 struct Parts<'a> {
     config: &'a Config,
     only: Option<&'a BTreeSet<ClusterName>>,
@@ -73,8 +74,8 @@ struct Parts<'a> {
 }
 
 impl Discovery {
-    /// Starts the configured sources; their events go to `bus`. Secrets are read in one of
-    /// `clusters`. Where `only` names clusters, no other is offered.
+    /// Starts the configured sources; their events go to `bus`. Secrets are read in one of `clusters`.
+    /// If `only` names clusters, no other is offered.
     pub(crate) fn start(
         config: &Config,
         clusters: &ClusterTable,
@@ -134,12 +135,12 @@ impl Discovery {
         connections: &Connections,
         metrics: &Arc<Metrics>,
     ) {
-        // As metrics and logs name it.
+        // The name for metrics and logs.
         let (name, spec) = (ClusterName::from("discovery/milo"), milo::root(milo));
         let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
         let client = Arc::new(client);
         let watch = &parts.config.constants.watch;
-        // A ProjectControlPlane that is gone says nothing about its Project.
+        // A ProjectControlPlane that is gone is no evidence about its Project.
         if !milo.internal_service_discovery {
             let timeout = Duration::from_millis(watch.timeout_ms);
             let root = Arc::new(ProjectRoot::new(client.clone(), timeout));
@@ -176,14 +177,13 @@ impl Discovery {
         self.spawn(source, follower.run());
     }
 
-    /// The Projects, where they are what clusters are discovered by.
+    /// The Projects, if clusters are discovered by them.
     pub(crate) fn projects(&self) -> Option<Arc<ProjectRoot>> {
         self.milo.as_ref().map(|(root, _)| root.clone())
     }
 
-    /// Has the root asked for names that hub objects name and no list contains, each at most once an
-    /// hour. `cluster_gone` comes of those that answer 404. Names that are no longer among them are
-    /// forgotten.
+    /// Asks the root for names that hub objects use and no list contains, each at most once an hour. A
+    /// 404 leads to `cluster_gone`. Names no longer given are forgotten.
     pub(crate) fn ask_for_unknown(&mut self, names: Vec<ClusterName>) {
         let Some((_, ask)) = &self.milo else { return };
         for name in self.unknown.due(names) {

@@ -1,5 +1,5 @@
-//! Proves that a Project does not exist: asks for it by name at the root. That is a Project which was
-//! seen deleted, or one that hub objects name and no list contains.
+//! Proves that a Project does not exist by a GET at the root. It is asked for a Project that was
+//! observed to be deleted, and for one that hub objects name and no list contains.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::core::contract::membership::SourceName;
 use crate::core::data::ids::ClusterName;
 use crate::environment;
 
-/// How many Projects are asked for at the same time.
+/// The most Projects requested in parallel.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// After so many errors nothing is known about a Project, and its hub objects stay as they are.
+/// After this many errors the Project's state is unknown, and its hub objects stay as they are.
 const ATTEMPTS_MAX: usize = 12;
 
-/// A name that no list contains is asked for again later anyway ([`UNKNOWN_AGAIN`]).
+/// A name that no list contains is requested again later anyway ([`UNKNOWN_AGAIN`]).
 const ATTEMPTS_UNKNOWN: usize = 2;
 
-/// When a name is asked for again that no list contains, and that has a Project all the same, as with
-/// a label selector; or whose answer told nothing.
+/// When to request a name again that no list contains although its Project exists, as with a label
+/// selector, or whose request failed.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(3_600);
 
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -36,20 +36,20 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// A Project that may not exist.
 pub(super) enum Question {
-    /// It was seen deleted, or a complete list lacks it.
+    /// It was observed to be deleted, or a complete list lacks it.
     Deleted(ClusterName),
     /// No list contains it.
     Unknown(ClusterName),
 }
 
-/// When each name was asked for that hub objects name and no list contains.
+/// The time of the last request for each name that hub objects use and no list contains.
 #[derive(Default)]
 pub(super) struct UnknownNames {
     asked: BTreeMap<ClusterName, Instant>,
 }
 
 impl UnknownNames {
-    /// Those of the names that are to be asked for now. The others are forgotten.
+    /// The names to request now. Names no longer given are forgotten.
     pub(super) fn due(&mut self, names: Vec<ClusterName>) -> Vec<ClusterName> {
         let now = Instant::now();
         let before = std::mem::take(&mut self.asked);
@@ -65,7 +65,7 @@ impl UnknownNames {
     }
 }
 
-/// Tells the machine which of the Projects that `questions` name do not exist, until nobody asks any longer.
+/// Reports to the machine which of the Projects in `questions` do not exist, until the channel closes.
 pub(super) async fn run(
     root: Arc<ProjectRoot>,
     questions: mpsc::UnboundedReceiver<Question>,
@@ -81,8 +81,8 @@ pub(super) async fn run(
     }
 }
 
-/// Those of the names that no Project has, each asked for once; what has no answer after `within` is
-/// left out.
+/// The names without a Project, each requested once. Names without an answer within `within` are left
+/// out.
 pub(super) async fn gone_among(
     root: &ProjectRoot,
     names: Vec<ClusterName>,
@@ -98,7 +98,7 @@ pub(super) async fn gone_among(
     gone.collect().await
 }
 
-/// The name, if there is no Project of it.
+/// The name, if no Project of it exists.
 async fn is_gone(root: Arc<ProjectRoot>, question: Question) -> Option<ClusterName> {
     let (cluster, attempts) = match question {
         Question::Deleted(cluster) => (cluster, ATTEMPTS_MAX),

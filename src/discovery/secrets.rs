@@ -1,5 +1,5 @@
-//! Clusters whose kubeconfigs are Secrets in one namespace, as multicluster-runtime's kubeconfig
-//! provider reads them.
+//! Clusters with kubeconfigs in Secrets of one namespace, in the format of multicluster-runtime's
+//! kubeconfig provider.
 
 use k8s_openapi::ByteString;
 use kube::core::{ApiResource, Resource, ResourceExt};
@@ -11,10 +11,10 @@ use super::ledger::{Ledger, Offer};
 use crate::client::AnyObject;
 use crate::config::KubeconfigSecretsConfig;
 
-/// Of the Secret's data.
+/// The key in the Secret's data.
 const KEY: &str = "kubeconfig";
 
-/// A page is read as a whole, of at most 32 MiB, and etcd takes at most 1.5 MiB of each.
+/// A page is read as a whole, at most 32 MiB, and etcd accepts at most 1.5 MiB for each Secret.
 const PAGE_SIZE: u32 = 20;
 
 pub(super) fn objects(config: &KubeconfigSecretsConfig) -> Objects {
@@ -26,7 +26,7 @@ pub(super) fn objects(config: &KubeconfigSecretsConfig) -> Objects {
     }
 }
 
-/// Reads Secrets. What they hold reaches no error text.
+/// Reads Secrets. No error text contains their data.
 pub(super) struct SecretReader;
 
 fn text(secret: &AnyObject) -> Result<String, String> {

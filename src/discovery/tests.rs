@@ -1,4 +1,4 @@
-//! Tests of what sources tell the machine, without an API server.
+//! Tests of the events that sources send to the machine, without an API server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Bench {
         Self { ledger, events, connections }
     }
 
-    /// Lists these; returns the names that are missing, and whether they are suspiciously many.
+    /// Lists these offers; returns the missing names, and whether they are suspiciously many.
     async fn list(&mut self, offers: &[Offer]) -> (Vec<String>, bool) {
         self.ledger.new_list();
         for offer in offers {
@@ -126,7 +126,7 @@ async fn other_credentials_are_news_and_another_uid_is_another_cluster() {
     assert_eq!(bench.of_joined("a"), None);
 }
 
-/// A list that lacks everything: the machine keeps what is joined.
+/// A list that lacks everything: the machine keeps the joined clusters.
 #[tokio::test]
 async fn credentials_that_return_are_those_of_a_cluster_that_stayed_joined() {
     let mut bench = Bench::new();
@@ -231,7 +231,7 @@ async fn an_unknown_name_is_asked_for_once_an_hour_while_it_is_named() {
     let mut due = |asked: &[&str]| unknown.due(names(asked));
     assert_eq!(due(&["a", "b", "Not_a.name", ""]), names(&["a", "b"]));
     assert_eq!(due(&["a", "b", "c"]), names(&["c"]));
-    // One that is no longer named is forgotten.
+    // A name that is no longer given is forgotten.
     assert_eq!(due(&["a"]), names(&[]));
     assert_eq!(due(&["a", "b"]), names(&["b"]));
     tokio::time::advance(Duration::from_secs(3_600)).await;
@@ -296,7 +296,7 @@ async fn an_answer_that_tells_nothing_is_asked_for_again() {
     milo.inject_at_root(&refusal(), 1);
     ask.send(Question::Unknown("x".into())).unwrap();
     assert_eq!(gone().await, "x");
-    // So often that nothing is known: the next list, or the next hour, asks again.
+    // After this many errors the state is unknown: the next list, or the next hour, asks again.
     milo.inject_at_root(&refusal(), 3);
     ask.send(Question::Unknown("z".into())).unwrap();
     drop(ask);

@@ -1,4 +1,4 @@
-//! The clusters that a log has named, so that each name is allocated once.
+//! The clusters named in a log so far, so that each name is allocated once.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use super::line::Text;
 use crate::core::contract::event::EventName;
 use crate::core::data::ids::ClusterName;
 
-/// How many cluster names an error lists.
+/// The most cluster names that an error lists.
 const CLUSTERS_SHOWN_MAX: usize = 10;
 
-/// Removed clusters stay, because events may trail the removal.
+/// Removed clusters remain, because events may follow the removal.
 #[derive(Default)]
 pub(super) struct NamedClusters {
     names: BTreeSet<ClusterName>,
-    /// Lines are missing. They may have named any cluster.
+    /// Whether lines are missing. They may have named any cluster.
     pub(super) has_gaps: bool,
 }
 

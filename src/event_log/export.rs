@@ -1,9 +1,9 @@
-//! Copies an event log, all of its parts in order, into one stream, while it may be written and
-//! rotated.
+//! Copies an event log, all of its parts in order, into one stream, while a run may write and rotate
+//! it.
 //!
-//! A part that is open stays readable when it is renamed or deleted. So all parts are opened first, and
-//! told apart by their headers. Rotation only ever raises the number in a part's name: whoever looks at
-//! the names in rising order misses none.
+//! An open part stays readable when it is renamed or deleted. So all parts are opened first, and
+//! identified by their headers. Rotation only raises the number in a part's name, so opening the names
+//! in rising order misses none.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,14 +16,14 @@ use super::{LINE_BYTES_MAX, LineError, LogError, LogPart};
 use crate::core::data::time::UnixMillis;
 use crate::live_log::numbered;
 
-/// How often to look for a log whose newest part is being replaced, and the pause between two looks.
+/// How often to retry while the newest part is being replaced.
 const LOOKS_MAX: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A rotation leaves one name free for a moment. Behind so many there are no parts.
+/// A rotation leaves one name free for a moment. After this many free names there are no parts.
 const FREE_NAMES_MAX: u32 = 10;
 
-/// The parts of an event log by number, open to be copied.
+/// The open parts of an event log, by number.
 #[derive(Debug)]
 pub struct LogExport(BTreeMap<u64, File>);
 
@@ -50,7 +50,7 @@ impl LogExport {
                 let is_free = matches!(part, Err(LogError::Open { .. }));
                 free_names = if is_free { free_names + 1 } else { 0 };
                 number += 1;
-                // Parts of other logs lie there, too.
+                // Parts of other logs may be there, too.
                 if let Ok((part, file)) = part
                     && part.started == newest.started
                     && part.number < newest.number
@@ -64,25 +64,25 @@ impl LogExport {
         }
     }
 
-    /// The number of the oldest part that there is; 1 if none was deleted.
+    /// The number of the oldest part; 1 if none was deleted.
     pub fn first_part(&self) -> u64 {
         self.0.keys().next().copied().unwrap_or(1)
     }
 
-    /// How many parts are missing after the oldest.
+    /// The number of parts missing after the oldest.
     pub fn missing_parts(&self) -> u64 {
         let newest = self.0.keys().next_back().copied().unwrap_or(1);
         newest - self.first_part() - (self.0.len() as u64 - 1)
     }
 
-    /// Writes the whole lines of all parts, and of the headers the first: the copy reads as one log.
+    /// Writes the whole lines of all parts, with the first header only: the copy reads as one log.
     ///
     /// # Errors
     /// Those of reading and of `out`.
     pub fn write_to(self, mut out: impl Write) -> io::Result<()> {
         let first = self.first_part();
         for (number, file) in self.0 {
-            // What is appended from now on would keep this from ending.
+            // The limit excludes lines appended from now on, which could prevent the end.
             let bytes = file.metadata()?.len();
             let mut input = BufReader::new(file.take(bytes));
             let mut line = Vec::new();
@@ -99,7 +99,7 @@ impl LogExport {
     }
 }
 
-/// Opens a file, and reads which part it is: the first where its header does not say.
+/// Opens a file, and reads its part number: the first if its header has none.
 fn open_part(path: &Path) -> Result<(LogPart, File), LogError> {
     let name = || path.display().to_string().into();
     let failed = |source| LogError::Open { file: name(), source };
@@ -108,7 +108,7 @@ fn open_part(path: &Path) -> Result<(LogPart, File), LogError> {
     let head = (&file).take(LINE_BYTES_MAX as u64);
     BufReader::new(head).read_until(b'\n', &mut line).map_err(failed)?;
     let bad = |error| LogError::BadLine { file: name(), line: 1, error: Box::new(error) };
-    // It may have been begun a moment ago.
+    // The part may have been created a moment ago.
     let header = line.strip_suffix(b"\n").ok_or_else(|| bad(LineError::Empty))?;
     let (_, part) = read_header(header).map_err(bad)?;
     file.rewind().map_err(failed)?;

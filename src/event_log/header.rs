@@ -13,7 +13,7 @@ use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::settings::Settings;
 use crate::core::data::time::UnixMillis;
 
-/// The members of a header, in the order in which they are written.
+/// The members of a header, in the order of writing.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct HeaderLine<'a> {
@@ -35,7 +35,7 @@ pub(super) struct HeaderLine<'a> {
     redacted: Option<bool>,
 }
 
-/// The part of the first line that shows whether it is a header, and if not, what it may be.
+/// The part of the first line that shows whether it is a header, or else which format it may be.
 #[derive(Debug, Deserialize)]
 struct PartialHeader<'a> {
     #[serde(borrow)]
@@ -63,8 +63,8 @@ impl<'a> HeaderLine<'a> {
     }
 }
 
-/// Reads the first line. It checks the file's type and version first: errors about fields would
-/// mislead users of another type or version of file.
+/// Reads the first line. It checks the file's type and version first: errors about fields would mislead
+/// users of a file of another type or version.
 pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<LogPart>), LineError> {
     let line = text(line)?;
     let other = |hint| LineError::NotAHeader { excerpt: excerpt(line.as_bytes(), 1), hint };

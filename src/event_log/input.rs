@@ -1,4 +1,4 @@
-//! Where a log's bytes come from: plain or gzip, recognised by their first bytes.
+//! The input of a log: plain or gzip, detected by its first bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -38,7 +38,7 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// Opens a file. Its progress is known only if its length is, so not for a pipe.
+/// Opens a file. Its progress is known only if its length is; a pipe has none.
 pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead + Send>, Option<Progress>)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -49,8 +49,8 @@ pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead + Send>, Option<Pr
     Ok((decompressing(CountingReader { input: file, read_bytes })?, progress))
 }
 
-/// Decompresses the input if its first bytes are those of gzip (RFC 1952). It may hold several members,
-/// as it does in logs that were appended to. Input of zstd (RFC 8878) is refused.
+/// Decompresses the input if its first bytes are those of gzip (RFC 1952). It may have several members,
+/// as in logs that were appended to. Refuses zstd (RFC 8878).
 pub(super) fn decompressing(
     mut input: impl Read + Send + 'static,
 ) -> io::Result<Box<dyn BufRead + Send>> {
@@ -72,15 +72,15 @@ pub(super) fn decompressing(
     })
 }
 
-/// The name of the event that carries an outcome, as a JSON string. Inside another string its
-/// quotes would be escaped, so these bytes occur nowhere else.
+/// The name of the event with an outcome, as a JSON string. Inside another string its quotes would be
+/// escaped, so these bytes occur nowhere else.
 const OUTCOME: &[u8] = b"\"action_finished\"";
 
-/// Whether the log at `path` holds outcomes, which means that throughline was acting when it was
+/// Whether the log at `path` contains outcomes, which means that throughline was acting when it was
 /// written. `None` for standard input and pipes, which can be read only once.
 ///
 /// # Errors
-/// The file can't be opened. A file that can't be read to its end counts as ending there: the
+/// The file can't be opened. A file that can't be read completely counts as ending there: the
 /// [`LogReader`](super::LogReader) reports that error.
 pub fn holds_outcomes(path: &str) -> io::Result<Option<bool>> {
     if path == "-" || !std::fs::metadata(path)?.is_file() {

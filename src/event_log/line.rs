@@ -1,5 +1,5 @@
-//! One line after the header, in both directions: what a line has, what an event becomes on it, and
-//! what it says entered the machine.
+//! The form of one line after the header, for reading and writing, and its conversion from and to an
+//! event.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, ObjectError, WireObject};
 use crate::core::data::time::UnixMillis;
 
-/// The members of a line, in the order in which they are written. All are optional: the event decides
-/// which ones it has, and an error about a missing one is better than serde's.
+/// The members of a line, in the order of writing. All are optional: the event determines which it
+/// needs, and our error about a missing one is better than serde's.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Line<'a> {
@@ -45,7 +45,7 @@ pub(super) struct Line<'a> {
     kind: Option<Text<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) object: Option<LineObject>,
-    /// Of an object that can't be read.
+    /// Set for an unreadable object.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     namespace: Option<Text<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -58,14 +58,14 @@ pub(super) struct Line<'a> {
     resource_version: Option<Text<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Text<'a>>,
-    /// Why a request failed; logs written before it was added have none.
+    /// Why a request failed; absent from older logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<ErrorCause>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<u64>,
-    /// In a `log_gap` line: how many lines the log lacks.
+    /// In a `log_gap` line: the number of missing lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lines: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ fn owned(text: Option<Text<'_>>) -> String {
     text.map_or_else(String::new, |text| text.0.into_owned())
 }
 
-/// An object, or why it is none of ours.
+/// An object, or why it can't be used.
 #[derive(Debug)]
 pub(super) struct LineObject(pub(super) Result<Arc<Object>, ObjectError>);
 
@@ -106,11 +106,11 @@ impl<'de> Deserialize<'de> for LineObject {
     }
 }
 
-/// The name of the `event` line that says how many lines the log lacks. No machine ever sees it.
+/// The name of the `event` line with the number of missing lines. It never enters a machine.
 pub(super) const LOG_GAP: &str = "log_gap";
 
-/// Events of version 1 that entered the machine of an earlier release and that no machine has any
-/// longer. Their lines are skipped, and a verify stops comparing at the first.
+/// Events of version 1 that only earlier releases' machines have. Their lines are skipped, and a verify
+/// stops comparing at the first.
 pub(super) const RETIRED_EVENTS: [&str; 6] = [
     "retry_requested",
     "settings_changed",
@@ -120,19 +120,19 @@ pub(super) const RETIRED_EVENTS: [&str; 6] = [
     "lease_api_reachable",
 ];
 
-/// Every name that the `event` member may have in version 1.
+/// Every valid name of the `event` member in version 1.
 pub fn event_names() -> Vec<&'static str> {
     let names = EventName::ALL.into_iter().map(EventName::as_str);
     names.chain(RETIRED_EVENTS).chain([LOG_GAP]).collect()
 }
 
-/// Every name that the `outcome` member of an `action_finished` line may have.
+/// Every valid name of the `outcome` member of an `action_finished` line.
 pub fn outcome_names() -> Vec<&'static str> {
     OutcomeName::ALL.into_iter().map(OutcomeName::as_str).collect()
 }
 
 impl<'a> Line<'a> {
-    /// The line that says how many lines are missing.
+    /// The line with the number of missing lines.
     pub(super) fn gap(at: UnixMillis, lines: u64) -> Self {
         let event = Some(LOG_GAP.into());
         Line { at_ms: Some(at), event, lines: Some(lines), ..Line::default() }
@@ -246,9 +246,9 @@ impl<'a> From<&'a Event> for Line<'a> {
     }
 }
 
-/// Why a line is no event.
+/// Why a line contains no event.
 pub(super) enum NoEvent {
-    /// It is about an object of a kind that throughline does not use.
+    /// Its object is of a kind that throughline does not use.
     Foreign(ObjectError),
     Bad(LineError),
 }
@@ -266,7 +266,7 @@ impl LineError {
 }
 
 impl Line<'_> {
-    /// The event that this line says entered the machine.
+    /// The event on this line.
     pub(super) fn into_event(
         mut self,
         event: EventName,
@@ -313,7 +313,7 @@ impl Line<'_> {
                 let roles = self.roles_of(event, &cluster)?;
                 E::ClusterAdded { cluster, roles }
             }
-            // Perhaps one that was offered and could not join.
+            // Possibly a cluster that was offered and could not join.
             N::ClusterRemoved => {
                 E::ClusterRemoved { cluster: clusters.add(&self.new_cluster(event)?) }
             }
@@ -389,7 +389,7 @@ impl Line<'_> {
         Ok(event_kind(cluster, Kind::parse(&kind).ok_or_else(foreign)?, self))
     }
 
-    /// The name of a cluster that need not be known.
+    /// The name of a cluster that may be new.
     fn new_cluster(&mut self, event: EventName) -> Result<String, LineError> {
         let name = Some(owned(self.cluster.take())).filter(|name| !name.is_empty());
         name.ok_or_else(|| LineError::missing(event.as_str(), "cluster"))

@@ -1,10 +1,10 @@
-//! The text of a line, and what errors quote of it.
+//! The text of a line, and the excerpts of it in errors.
 
 use serde::de::IgnoredAny;
 
 use super::LineError;
 
-/// How many characters of a bad line an error quotes.
+/// The most characters of a bad line in an error.
 const EXCERPT_CHARS_MAX: usize = 60;
 
 /// A line without its line break and surrounding blanks; the first also without a byte order mark.

@@ -1,4 +1,4 @@
-//! The event log, version 1: what entered and left the machine, one JSON object per line.
+//! The event log, version 1: the machine's events and actions, one JSON object a line.
 //!
 //! Line 1 is the [`Header`]. Each later line is an [`Event`] or a [`Decision`], in the order in which
 //! they entered or left the machine:
@@ -14,17 +14,17 @@
 //! object itself, so wrapping each object of a saved watch stream makes it an event log.
 //!
 //! A rotated log is a set of files: `FILE`, preceded by `FILE.1`, `FILE.2` and so on. The header of
-//! each one says which [`LogPart`] it is. Opening `FILE` reads them all.
+//! each file gives its [`LogPart`]. Opening `FILE` reads them all.
 //!
-//! How the reader treats input that departs from the format:
+//! How the reader treats invalid and unusual input:
 //!
 //! | input | reader |
 //! |---|---|
 //! | an unknown field | skips the field |
 //! | an unknown event, a wrong version, a missing field | fails, see [`LineError`] |
-//! | a cut-off last line, a truncated compressed stream | warns and ends there |
+//! | a truncated last line or compressed stream | warns and ends there |
 //! | an object of a kind that throughline does not use | warns once per kind and skips it |
-//! | an event that the machine no longer has | warns once, reports it in [`LogReader::gaps`], and skips the line |
+//! | a retired event, which the machine no longer has | warns once, reports it in [`LogReader::gaps`], and skips the line |
 //! | a `log_gap` line, a rotated log whose oldest part is missing | warns and reports it in [`LogReader::gaps`] |
 //! | a time earlier than that of a previous line | warns and uses the previous line's time |
 //! | a time before 2000 or after 2200, or ten years from the line before | fails |
@@ -61,11 +61,11 @@ pub use write::LogWriter;
 /// The version this throughline writes, and the only one it reads.
 pub const VERSION: u64 = 1;
 
-/// The release whose logs do not say which release wrote them.
+/// The release whose logs do not contain their release.
 pub const FIRST_RELEASE: &str = "0.1.0";
 
-/// Longer lines are refused. No Kubernetes object is that large (etcd accepts 1.5 MiB), and the
-/// limit bounds the reader's memory whatever the input.
+/// Longer lines are refused. No Kubernetes object is that large (etcd accepts 1.5 MiB), and the limit
+/// bounds the reader's memory for any input.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Line 1 of a log.
@@ -75,16 +75,16 @@ pub struct Header {
     pub clusters: Vec<ClusterSpec>,
     /// The machine's settings while the log was written; `None` if another tool wrote it.
     pub settings: Option<Settings>,
-    /// The log comes from `throughline record`: nothing acted on it, whatever the settings say.
+    /// The log comes from `throughline record`: nothing acted on it, whatever its settings.
     pub recorded: bool,
     /// The release that wrote the log; `None`: [`FIRST_RELEASE`].
     pub release: Option<Box<str>>,
-    /// Whether node ids, addresses and keys have stand-ins. Older logs do not say.
+    /// Whether node ids, addresses and keys are replaced. Older logs do not have this field.
     pub redacted: Option<bool>,
 }
 
 impl Header {
-    /// What the node ids of the log are. One that does not say counts as redacted.
+    /// The form of the log's node ids. A log without the field counts as redacted.
     pub fn node_ids(&self) -> NodeIds {
         if self.redacted == Some(false) { NodeIds::Real } else { NodeIds::Redacted }
     }
@@ -93,10 +93,10 @@ impl Header {
 /// The position of a file in a rotated log. It is part of the file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPart {
-    /// Counted from 1. The latest part has the log's own name, the one before it that name and
-    /// `.1`, and so on.
+    /// Counted from 1. The latest part has the log's name, the one before it that name and `.1`, and so
+    /// on.
     pub number: u64,
-    /// When the log was started; the same in all of its parts.
+    /// When the log was started; the same in all parts.
     pub started: UnixMillis,
 }
 
@@ -108,12 +108,12 @@ pub enum LogEntry {
     Event(Event),
     /// Left the machine. A verify compares it, a what-if ignores it.
     Action(Decision),
-    /// An event that the machine no longer has. What follows it in the log may differ from what the
-    /// machine decides.
+    /// An event that the machine no longer has. Later actions in the log may differ from the machine's
+    /// decisions.
     Retired,
 }
 
-/// An oddity that did not stop the reader. Printed as `FILE:LINE: warning: TEXT`.
+/// A warning that did not stop the reader. Printed as `FILE:LINE: warning: TEXT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// The file's name as the user gave it.
@@ -172,7 +172,7 @@ pub enum LineError {
     )]
     NotAHeader {
         excerpt: String,
-        /// A guess at what the file is and what to do about it; may be empty.
+        /// A guess at the file's format, with a remedy; may be empty.
         hint: &'static str,
     },
     #[error(
@@ -180,7 +180,7 @@ pub enum LineError {
          the release that wrote the log"
     )]
     Version {
-        /// As the header spells it; `null` if it has none.
+        /// As written in the header; `null` if it has none.
         version: String,
     },
     #[error("invalid header: {0}")]
@@ -202,7 +202,7 @@ pub enum LineError {
     /// A field with a wrong type or value.
     #[error("column {column}: invalid field: {error}, near `{excerpt}`")]
     BadMember { column: usize, error: String, excerpt: String },
-    /// No clock showed this time: such a step would carry a replay through centuries of deadlines.
+    /// No clock showed this time: such a step would take a replay through centuries of deadlines.
     #[error("column {column}: at_ms is {at_ms}, {defect}; correct it, or leave the line out")]
     BadTime { column: usize, at_ms: u64, defect: String },
     #[error("{line} has no {member:?} field; add it")]
@@ -229,7 +229,7 @@ pub enum LineError {
     )]
     UnknownCluster {
         cluster: String,
-        /// As a list in words.
+        /// The declared clusters, as a list for people.
         known: String,
     },
     #[error(

@@ -1,4 +1,4 @@
-//! From the bytes of a line to an event or an action, with the warnings about it.
+//! Parses the bytes of a line into an event or an action, and collects warnings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
 use crate::outside_text::brief;
 
-/// A longer step from one line to the next is an error of whoever wrote the log.
+/// A longer step from one line to the next is an error in the log.
 const STEP_MAX_MS: u64 = 3_653 * 86_400_000;
 
 /// The most warnings of one log.
 const WARNINGS_MAX: usize = 1_000;
 
-/// The most kinds that are named as skipped. Kubernetes has fewer, with a hundred operators.
+/// The most kinds reported as skipped. A Kubernetes cluster with a hundred operators has fewer.
 const KINDS_MAX: usize = 500;
 
-/// Parses lines one by one, and remembers what later lines refer to.
+/// Parses lines one by one, and stores the data that later lines refer to.
 #[derive(Default)]
 pub(super) struct Parser {
     clusters: NamedClusters,
@@ -40,19 +40,19 @@ pub(super) struct Parser {
     skipped_kinds: BTreeSet<String>,
     /// Each with its line number.
     warnings: Vec<(u64, String)>,
-    /// Those made so far, taken or not.
+    /// The number of warnings so far, taken or not.
     warning_count: usize,
     /// The warnings about missing lines.
     gaps: Vec<(u64, String)>,
-    /// Of the header.
+    /// The release in the header.
     release: Option<Box<str>>,
-    /// An event that the machine no longer has was skipped.
+    /// Whether a retired event was skipped.
     has_retired: bool,
 }
 
 impl LineError {
-    /// Whether a line that was cut short can look like this. Every other problem would remain if the
-    /// line went on.
+    /// Whether a truncated line can have this error. Every other error would remain if the line
+    /// continued.
     pub(super) fn is_torn(&self) -> bool {
         matches!(self, LineError::NotJson { .. } | LineError::NotUtf8 { .. })
     }
@@ -83,7 +83,7 @@ impl Parser {
         }
     }
 
-    /// `None` for a line that is no entry: about a kind that throughline does not use, or a gap.
+    /// `None` for a line without an entry: about a kind that throughline does not use, or a gap.
     pub(super) fn parse(
         &mut self,
         line: &[u8],
@@ -108,9 +108,8 @@ impl Parser {
         }
     }
 
-    /// Reads an unreadable line without the content of its object, which may be of a kind that
-    /// throughline does not use: its `spec` may have a member with a name that throughline reads, but of
-    /// another type.
+    /// Parses an unreadable line again without the content of its object. The object may be of a kind
+    /// that throughline does not use, with a member of a known name but another type.
     fn without_content(&mut self, text: &str, number: u64) -> Option<Option<LogEntry>> {
         let mut line: Value = serde_json::from_str(text).ok()?;
         line.get("at_ms")?;
@@ -141,7 +140,7 @@ impl Parser {
             return self.no_event(&event.0, at, line.lines, number);
         };
         if let Some(LineObject(Ok(object))) = &mut line.object {
-            // Nobody else has it yet, so nothing is copied.
+            // No other reference exists yet, so nothing is copied.
             self.annotations.fill(Arc::make_mut(object));
         }
         match line.into_event(name, &mut self.clusters) {
@@ -154,7 +153,7 @@ impl Parser {
         }
     }
 
-    /// A line whose event enters no machine.
+    /// Handles a line whose event does not enter a machine.
     fn no_event(
         &mut self,
         event: &str,
@@ -188,7 +187,7 @@ impl Parser {
         Ok(Some(LogEntry::Retired))
     }
 
-    /// Refuses a time that no clock showed.
+    /// Refuses a time that no clock can have shown.
     fn check_time(&self, line: &str, at: UnixMillis) -> Result<(), LineError> {
         let step_ms = at.since(self.latest).max(self.latest.since(at));
         let defect = if at < UnixMillis::EARLIEST {
@@ -203,7 +202,7 @@ impl Parser {
         Err(LineError::BadTime { column: column_of_time(line), at_ms: at.0, defect })
     }
 
-    /// The machine's clock never runs backwards, so the log's does not either.
+    /// The machine's clock never runs backwards, so the log's must not either.
     fn at(&mut self, at: UnixMillis, line_number: u64) -> UnixMillis {
         if at >= self.latest {
             self.latest = at;
@@ -222,7 +221,7 @@ impl Parser {
         self.latest
     }
 
-    /// Warns about what only the whole log shows.
+    /// Warns about problems that only the whole log shows.
     pub(super) fn add_final_warnings(&mut self, line_number: u64) {
         if self.backward_count > 1 {
             let text = format!(
@@ -258,7 +257,7 @@ impl Parser {
         self.missing(line_number, text);
     }
 
-    /// Warns that something which entered the machine is missing.
+    /// Warns that an event or action is missing.
     fn missing(&mut self, line_number: u64, text: &str) {
         if self.warning_count < WARNINGS_MAX {
             self.gaps.push((line_number, brief(text).into_owned()));

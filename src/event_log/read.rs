@@ -20,13 +20,13 @@ pub struct LogReader<R> {
     buffer: Vec<u8>,
     line_number: u64,
     bytes_read: u64,
-    /// The input has no more lines.
+    /// Whether the input has no more lines.
     is_exhausted: bool,
     is_done: bool,
     header: Header,
     part: Option<LogPart>,
     parser: Parser,
-    /// From earlier files of a rotated log, as are the gaps.
+    /// Includes those of earlier files of a rotated log; so do the gaps.
     warnings: Vec<Warning>,
     gaps: Vec<Warning>,
     /// The later files of a rotated log, each read up to the end of its header.
@@ -37,22 +37,22 @@ pub struct LogReader<R> {
 enum LineEnd {
     Newline,
     EndOfInput,
-    /// A compressed stream is cut off here, and with it the input.
+    /// The compressed stream is truncated here, and so is the input.
     Truncated(io::Error),
 }
 
 impl LogReader<Box<dyn BufRead + Send>> {
-    /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip is recognised by its first
+    /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip is detected by its first
     /// bytes, whatever the name.
     ///
-    /// The older files of a rotated log, `path.1` and so on, are read first. If one of them is
-    /// missing, reading starts after it, and [`LogReader::gaps`] says so.
+    /// The older files of a rotated log, `path.1` and so on, are read first. If one of them is missing,
+    /// reading starts after it, and [`LogReader::gaps`] reports that.
     pub fn open(path: &str) -> Result<Self, LogError> {
         let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
             name = previous_file(&name);
-            // A rotation that is under way, or was cut off, leaves one name free.
+            // A rotation in progress or interrupted leaves one name free.
             let beyond = previous_file(&name);
             let is_previous = |other: &Self| other.part == Some(part.previous());
             let error = match Self::open_file(&name) {
@@ -106,8 +106,8 @@ impl<R: BufRead> LogReader<R> {
         &self.header
     }
 
-    /// The next entry; `None` at the end of the log. Skips lines about kinds that throughline does
-    /// not use.
+    /// The next entry; `None` at the end of the log. Skips lines about kinds that throughline does not
+    /// use.
     pub fn next_line(&mut self) -> Result<Option<LogEntry>, LogError> {
         if self.is_done {
             return Ok(None);
@@ -119,7 +119,7 @@ impl<R: BufRead> LogReader<R> {
         line
     }
 
-    /// The number of the line read last, counted from 1, the header included.
+    /// The number of the last line read, counted from 1, including the header.
     pub fn line_number(&self) -> u64 {
         self.line_number
     }
@@ -129,28 +129,28 @@ impl<R: BufRead> LogReader<R> {
         self.bytes_read
     }
 
-    /// How much of a regular file has been read, from 0 to 1; it runs one buffer ahead of the lines.
-    /// `None` for other inputs, whose size is unknown. Every file of a rotated log counts the same.
+    /// How much of a regular file has been read, from 0 to 1; it is one buffer ahead of the lines.
+    /// `None` for other inputs, whose size is unknown. Every file of a rotated log has the same weight.
     pub fn progress(&self) -> Option<f64> {
         let files = self.files_read + 1 + self.later.len();
         let read = self.files_read as f64 + self.progress.as_ref()?.fraction();
         Some(read / files as f64)
     }
 
-    /// The current file and those still to be read.
+    /// The current file and the remaining ones.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.name).chain(self.later.iter().map(|reader| &*reader.name))
     }
 
-    /// The warnings since the last call. There are few: one per kind or cause, not one per line.
-    /// Those about the whole log come at its end.
+    /// The warnings since the last call. There are few: one for each kind or cause, not for each line.
+    /// Warnings about the whole log come at its end.
     pub fn warnings(&mut self) -> Vec<Warning> {
         self.take_from_parser();
         std::mem::take(&mut self.warnings)
     }
 
-    /// The gaps since the last call: lines that could not be written, missing parts of a rotated log, and
-    /// the first event that the machine no longer has. Each is in [`warnings`](Self::warnings) as well.
+    /// The gaps since the last call: lines that could not be written, missing parts of a rotated log,
+    /// and the first event that is retired. Each is also in [`warnings`](Self::warnings).
     pub fn gaps(&mut self) -> Vec<Warning> {
         self.take_from_parser();
         std::mem::take(&mut self.gaps)
@@ -169,8 +169,7 @@ impl<R: BufRead> LogReader<R> {
         self
     }
 
-    /// Continues with the next file, if there is one. After a gap its header may name clusters that
-    /// no earlier line did.
+    /// Continues with the next file, if one remains. After a gap its header may name new clusters.
     fn next_file(&mut self) -> bool {
         let Some(next) = self.later.pop_front() else { return false };
         self.take_from_parser();
@@ -317,7 +316,7 @@ impl LogPart {
     }
 }
 
-/// The name of the file that holds the part before `file`.
+/// The name of the file with the part before `file`.
 fn previous_file(file: &str) -> String {
     let numbered = file.rsplit_once('.').and_then(|(name, n)| Some((name, n.parse::<u32>().ok()?)));
     match numbered {
@@ -326,7 +325,7 @@ fn previous_file(file: &str) -> String {
     }
 }
 
-/// The warning for a `part` whose previous part should be in `file` but isn't.
+/// The warning for a `part` whose previous part is missing from `file`.
 fn missing_part_warning(part: LogPart, file: &str, error: Option<&LogError>) -> String {
     let because = match error {
         Some(LogError::Open { source, .. }) => format!("{file}: {source}"),

@@ -1,23 +1,24 @@
-//! Redaction: replaces addresses and keys in a log without changing the decisions it leads to.
+//! Redaction: replaces addresses and keys in a log without changing the machine's decisions.
 //!
 //! | value | place | replacement |
 //! |---|---|---|
 //! | a node id | `id` in `connectionDetails`; after the `/` in the platform's key | `redacted-` and the hash that enters the digest, so that triggers keep their values ([`node_stand_in`]) |
-//! | an address, a relay | any other string in `connectionDetails` except `type` and `discoveryMode`; `address`, `addresses`, `homeRelay`, `publicKey` anywhere in a status | `~` and a hash, keyed with a secret that this process draws |
-//! | a URL, an IP address, a host with its port, the value of a name that says secret | `error` texts; any other string of a status, such as a condition's message | the same |
-//! | a node id | there, too | as above |
+//! | an address, a relay | any other string in `connectionDetails` except `type` and `discoveryMode`; `address`, `addresses`, `homeRelay`, `publicKey` anywhere in a status | `~` and a hash, keyed with a random secret of this process |
+//! | a URL, an IP address, a host with its port, the value of a name that contains secret, key, token or password | `error` texts; any other string of a status, such as a condition's message | the same |
+//! | a node id | the same places | as above |
 //! | an annotation that is not a JSON object | the status annotation | the same; it stays undecodable |
 //!
-//! A status, whether a Connector's own or the text of an annotation, is rewritten in place: the
-//! order of its fields, its blanks and all other bytes stay. Equal values get equal replacements,
-//! and different values different ones. A replacement is as long as its value, because the size
-//! limit of annotations counts bytes; only a value shorter than 7 bytes, or a node id shorter than
-//! 41, gets a longer one. Ports stay, and so does everything not in the table: names, namespaces,
-//! clusters, uids.
+//! A status, whether a Connector's or the text of an annotation, is rewritten in place: the order of
+//! its fields, its blanks and all other bytes remain. Equal values get equal replacements, and
+//! different values different ones. A replacement is as long as its value, because the size limit of
+//! annotations counts bytes; only a value shorter than 7 bytes, or a node id shorter than 41, gets a
+//! longer one. Ports remain, and so does everything outside the table: names, namespaces, clusters,
+//! uids.
 //!
-//! A node id that looks like a stand-in is replaced as any other: whoever writes a status chooses it.
+//! A node id that looks like a replacement is replaced like any other: the writer of a status can
+//! choose any value.
 //!
-//! Someone who knows a node id can find it in a redacted log. Nobody can recover one from its hash,
+//! A reader who knows a node id can find it in a redacted log. No one can recover it from its hash,
 //! because it is a public key: 256 bits that can't be guessed.
 
 use std::borrow::Cow;
@@ -37,11 +38,10 @@ use crate::outside_text::{Secret, replace_secrets};
 /// In a status, every string below these fields is an address or a key …
 const HIDDEN_FIELDS: [&str; 5] =
     ["connectionDetails", "publicKey", "addresses", "address", "homeRelay"];
-/// … except these, which decoding and people depend on.
+/// … except these, which decoding and people need.
 const PUBLIC_FIELDS: [&str; 2] = ["type", "discoveryMode"];
 
-/// The fewest and the most characters, of 6 bits each, that spell a 64-bit hash; eleven hold all
-/// of it.
+/// The fewest and the most characters, of 6 bits each, for a 64-bit hash; eleven contain all of it.
 const HASH_CHARS: (usize, usize) = (6, 11);
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -51,7 +51,7 @@ pub struct Redactor {
     key: RandomState,
 }
 
-/// How to treat a string in a status, judged by its place.
+/// How to treat a string in a status, by its path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sensitivity {
     Public,
@@ -74,22 +74,21 @@ impl Sensitivity {
 }
 
 impl Redactor {
-    /// Draws a random key.
+    /// A redactor with a random key.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A text for people: an error, the message of a condition.
+    /// Redacts a text for people: an error, or a condition's message.
     pub fn error<'a>(&self, text: &'a str) -> Cow<'a, str> {
         replace_secrets(text, |secret, part| match secret {
-            // As everywhere in a log, so that a node can be followed through it.
+            // The same replacement as elsewhere in the log, so that a node can be traced.
             Secret::NodeId => node_id(part),
             Secret::Address | Secret::Value => self.stand_in(part, canonical_bytes(part)),
         })
     }
 
-    /// Replaces what a line gives away. A redacted action equals what the machine decides on the redacted
-    /// events.
+    /// Redacts a line. A redacted action equals the machine's decision on the redacted events.
     pub(super) fn line(&self, line: &mut Line<'_>) {
         if let Some(LineObject(Ok(object))) = &mut line.object
             && let Some(redacted) = self.object(object)
@@ -115,7 +114,7 @@ impl Redactor {
     }
 
     /// A status as JSON text, rewritten in place. Text that is not JSON, or is nested 10,000 deep,
-    /// becomes text that is not JSON either.
+    /// becomes other text that is not JSON.
     pub fn status(&self, text: &str) -> String {
         self.json(text).unwrap_or_else(|| self.stand_in(text, 0))
     }
@@ -167,7 +166,7 @@ impl Redactor {
         }
         let whole = reader.skip()?;
         reader.end()?;
-        // Not a status. A string or an array may hold anything; `null`, numbers and booleans stay.
+        // Not a status. A string or an array may contain any text; `null`, numbers and booleans remain.
         Some(match go_json::canonical(whole) {
             _ if !matches!(first, b'"' | b'[') => text.to_owned(),
             Some(text) => format!("\"{}\"", self.stand_in(&text, text.len() - 2)),
@@ -175,8 +174,8 @@ impl Redactor {
         })
     }
 
-    /// JSON that neither decodes nor has a canonical form (its number is out of range), to replace
-    /// JSON that has neither.
+    /// JSON that neither decodes nor has a canonical form (its number is out of range), as a
+    /// replacement for JSON with the same property.
     fn undecodable(&self, text: &str) -> String {
         format!("[1e999,\"{}\"]", self.stand_in(text, 0))
     }
@@ -194,11 +193,11 @@ impl Redactor {
     fn message(&self, text: &str) -> Option<String> {
         let Cow::Owned(redacted) = self.error(text) else { return None };
         let json = serde_json::to_string(&redacted).ok()?;
-        // As the mirror spells it.
+        // In the mirror's spelling.
         Some(go_json::canonical(&json).unwrap_or(json))
     }
 
-    /// The replacement for `text`, `bytes` long if that is long enough.
+    /// The replacement for `text`, with a length of `bytes` if that is enough.
     fn stand_in(&self, text: &str, bytes: usize) -> String {
         let hash = self.key.hash_one(text);
         let (least, most) = HASH_CHARS;
@@ -222,7 +221,7 @@ fn canonical_bytes(text: &str) -> usize {
     canonical.map_or(text.len(), |canonical| canonical.len() - 2)
 }
 
-/// Copies a text and replaces parts of it.
+/// Copies a text with some parts replaced.
 struct Rewriter<'a> {
     redactor: &'a Redactor,
     text: &'a str,
@@ -240,7 +239,8 @@ impl<'a> Rewriter<'a> {
     ) -> Option<()> {
         match reader.peek()? {
             b'{' | b'[' if depth >= CANONICAL_DEPTH_MAX => {
-                // No status goes so deep, and one that does has no meaning: nor shall this one.
+                // No valid status is nested so deep. One that is does not decode, so its replacement
+                // must not decode either.
                 let start = reader.at();
                 let stand_in = self.redactor.undecodable(reader.skip()?);
                 self.replace(start, reader.at(), &stand_in)

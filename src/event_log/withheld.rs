@@ -1,19 +1,20 @@
-//! Annotations that no rule reads. A log keeps their keys and the lengths of their values: a value may
-//! hold a token, as `last-applied-configuration` does, and nothing needs it. The length counts, because
-//! the limit for all annotations of one object leaves less room for the status annotation.
+//! Annotations that no rule reads. A log keeps their keys and the lengths of their values, because a
+//! value may contain a token, as `last-applied-configuration` may, and no rule needs it. The length
+//! matters, because the limit for all annotations of one object leaves less room for the status
+//! annotation.
 
 use std::sync::Arc;
 
 use super::Header;
 use crate::core::data::objects::{ALLOW_REMOVALS, Object, PAUSED, PLATFORM_KEY, UPSTREAM_STATUS};
 
-/// Stands before the length of a value, in bytes.
+/// The prefix of a value's length, in bytes.
 const MARK: &str = "redacted:";
 
-/// The fillers of one object have so many bytes at most. An API server allows a quarter of that.
+/// The most bytes of one object's fillers. An API server allows a quarter of that.
 const FILLERS_BYTES_MAX: usize = 1024 * 1024;
 
-/// The annotations that rules read, and the log keeps.
+/// The annotations that rules read, which the log keeps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadAnnotations {
     nudge: String,
@@ -32,7 +33,7 @@ impl ReadAnnotations {
             || [UPSTREAM_STATUS, PLATFORM_KEY, PAUSED, ALLOW_REMOVALS].contains(&key)
     }
 
-    /// The object as the log has it; `None` where that is the object itself.
+    /// The object for the log; `None` if that is the unchanged object.
     pub(super) fn withhold(&self, object: &Object) -> Option<Arc<Object>> {
         let annotations = &object.meta.annotations;
         if annotations.iter().all(|(key, _)| self.contains(key)) {
@@ -45,7 +46,7 @@ impl ReadAnnotations {
         Some(Arc::new(object))
     }
 
-    /// Puts a filler of the same length in the place of each value that a log withholds.
+    /// Replaces each withheld value with a filler of the same length.
     pub(super) fn fill(&self, object: &mut Object) {
         let mut room = FILLERS_BYTES_MAX;
         object.meta.annotations.replace_values(|key, value| {

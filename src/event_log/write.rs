@@ -15,7 +15,7 @@ use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 
-/// Room for more than this is given back after a line: one large object must not hold it for ever.
+/// The capacity to keep after a line, so that one large object does not keep its memory forever.
 const KEPT_BYTES: usize = 64 * 1024;
 
 /// Writes an event log. Each line, with its `\n`, reaches the sink in a single `write_all`, so a
@@ -25,7 +25,7 @@ pub struct LogWriter<W: Write> {
     sink: W,
     line: Vec<u8>,
     annotations: ReadAnnotations,
-    /// In the log of a replay without a gap so far: the clusters that it has named.
+    /// For the log of a replay without a gap so far: the clusters that it has named.
     named: Option<BTreeSet<ClusterName>>,
     redactor: Option<Redactor>,
 }
@@ -36,8 +36,8 @@ impl<W: Write> LogWriter<W> {
         Self::start(sink, header, None)
     }
 
-    /// Starts the log of a replay. The log that is replayed may have lost the lines that named some of
-    /// its clusters. Then the new one has a gap, too, so that it can be read.
+    /// Starts the log of a replay. If the replayed log lost the lines that named some of its clusters,
+    /// the new log gets a gap, too, so that it can be read.
     pub fn of_replay(sink: W, header: &Header) -> io::Result<Self> {
         let named = header.clusters.iter().map(|cluster| cluster.name.clone()).collect();
         Ok(Self { named: Some(named), ..Self::start(sink, header, None)? })
@@ -74,7 +74,7 @@ impl<W: Write> LogWriter<W> {
 
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         let line = Line::from(event);
-        // An offer of a source says what a cluster is called; the others need one that was named.
+        // An offer of a source declares a cluster's name; other events need one declared before.
         let cluster = line.cluster.as_ref().filter(|_| line.source.is_none());
         if let (Some(named), Some(Text(cluster))) = (&mut self.named, cluster) {
             if matches!(event.kind, EventKind::ClusterAdded { .. }) {
@@ -121,7 +121,7 @@ impl<W: Write> LogWriter<W> {
         self.line.clear();
         serde_json::to_writer(&mut self.line, line)?;
         // A Connector's status is copied verbatim and may contain line breaks. Inside a JSON string
-        // they are always escaped, so an unescaped one is mere layout and may become a space.
+        // they are always escaped, so an unescaped one is only formatting and may become a space.
         if self.line.contains(&b'\n') || self.line.contains(&b'\r') {
             for byte in self.line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
                 *byte = b' ';

@@ -11,11 +11,11 @@ use crate::core::view::involved_object::InvolvedObject;
 /// The Event's source.
 const COMPONENT: &str = "throughline";
 
-/// `events.k8s.io/v1` accepts no longer message.
+/// The longest message that `events.k8s.io/v1` accepts.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// How much of the object's name the Event's name keeps before the number: a name may have 253
-/// characters.
+/// The characters of the object's name that the Event's name keeps before the number: an object's name
+/// may have 253 characters.
 const NAME_CHARS_MAX: usize = 236;
 
 pub(super) fn reference(object: InvolvedObject) -> ObjectReference {
@@ -29,7 +29,7 @@ pub(super) fn reference(object: InvolvedObject) -> ObjectReference {
     }
 }
 
-/// An Event that is posted for the first time. No other one about the object has this `number`.
+/// A new Event. `number` must be unique among the Events about the object.
 pub(super) fn event(
     at: UnixMillis,
     object: ObjectReference,
@@ -59,7 +59,7 @@ pub(super) fn event(
     }
 }
 
-/// The same Event, once more.
+/// A repetition of the Event.
 pub fn again(event: &Event, at: UnixMillis, message: &str) -> Event {
     Event {
         message: Some(shortened(message)),

@@ -1,6 +1,7 @@
-//! Kubernetes Events: a problem, and its end, on the object concerned, where `kubectl describe` shows it.
+//! Kubernetes Events about a problem and its end, on the object concerned, where `kubectl describe`
+//! shows them.
 //!
-//! A [`Recorder`] never waits: what the rate limit does not take is dropped and counted. Only the hub and
+//! A [`Recorder`] never waits: Events beyond the rate limit are dropped and counted. Only the hub and
 //! edges get Events; an upstream cluster gets none unless it holds the Lease.
 
 mod event;
@@ -27,10 +28,10 @@ use sender::Sender;
 pub use event::again;
 pub use poster::Poster;
 
-/// Events on their way to their senders; the rate limit takes fewer.
+/// The most Events that wait for their senders; the rate limit admits fewer.
 const QUEUE_MAX: usize = 1000;
 
-/// Has Events posted. Clones share queue and rate limit.
+/// Posts Events. Clones share queue and rate limit.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     metrics: Arc<Metrics>,
@@ -50,8 +51,8 @@ struct Shared {
 }
 
 impl Recorder {
-    /// For these clusters, and those that join later. The task that is returned posts the Events; it ends
-    /// once the last clone is dropped and all are posted.
+    /// Starts posting for these clusters, and those that join later. The returned task posts the
+    /// Events; it ends once the last clone is dropped and all are posted.
     pub fn start(
         clusters: Vec<Arc<ClusterClient>>,
         max_per_minute: u32,
@@ -83,18 +84,18 @@ impl Recorder {
         (recorder, events)
     }
 
-    /// A cluster joins: Events can be posted there.
+    /// Adds a cluster that joined.
     pub(crate) fn join(&self, cluster: Arc<ClusterClient>) {
         let (name, metrics) = (cluster.name().clone(), self.metrics.clone());
         self.shared(|shared| shared.senders.insert(name, Arc::new(Sender::new(cluster, metrics))));
     }
 
-    /// A cluster leaves.
+    /// Removes a cluster that left.
     pub(crate) fn leave(&self, cluster: &ClusterName) {
         self.shared(|shared| shared.senders.remove(cluster));
     }
 
-    /// A new Event, to be posted; `about` is its type and reason.
+    /// A new Event to post; `about` is its type and reason.
     pub fn event(
         &self,
         at: UnixMillis,
@@ -103,7 +104,7 @@ impl Recorder {
         message: &str,
     ) -> Event {
         let nanos = u64::try_from(wall_clock().as_nanos()).unwrap_or(u64::MAX);
-        // No other Event of the object has this number, whichever instance posts it.
+        // Unique among the Events of the object, whichever instance posts them.
         let number = self.shared(|shared| {
             shared.last_number = nanos.max(shared.last_number + 1);
             shared.last_number
@@ -111,7 +112,7 @@ impl Recorder {
         event::event(at, object, about, message, number)
     }
 
-    /// Posts an Event, without waiting. Returns whether it is not dropped.
+    /// Posts an Event, without waiting. Returns false if it was dropped.
     pub fn post(&self, cluster: &ClusterName, event: &Event) -> bool {
         let sender = self.shared(|shared| shared.senders.get(cluster).cloned());
         let Some(sender) = sender else { return false };
@@ -123,7 +124,7 @@ impl Recorder {
         is_queued
     }
 
-    /// Whether the rate limit takes one more Event.
+    /// Whether the rate limit admits one more Event.
     fn is_within_limit(&self) -> bool {
         let now = UnixMillis(millis(self.started.elapsed()));
         self.shared(|Shared { limiter, .. }| {
@@ -135,7 +136,7 @@ impl Recorder {
         })
     }
 
-    /// The Lease exists: what concerns no other object can be posted on it.
+    /// Sets the Lease, on which Events without another object are posted.
     pub fn set_lease(&self, cluster: &ClusterName, lease: ObjectReference) {
         self.shared(|shared| shared.lease = Some((cluster.clone(), lease)));
     }

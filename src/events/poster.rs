@@ -1,7 +1,7 @@
-//! Which problems become Events: those that the leader reports, and their end.
+//! Selects the problems that become Events: those that the leader reports, and their end.
 //!
-//! Only the leader posts: it has seen everything that a standby has. A standby becomes leader with the
-//! same open problems, and posts those that are still open ten seconds later.
+//! Only the leader posts: it observes everything that a standby does. A standby that becomes leader has
+//! the same open problems, and posts those still open ten seconds later.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::group::{GroupView, Place};
 use crate::problems::{FEW, GATHER_MS, Problems, Report, Stage};
 
-/// How long a new leader may repair what its predecessor left before it posts it.
+/// The time for a new leader to repair its predecessor's problems before it posts them.
 const TAKEOVER_GRACE_MS: u64 = 10_000;
-/// The end of a problem is posted only where the Event about it is remembered.
+/// The most Events about problems to remember; without one, the end of a problem is not posted.
 const POSTED_MAX: usize = 256;
 
 /// Turns reports of problems into Events.
@@ -33,7 +33,7 @@ pub struct Poster {
 #[derive(Debug, PartialEq, Eq)]
 enum Leadership {
     Standby,
-    /// Leads, and posts nothing before.
+    /// Leads, but posts nothing before this time.
     TakesOver(UnixMillis),
     Leads,
 }
@@ -42,7 +42,7 @@ enum Leadership {
 struct Posted {
     cluster: ClusterName,
     event: Event,
-    /// While somebody else led, it may have expired.
+    /// False if another instance has led since, so that the Event may have expired.
     is_fresh: bool,
     ended_at: Option<UnixMillis>,
 }
@@ -52,7 +52,7 @@ impl Poster {
         Self { recorder, leadership: Leadership::Standby, posted: BTreeMap::new() }
     }
 
-    /// Leadership changes.
+    /// Follows changes of leadership.
     pub fn on_event(&mut self, at: UnixMillis, kind: &EventKind) {
         match kind {
             EventKind::LeadershipAcquired => {
@@ -67,14 +67,14 @@ impl Poster {
         }
     }
 
-    /// A problem begins, perhaps again before its end was posted.
+    /// Handles the start of a problem, perhaps a repeated one before its end was posted.
     pub fn begin(&mut self, problem: &Problem) {
         if let Some(posted) = self.posted.get_mut(&problem.id()) {
             posted.ended_at = None;
         }
     }
 
-    /// A problem is over. There is nothing to post on an object that is gone.
+    /// Handles the end of a problem. No Event is posted on a deleted object.
     pub fn end(&mut self, at: UnixMillis, problem: &Problem, is_object_there: bool) {
         let id = problem.id();
         let Some(posted) = self.posted.get_mut(&id) else { return };
@@ -86,7 +86,7 @@ impl Poster {
         }
     }
 
-    /// Posts on the objects of a report; of many clusters, on one for all.
+    /// Posts on the objects of a report; for many clusters, on one for all.
     pub fn report(&mut self, now: UnixMillis, report: &Report) {
         if self.leadership != Leadership::Leads || report.stage == Stage::Ended {
             return;
@@ -123,7 +123,7 @@ impl Poster {
         }
     }
 
-    /// What is about no object is posted on the Lease.
+    /// The object to post on: the problem's, or else the Lease.
     fn object_of(&self, place: &Place) -> Option<(ClusterName, ObjectReference)> {
         match (&place.id, &place.object) {
             (id, _) if !id.cause.info().event => None,
@@ -143,7 +143,7 @@ impl Poster {
         }
     }
 
-    /// Posts what ended, and after a takeover what is open.
+    /// Posts ended problems, and after a takeover the open ones.
     pub fn poll(&mut self, now: UnixMillis, problems: &Problems) {
         if self.due().is_none_or(|due| due > now) {
             return;

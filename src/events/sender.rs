@@ -16,7 +16,7 @@ use crate::core::data::objects::FIELD_MANAGER;
 use crate::environment;
 use crate::metrics::{EventDelivery, Metrics};
 
-/// For each request.
+/// The time-out of each request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts after the first. client-go makes eleven, ten seconds apart.
 const RETRIES_MAX: usize = 2;
@@ -104,11 +104,11 @@ impl Sender {
         self.cluster.call(request?, TIMEOUT).await.map(drop)
     }
 
-    /// Missing Events are no emergency: missing rights are logged once a pause, the rest at debug.
+    /// Missing Events are no emergency: missing permissions are logged once a pause, the rest at debug.
     fn log_failure(&self, verb: &str, error: &CallError) {
         let cluster = self.cluster.name();
         match error {
-            // In a namespace that is being deleted, everybody is forbidden to create objects.
+            // In a namespace that is being deleted, nobody may create objects.
             CallError::Status { code: 403, message, .. }
                 if !message.contains("terminated") && !self.is_paused() =>
             {

@@ -1,4 +1,4 @@
-//! The one attempt at an action, and what it says about the API server.
+//! The one attempt at an action, and its evidence about the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::leader::gate::Gate;
 
-/// An action that waits in its queue, or whose attempt is under way.
+/// An action in its queue, or with its attempt in flight.
 #[derive(Debug)]
 pub(super) struct PendingAction {
     pub(super) decision: Decision,
@@ -31,13 +31,13 @@ pub(super) struct Attempt {
     took: Duration,
 }
 
-/// What an attempt says about the API server.
+/// Evidence of an attempt about the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It answered in time, if only with an error.
+    /// It answered in time, even if with an error.
     Came,
     TimedOut,
-    /// Nothing was sent, or the request failed at once for want of a connection.
+    /// Nothing was sent, or the request failed at once because no connection could be made.
     None,
 }
 
@@ -52,7 +52,7 @@ impl PendingAction {
         let is_lead = || !action.is_leader_only() || gate.is_open();
         let may_write = || is_lead() && applier.are_joined(concerned);
 
-        // Otherwise this instance may not write, or a cluster has left.
+        // If it may not write, this instance lost the lead or a cluster has left.
         let result = match may_write() {
             true => applier.apply(action, may_write).await,
             false => Ok(Outcome::Dropped),
@@ -62,7 +62,7 @@ impl PendingAction {
         Attempt { outcome, answer, waited, took: began.elapsed() }
     }
 
-    /// The action with the outcome of its attempt.
+    /// The action and the outcome of its attempt.
     pub(super) fn finished(self: Arc<Self>, attempt: Attempt) -> FinishedAction {
         let Attempt { outcome, waited, took, .. } = attempt;
         FinishedAction { decision: self.decision.clone(), outcome, waited, took }
@@ -91,13 +91,13 @@ impl Answer {
             Ok(Outcome::Dropped) => Self::None,
             Err(error) => match error.cause() {
                 ErrorCause::TimedOut => Self::TimedOut,
-                // An API server that gives up a request at its `timeout`, just before the client
-                // does, and a load balancer in front of one that hangs.
+                // Sent by an API server that gives up a request at its `timeout`, just before the
+                // client does, and by a load balancer whose API server hangs.
                 _ if error.code() == Some(504) => Self::TimedOut,
                 _ if error.code().is_some() => Self::Came,
                 _ => Self::None,
             },
-            // A delete makes several requests, and has an outcome whichever fails.
+            // A delete makes several requests and has an outcome whichever of them fails.
             Ok(Outcome::Failed { error, .. } | Outcome::Unanswered { error, .. })
                 if error.cause == ErrorCause::TimedOut =>
             {

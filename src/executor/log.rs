@@ -1,4 +1,5 @@
-//! The line of an action that ended. Why writes fail is reported as a problem, once for all of them.
+//! The log line of an action that ended. The cause of failed writes is reported as one problem for all
+//! of them.
 
 use tracing::{debug, info};
 

@@ -3,7 +3,7 @@
 //!
 //! A plain struct that the loop owns: [`Executor::submit`] takes a decision, and
 //! [`Executor::next_finished`] returns finished actions. It decides nothing, and attempts each action
-//! once: the machine hears of a failed write and decides again on what it sees by then.
+//! once: a failed write is an event, and the machine decides again from the state it observes by then.
 
 mod attempt;
 mod log;
@@ -27,18 +27,19 @@ use crate::metrics::Metrics;
 use attempt::{Attempt, PendingAction};
 use queue::{HealthChange, Queue};
 
-/// A cluster, and the kind that is written.
+/// A cluster and the kind written.
 type QueueKey = (ClusterName, Kind);
 
-/// The queue of an action: that of the cluster that it writes to. But a delete or a removal asks an
-/// upstream for proof, so an upstream that hangs must not hold up those of others. Actions for one
-/// object in two queues need no order: each names what it was decided on, and such a one asks again.
+/// The queue of an action: that of the cluster it writes to. A delete or a removal also asks an
+/// upstream for proof, so those have a queue for each upstream: one upstream that hangs must not delay
+/// those of others. Actions for one object in two queues need no order: each has a precondition, and a
+/// delete or a removal also checks its proof again.
 fn queue_of(action: &Action) -> QueueKey {
     let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
     (asked.unwrap_or(&action.cluster).clone(), action.kind)
 }
 
-/// An action that ended, and how.
+/// An action that ended, and its outcome.
 #[derive(Debug)]
 pub struct FinishedAction {
     pub decision: Decision,
@@ -56,7 +57,7 @@ struct Task {
     action: Arc<PendingAction>,
 }
 
-/// How many writes go at once, and how long one may take.
+/// The limits on parallel writes and on the time of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecutorConstants {
@@ -84,14 +85,14 @@ pub struct Executor {
     attempts: JoinSet<Attempt>,
     /// The attempts in flight.
     tasks: HashMap<TaskId, Task>,
-    /// Actions to be returned next.
+    /// Actions to return next.
     ended: VecDeque<FinishedAction>,
     queued: usize,
     in_flight: usize,
 }
 
 impl Executor {
-    /// With `dry_run` it sends nothing.
+    /// With `dry_run` it sends no request.
     pub fn new(
         applier: Applier,
         gate: Gate,
@@ -114,23 +115,22 @@ impl Executor {
         }
     }
 
-    /// Allows deletes of routes of projects that no longer exist, as `projects` tells.
+    /// Allows deletes of routes whose project no longer exists according to `projects`.
     pub(crate) fn set_projects(&mut self, projects: Arc<dyn ProjectProof>) {
         self.applier = std::mem::take(&mut self.applier).with_projects(projects);
     }
 
-    /// Actions that wait for their attempt.
+    /// Actions waiting for their attempt.
     pub fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Actions whose attempt is under way.
+    /// Actions with an attempt in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Queues an action. It supersedes an older one for the same object of which no request is under
-    /// way.
+    /// Queues an action. It supersedes an older action for the same object that is not in flight.
     pub fn submit(&mut self, decision: Decision) {
         let concerned = self.applier.concerned(&decision.action);
         let action = PendingAction::new(decision, concerned);
@@ -150,13 +150,13 @@ impl Executor {
         self.start_ready(&key);
     }
 
-    /// Ends an action that will not be attempted.
+    /// Ends an action without an attempt.
     fn end_waiting(&mut self, action: PendingAction, outcome: Outcome) {
         self.queued -= 1;
         self.ended.push_back(action.unattempted(outcome));
     }
 
-    /// Sends what is ready in a queue, as much as may be in flight.
+    /// Sends the ready actions of a queue, up to the limit in flight.
     fn start_ready(&mut self, key: &QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         while let Some(action) = queue.start_next(self.config.parallel) {
@@ -167,7 +167,7 @@ impl Executor {
             let task = self.attempts.spawn(here(attempt)).id();
             self.tasks.insert(task, Task { queue: key.clone(), action });
         }
-        // One that left keeps its queue while a request is under way, but has no metrics any more.
+        // A cluster that left keeps its queue while a request is in flight, but has no metrics.
         let has_left = !self.applier.is_joined(&key.0);
         if queue.is_empty() && (has_left || !queue.is_narrow()) {
             self.queues.remove(key);
@@ -177,17 +177,17 @@ impl Executor {
         }
     }
 
-    /// Writes to a cluster, of all kinds, that wait for their turn.
+    /// Waiting writes to a cluster, of all kinds.
     fn waiting_for(&self, cluster: &ClusterName) -> usize {
         let queues =
             Kind::ALL.into_iter().filter_map(|kind| self.queues.get(&(cluster.clone(), kind)));
         queues.map(Queue::ready).sum()
     }
 
-    /// The next action that ends. Never resolves while there is none in flight. Cancel-safe.
+    /// The next action that ends. Never resolves while none is in flight. Cancel-safe.
     pub async fn next_finished(&mut self) -> FinishedAction {
         if !self.ended.is_empty() {
-            // These are ready at once: yield now and then, so that other tasks get their turn.
+            // These are ready at once: yield now and then, so that other tasks run.
             tokio::task::coop::consume_budget().await;
         }
         loop {
@@ -215,8 +215,8 @@ impl Executor {
         self.start_ready(&key);
     }
 
-    /// A cluster left. What waits to be written there, or would ask there for a proof, is dropped; a
-    /// request that is under way ends.
+    /// A cluster left: drops waiting actions that would write there or ask it for proof. A request in
+    /// flight continues.
     pub fn cluster_left(&mut self, cluster: &ClusterName) {
         let (mut changed, mut dropped) = (Vec::new(), Vec::new());
         for (key, queue) in &mut self.queues {
@@ -234,7 +234,7 @@ impl Executor {
         }
     }
 
-    /// Drops every action that has not been attempted, and returns their number.
+    /// Drops every action without an attempt, and returns their number.
     pub fn drop_queued(&mut self) -> usize {
         for queue in self.queues.values_mut() {
             queue.remove_waiting(|_| true);
@@ -242,7 +242,7 @@ impl Executor {
         std::mem::take(&mut self.queued)
     }
 
-    /// Whether a request is under way, or an outcome waits to be returned.
+    /// Whether a request is in flight or an outcome is not yet returned.
     pub fn is_busy(&self) -> bool {
         self.in_flight > 0 || !self.ended.is_empty()
     }

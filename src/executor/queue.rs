@@ -1,19 +1,17 @@
-//! The queue of one kind in one cluster: what waits to be written there, and how many writes may be
-//! in flight.
+//! The queue of one kind in one cluster: its waiting writes, and how many may be in flight.
 //!
-//! Queues share nothing, so an API server that hangs, or an admission webhook that hangs for one
-//! kind, holds up its own queue alone. A request that times out narrows its queue to one write at a
-//! time; any answer widens it again. So a queue that hangs needs neither a timer nor requests of its
-//! own: the write that is next is the question whether the API server answers again. Every second
-//! one is then the newest of its namespace, because a webhook may hang for some objects only, and
-//! those may be the oldest.
+//! Queues share nothing, so an API server that hangs, or an admission webhook that hangs for one kind,
+//! delays only its own queue. A request that times out narrows its queue to one write at a time; any
+//! answer widens it again. So a queue that hangs needs neither a timer nor probe requests: its next
+//! write is the probe. Every second probe is the newest write of its namespace, because a webhook may
+//! hang for only some objects, and those may be the oldest.
 //!
-//! Routing goes before all else, but for one start in sixteen; both in turn by namespace, so that no
-//! tenant waits for another one's thousand; in a namespace the oldest goes first. A newer action for
-//! an object takes the place of the one that it replaces.
+//! Routing writes go first, except for one start in sixteen. Namespaces take turns, so that no tenant
+//! waits for another tenant's thousand writes; in a namespace the oldest write goes first. A newer
+//! action for an object takes the position of the one that it replaces.
 //!
-//! A queue has no limit, because it can't grow without one: it holds at most one action in flight and
-//! one that waits for each object that the machine knows.
+//! A queue needs no limit: it holds at most one action in flight and one waiting action for each object
+//! that the machine knows.
 
 #[cfg(test)]
 mod tests;
@@ -25,10 +23,10 @@ use super::attempt::{Answer, PendingAction};
 use crate::core::contract::action::Urgency;
 use crate::core::data::ids::ObjectKey;
 
-/// One start in so many is of what does not route, while both wait.
+/// One start in this many is of a write that does not route, while both kinds wait.
 const STARTS_FOR_THE_REST: u32 = 16;
 
-/// People hear of time-outs from this one in a row on.
+/// The number of consecutive time-outs from which the queue is reported as hanging.
 const TIME_OUTS_REPORTED: u32 = 2;
 
 #[derive(Debug, Default)]
@@ -36,16 +34,16 @@ pub(super) struct Queue {
     slots: BTreeMap<ObjectKey, Slot>,
     routing: Turns,
     rest: Turns,
-    /// Starts of what routes since one of the rest, while both waited.
+    /// Starts of routing writes since the last start of another write, while both waited.
     routing_in_a_row: u32,
     in_flight: usize,
-    /// Actions queued so far, which is how their order is known.
+    /// Actions queued so far; orders them.
     queued: u64,
-    /// Requests in a row that timed out.
+    /// Consecutive requests that timed out.
     time_outs: u32,
 }
 
-/// The actions of one object: at most one attempt in flight, and the latest action that waits.
+/// The actions of one object: at most one attempt in flight, and the latest waiting action.
 #[derive(Debug, Default)]
 struct Slot {
     is_in_flight: bool,
@@ -55,7 +53,7 @@ struct Slot {
 #[derive(Debug)]
 struct Waiting {
     action: PendingAction,
-    /// Its place: when it, or the first of those that it replaced, was queued.
+    /// Its position: when it, or the first action that it replaced, was queued.
     since: u64,
 }
 
@@ -65,7 +63,7 @@ impl Waiting {
     }
 }
 
-/// A change that people should hear of.
+/// A change to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthChange {
     Hangs,
@@ -73,22 +71,22 @@ pub(super) enum HealthChange {
 }
 
 impl Queue {
-    /// Objects whose action waits for its turn.
+    /// Objects with an action that may start.
     pub(super) fn ready(&self) -> usize {
         self.routing.len + self.rest.len
     }
 
-    /// Whether one write at a time is sent, because requests time out.
+    /// Whether only one write at a time is sent, because requests time out.
     pub(super) fn is_narrow(&self) -> bool {
         self.time_outs > 0
     }
 
-    /// Whether nothing waits or is in flight.
+    /// Whether no action waits or is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Queues an action. Returns the one that it replaces.
+    /// Queues an action. Returns the action that it replaces.
     pub(super) fn push(
         &mut self,
         object: ObjectKey,
@@ -108,7 +106,7 @@ impl Queue {
         older.map(|older| older.action)
     }
 
-    /// The next action to send; `None` when none is ready or as many as may be are in flight.
+    /// The next action to send; `None` if none is ready or the most allowed are in flight.
     pub(super) fn start_next(&mut self, parallel: usize) -> Option<PendingAction> {
         let most = if self.is_narrow() { 1 } else { parallel };
         if self.in_flight >= most {
@@ -133,7 +131,7 @@ impl Queue {
         self.routing.pop(hangs)
     }
 
-    /// An attempt ended: a newer action for the object may be sent.
+    /// Handles the end of an attempt: a newer action for the object may be sent.
     pub(super) fn attempt_ended(&mut self, object: &ObjectKey) {
         debug_assert!(self.in_flight > 0, "more attempts ended than began");
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -148,7 +146,7 @@ impl Queue {
         }
     }
 
-    /// Draws conclusions from an attempt's answer.
+    /// Updates the count of time-outs after an attempt.
     pub(super) fn observe(&mut self, answer: Answer) -> Option<HealthChange> {
         let before = self.time_outs;
         self.time_outs = match answer {
@@ -164,7 +162,7 @@ impl Queue {
         }
     }
 
-    /// Removes the actions that `is` picks, unless an attempt of them is in flight.
+    /// Removes the waiting actions that `is` selects.
     pub(super) fn remove_waiting(
         &mut self,
         is: impl Fn(&PendingAction) -> bool,
@@ -182,24 +180,24 @@ impl Queue {
     }
 }
 
-/// The turns among which an action waits.
+/// The rotation that holds an action's object.
 fn turns<'a>(routing: &'a mut Turns, rest: &'a mut Turns, waiting: &Waiting) -> &'a mut Turns {
     if waiting.routes() { routing } else { rest }
 }
 
-/// Objects that may be written, in turn by namespace. Each operation costs O(log n).
+/// Objects that may be written, with namespaces in rotation. Each operation costs O(log n).
 #[derive(Debug, Default)]
 struct Turns {
     namespaces: BTreeMap<String, OfNamespace>,
-    /// The namespace that was served last.
+    /// The last namespace that was served.
     served: Option<String>,
     len: usize,
 }
 
-/// Those of one namespace.
+/// The objects of one namespace.
 #[derive(Debug, Default)]
 struct OfNamespace {
-    /// By their place in time.
+    /// By their position in time.
     objects: BTreeMap<u64, ObjectKey>,
     took_newest: bool,
 }
@@ -212,7 +210,7 @@ impl Turns {
         self.len += 1;
     }
 
-    /// Nothing happens where the object does not wait here.
+    /// Does nothing if the object does not wait here.
     fn remove(&mut self, object: &ObjectKey, since: u64) {
         let Some(of_namespace) = self.namespaces.get_mut(&object.namespace) else { return };
         self.len -= usize::from(of_namespace.objects.remove(&since).is_some());
@@ -221,7 +219,8 @@ impl Turns {
         }
     }
 
-    /// The oldest of the namespace whose turn it is; while writes hang, the newest and the oldest in turn.
+    /// The oldest object of the next namespace; while writes hang, alternately the newest and the
+    /// oldest.
     fn pop(&mut self, hangs: bool) -> Option<ObjectKey> {
         let after = self.served.as_deref().map_or(Unbounded, Excluded);
         let next = self.namespaces.range::<str, _>((after, Unbounded)).map(|(name, _)| name).next();

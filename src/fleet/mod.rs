@@ -1,9 +1,9 @@
 //! The clusters of a run, which join and leave while it runs.
 //!
-//! A `Fleet` starts the watches of a cluster that joins and cancels those of one that leaves. Every
-//! stay of a cluster is a *membership* with a number of its own, which its watches put on all that they
-//! send: what a cancelled watch had sent before is still on the bus when its cluster has left, or has
-//! joined again under the same name, and is recognised by that number.
+//! A `Fleet` starts the watches of a cluster that joins and cancels those of one that leaves. Each join
+//! creates a *membership* with a unique number, which the cluster's watches attach to their events.
+//! Events of a cancelled watch may still be on the bus when its cluster has left, or has joined again
+//! under the same name; the number identifies them.
 
 mod table;
 
@@ -22,7 +22,7 @@ use crate::watch::{MembershipId, WatchConstants, WatchMessage, WatchShared, Watc
 
 pub use table::ClusterTable;
 
-/// A cluster that is to join.
+/// A cluster that is about to join.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) name: ClusterName,
@@ -31,7 +31,7 @@ pub(crate) struct Member {
     pub(crate) origin: Origin,
 }
 
-/// Who says that a cluster is part of the fleet.
+/// The origin of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The configuration file.
@@ -50,7 +50,7 @@ impl From<&ClusterConfig> for Member {
     }
 }
 
-/// One stay of a cluster in the fleet.
+/// One membership of a cluster.
 struct Stay {
     id: MembershipId,
     origin: Origin,
@@ -67,7 +67,7 @@ impl Drop for Stay {
 
 type KindsOf = Box<dyn Fn(&[Role]) -> Vec<Kind> + Send>;
 
-/// What the watches of clusters that join are started with.
+/// The arguments for the watches of clusters that join.
 struct Watching {
     kinds: KindsOf,
     shared: Arc<WatchShared>,
@@ -89,7 +89,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// The clusters of the configuration; nothing is connected or watched yet.
+    /// The clusters of the configuration, without connections or watches.
     pub(crate) fn new(config: &Config, metrics: &Arc<Metrics>) -> Self {
         let mut fleet = Self {
             table: ClusterTable::default(),
@@ -108,12 +108,12 @@ impl Fleet {
         fleet
     }
 
-    /// The clusters that are joined, for those who only ask.
+    /// The joined clusters, for readers.
     pub(crate) fn table(&self) -> &ClusterTable {
         &self.table
     }
 
-    /// Starts a watch for each of the kinds that `kinds` names for a cluster's roles, in each cluster
+    /// Starts a watch for each of the kinds that `kinds` returns for a cluster's roles, in each cluster
     /// that has joined or will join. They send to `bus`.
     pub(crate) fn start_watches(
         &mut self,
@@ -136,7 +136,7 @@ impl Fleet {
         }
     }
 
-    /// The watches of the clusters that are joined now.
+    /// The watches of the joined clusters.
     pub(crate) fn watched_kinds(&self) -> BTreeSet<(ClusterName, Kind)> {
         let Some(watching) = &self.watching else { return BTreeSet::new() };
         let of = |c: Arc<ClusterClient>| {
@@ -146,8 +146,8 @@ impl Fleet {
         self.table.all().into_iter().flat_map(of).collect()
     }
 
-    /// A cluster joins: its watches start, if those of the others have. One of the same name leaves
-    /// first.
+    /// Adds a cluster, and starts its watches if those of the others have started. A cluster of the
+    /// same name leaves first.
     pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
         self.leave(&member.name);
         self.last_id = MembershipId(self.last_id.0 + 1);
@@ -178,8 +178,8 @@ impl Fleet {
         }
     }
 
-    /// A cluster leaves: its watches are cancelled, and what they have sent no longer counts. Returns
-    /// whether it was joined.
+    /// Removes a cluster: cancels its watches and ignores their earlier events. Returns whether it was
+    /// joined.
     pub(crate) fn leave(&mut self, name: &ClusterName) -> bool {
         self.table.remove(name);
         let Some(stay) = self.stays.remove(name) else { return false };
@@ -187,25 +187,24 @@ impl Fleet {
         self.current.remove(&stay.id)
     }
 
-    /// Other credentials for a joined cluster, or another address: its watches and state stay where
-    /// the address does.
+    /// Gives a joined cluster other credentials or another address. Its watches and state remain if the
+    /// address does.
     pub(crate) fn replace(&mut self, name: &ClusterName, connection: ConnectionSpec) {
         if let Some(cluster) = self.table.get(name) {
             cluster.replace(connection);
         }
     }
 
-    /// Who says that a cluster is part of the fleet; `None` for one that isn't.
+    /// The origin of a cluster; `None` if it is not joined.
     pub(crate) fn origin(&self, name: &ClusterName) -> Option<Origin> {
         self.stays.get(name).map(|stay| stay.origin)
     }
 
-    /// How many clusters are joined.
     pub(crate) fn len(&self) -> usize {
         self.stays.len()
     }
 
-    /// The clusters of the configuration file that are joined.
+    /// The joined clusters of the configuration file.
     pub(crate) fn configured(&self) -> Vec<Arc<ClusterClient>> {
         let mut clusters = self.table.all();
         clusters.retain(|cluster| self.origin(cluster.name()) == Some(Origin::Configured));
@@ -217,7 +216,7 @@ impl Fleet {
         &self.connections
     }
 
-    /// Whether the cluster that this came from has not left since.
+    /// Whether the message's membership is still current.
     pub(crate) fn is_current(&self, message: &WatchMessage) -> bool {
         self.current.contains(&message.membership)
     }

@@ -1,4 +1,4 @@
-//! The clusters of a run, for everyone who only asks.
+//! The clusters of a run, for readers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,12 @@ use dashmap::DashMap;
 use crate::client::ClusterClient;
 use crate::core::data::ids::ClusterName;
 
-/// A power of two. The loop alone writes, and readers hold a shard only to clone an `Arc`.
+/// A power of two. Only the loop writes, and readers hold a shard only to clone an `Arc`.
 const SHARDS: usize = 4;
 
-/// The clusters that are joined now, by name. Clones share the table; only `Fleet`
-/// changes the one of a run.
+/// The joined clusters, by name. Clones share the table; only `Fleet` changes the table of a run.
 ///
-/// No method returns a guard or calls back, so nobody can hold a shard across an await or lock a
+/// No method returns a guard or calls back, so no caller can hold a shard across an await or lock a
 /// second one.
 #[derive(Clone)]
 pub struct ClusterTable(Arc<DashMap<ClusterName, Arc<ClusterClient>>>);
@@ -25,12 +24,11 @@ impl ClusterTable {
         self.0.get(name).map(|entry| entry.value().clone())
     }
 
-    /// Whether the cluster is joined.
     pub fn contains(&self, name: &ClusterName) -> bool {
         self.0.contains_key(name)
     }
 
-    /// All of them, sorted by name because the order of the shards may not reach an output.
+    /// All clusters, sorted by name because the order of the shards must not affect any output.
     pub(crate) fn all(&self) -> Vec<Arc<ClusterClient>> {
         let mut clusters: Vec<_> = self.0.iter().map(|entry| entry.value().clone()).collect();
         clusters.sort_unstable_by(|a, b| a.name().cmp(b.name()));

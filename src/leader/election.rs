@@ -1,23 +1,23 @@
-//! The rules of the election, without clock or I/O: what to ask the Lease API, what its responses
-//! mean, and until when this instance may act as leader.
+//! The rules of the election, without clock or I/O: the requests to the Lease API, the meaning of its
+//! responses, and the time until which this instance may act as leader.
 //!
-//! Times are milliseconds of the process's own monotonic clock. No decision uses the timestamps in
-//! the Lease: they are for people and other tools, and tell one renewal from another.
+//! Times are milliseconds of the process's monotonic clock. No decision uses the timestamps in the
+//! Lease: they are for people and other tools, and distinguish one renewal from another.
 //!
 //! | rule | what would go wrong without it |
 //! |---|---|
 //! | another instance's Lease expires when it has not *changed* for its duration, by our clock | clocks that differ make two leaders |
-//! | our own tenure counts from when the renewal was *sent* | a slow response makes it outlast what others saw |
-//! | our own tenure ends without any response | a renewal that hangs leaves a leader whom others have replaced |
+//! | our own tenure counts from when the renewal was *sent* | after a slow response it outlasts what others observed |
+//! | our own tenure ends without any response | a renewal that hangs leaves a leader that others have replaced |
 //! | the gate closes before any other instance's tenure can begin: [`Timings::gate_ms`] | a write takes effect after another instance leads |
-//! | a Lease in this instance's name that it did not write is taken back after the renew deadline, and led after a full duration | another instance takes it after an edit, or two processes with one identity take it from each other for ever |
+//! | a Lease in this instance's name that it did not write is taken back after the renew deadline, and led after a full duration | another instance takes it after an edit, or two processes with one identity take it from each other forever |
 //! | a Lease that is free but neither expired nor released (deleted, edited) is acquired at once, but its new holder leads only after a full lease duration | the former holder has not noticed yet |
 //! | an instance that stands down lets its Lease expire | the next holder would lead while its last writes are under way |
 //! | a Lease whose holder does not lead yet is never released | the next holder would lead at once, while a former leader may still write |
 //! | every update carries the resourceVersion that it was decided on | two updates both succeed |
 //!
-//! Two edits can't be detected: a Lease that somebody restores byte for byte to what its holder
-//! wrote earlier, and one that somebody edits into the form of a released one.
+//! Two edits can't be detected: a Lease restored byte for byte to an earlier record of its holder, and
+//! a Lease edited into the form of a released one.
 
 mod timings;
 
@@ -26,9 +26,9 @@ pub use timings::{ElectionConstants, Timings};
 /// The part of a Lease's spec that the election reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseRecord {
-    /// Empty when nobody holds the Lease.
+    /// Empty if the Lease has no holder.
     pub holder: String,
-    /// The lease duration, as its holder wrote it.
+    /// The lease duration that its holder wrote.
     pub lease_ms: u64,
     /// How often the holder changed.
     pub transitions: u32,
@@ -42,7 +42,7 @@ const RELEASED_MS: u64 = 1_000;
 /// The longest lease that may be configured. It limits how long a former record's duration counts.
 pub const LEASE_MAX_MS: u64 = 600_000;
 
-/// The number of unanswered writes that are remembered. Forgetting one is safe, but slower.
+/// The number of unanswered writes to remember. Forgetting one is safe, but slower.
 const UNANSWERED_MAX: usize = 2;
 
 impl LeaseRecord {
@@ -71,20 +71,20 @@ pub enum LeaseResponse {
     Current(LeaseRecord, String),
     /// The Lease does not exist.
     NotFound,
-    /// Somebody else changed or created it first.
+    /// Another client changed or created it first.
     Conflict,
-    /// Refused, failed or not answered in time: the Lease's state is not known.
+    /// Refused, failed or not answered in time: the Lease's state is unknown.
     Failed,
 }
 
-/// The Lease as it was last seen.
+/// The Lease as last observed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ObservedLease {
     record: LeaseRecord,
     version: String,
-    /// When it expires, if it does not change until then.
+    /// When it expires if it does not change.
     expires_at: u64,
-    /// Set when this instance wrote this record, and nobody has since.
+    /// Set while the record is the one that this instance wrote.
     tenure: Option<Tenure>,
     /// A request failed since, so the Lease may have changed.
     is_stale: bool,
@@ -93,31 +93,31 @@ struct ObservedLease {
 /// This instance's hold on the Lease. It may be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Tenure {
-    /// When the last renewal that is known to have succeeded was sent.
+    /// When the last renewal known to have succeeded was sent.
     renewed_at: u64,
-    /// Before this the former holder may still write.
+    /// The former holder may still write before this time.
     leads_from: u64,
 }
 
-/// A write that has no response yet, or whose response was lost: it may have been carried out, or
-/// may still be.
+/// A write without a response so far, or whose response was lost: the API server may have carried it
+/// out, or may still do so.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct UnansweredWrite {
     renew_time: String,
     sent_at: u64,
-    /// `None` for a create: a lease duration after the Lease is first seen. A create succeeds
-    /// whenever there is no Lease, so nothing ties it to the moment at which it was decided.
+    /// `None` for a create: a lease duration after the Lease is first observed. A create succeeds
+    /// whenever no Lease exists, so nothing ties it to the time of the decision.
     leads_from: Option<u64>,
 }
 
-/// The election as one instance sees it.
+/// The election from the view of one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
     identity: String,
     timings: Timings,
     observed: Option<ObservedLease>,
     unanswered: Vec<UnansweredWrite>,
-    /// The current attempt has read the Lease.
+    /// Whether the current attempt has read the Lease.
     has_read: bool,
     is_resigning: bool,
     is_standing_down: bool,
@@ -143,7 +143,7 @@ impl Election {
         self.observed.as_ref()?.tenure.filter(|_| takes_part)
     }
 
-    /// Until when leader-only writes may be sent; `None` when they may not.
+    /// When leader-only writes must stop; `None` if they may not be sent.
     pub fn gate(&self, now: u64) -> Option<u64> {
         let tenure = self.tenure().filter(|tenure| tenure.leads_from <= now)?;
         let until = tenure.renewed_at + self.timings.gate_ms();
@@ -155,21 +155,21 @@ impl Election {
         self.tenure().is_some_and(|t| now < t.renewed_at + self.timings.renew_deadline_ms)
     }
 
-    /// From when this instance may lead by the Lease that it acquired, even if its tenure has
-    /// ended since.
+    /// When this instance may start to lead by the Lease that it acquired, even if its tenure has ended
+    /// since.
     pub fn leads_from(&self) -> Option<u64> {
         self.tenure().map(|tenure| tenure.leads_from)
     }
 
-    /// When another holder's Lease may be acquired, if it does not change until then.
+    /// When another holder's Lease may be acquired if it does not change.
     pub fn free_from(&self) -> Option<u64> {
         let others = self.observed.as_ref().filter(|observed| observed.tenure.is_none());
         others.map(|observed| self.free_after(observed) + 1)
     }
 
-    /// After when a Lease that this instance did not write may be acquired: it has expired when it is
-    /// older than its duration, not when it is as old. One in this instance's name was edited, and is
-    /// taken back before another instance takes it; or a copy of this process wrote it, which would
+    /// The time after which a Lease that this instance did not write may be acquired: it has expired
+    /// when it is older than its duration, not as old. A Lease in this instance's name was edited, and
+    /// is taken back before another instance takes it; or a copy of this process wrote it, which would
     /// have renewed it by then.
     fn free_after(&self, observed: &ObservedLease) -> u64 {
         if observed.record.holder == self.identity {
@@ -179,18 +179,18 @@ impl Election {
         }
     }
 
-    /// When the last renewal that succeeded was sent.
+    /// When the last successful renewal was sent.
     pub fn renewed_at(&self) -> Option<u64> {
         self.tenure().map(|tenure| tenure.renewed_at)
     }
 
-    /// The Lease as it was last seen; `None` when it did not exist.
+    /// The Lease as last observed; `None` if it did not exist.
     pub fn record(&self) -> Option<&LeaseRecord> {
         self.observed.as_ref().map(|observed| &observed.record)
     }
 
     /// The first request of an attempt, to be sent at `now`. This instance must never have written
-    /// `renew_time` before. `None`: nothing is left to release.
+    /// `renew_time` before. `None`: there is nothing left to release.
     pub fn begin_attempt(&mut self, now: u64, renew_time: &str) -> Option<LeaseRequest> {
         self.has_read = false;
         match &self.observed {
@@ -209,8 +209,8 @@ impl Election {
     }
 
     /// Handles the response to a request, which arrived at `now`, and returns the attempt's next
-    /// request, as [`Election::begin_attempt`] does. `None`: the attempt is over. An attempt takes
-    /// at most three requests.
+    /// request, as [`Election::begin_attempt`] does. `None`: the attempt is over. An attempt takes at
+    /// most three requests.
     pub fn handle_response(
         &mut self,
         request: &LeaseRequest,
@@ -236,7 +236,7 @@ impl Election {
                 self.remember_write(renew_time, now, None);
                 Some(LeaseRequest::Create(record))
             }
-            // Even then the write may have been carried out: a proxy that repeats a request gets a
+            // The write may have been carried out nevertheless: a proxy that repeats a request gets a
             // conflict for the second one.
             LeaseResponse::NotFound | LeaseResponse::Conflict | LeaseResponse::Failed => {
                 if let Some(observed) = &mut self.observed {
@@ -248,7 +248,7 @@ impl Election {
         }
     }
 
-    /// What to write, given the Lease as last seen.
+    /// The write that follows from the Lease as last observed.
     fn decide(&mut self, now: u64, renew_time: &str) -> Option<LeaseRequest> {
         let observed = self.observed.as_ref()?;
         let (old, version) = (&observed.record, observed.version.clone());
@@ -294,15 +294,14 @@ impl Election {
             && observed.record == record
         {
             if observed.version != version {
-                // Labels or annotations changed: what was decided on the old version can no longer
-                // be carried out.
+                // Labels or annotations changed: writes based on the old version can no longer succeed.
                 self.unanswered.clear();
             }
             (observed.version, observed.is_stale) = (version, false);
             return;
         }
-        // Each of our updates was tied to the version that it replaced. So where one was carried
-        // out, nobody else wrote between the record that we knew and this one.
+        // Each update required the version that it replaced. So if one was carried out, no other client
+        // wrote between the record known before and this one.
         let own_write = self
             .unanswered
             .iter()
@@ -321,8 +320,8 @@ impl Election {
             Some(ObservedLease { record, version, expires_at, tenure, is_stale: false });
     }
 
-    /// Resigns: the gate is closed from now on, and further attempts release the Lease if this
-    /// instance holds it. The leader's writes must have ended before the next attempt.
+    /// Resigns: the gate is closed from now on, and further attempts release the Lease if this instance
+    /// holds it. The leader's writes must have ended before the next attempt.
     pub fn resign(&mut self) {
         self.is_resigning = true;
     }
@@ -337,27 +336,26 @@ impl Election {
         self.is_resigning
     }
 
-    /// Stands down or up again. While it stands down, the gate is closed and this instance neither
-    /// renews nor acquires the Lease, so that the Lease expires as if this instance had died: its
-    /// writes in flight end before another instance may lead.
+    /// Stands down, or stops doing so. While it stands down, the gate is closed and this instance
+    /// neither renews nor acquires the Lease, so that the Lease expires as if this instance had died:
+    /// its writes in flight end before another instance may lead.
     pub fn set_standing_down(&mut self, stands_down: bool) {
         self.is_standing_down = stands_down;
     }
 
-    /// Whether this instance stands down at present.
     pub fn is_standing_down(&self) -> bool {
         self.is_standing_down
     }
 
-    /// Whether this instance wrote the Lease as it was last seen, even if its tenure is over.
+    /// Whether this instance wrote the Lease as last observed, even if its tenure is over.
     pub fn owns_lease(&self) -> bool {
         self.observed.as_ref().is_some_and(|observed| observed.tenure.is_some())
     }
 
-    /// The same election by another clock and with other names: `past` maps the times of past
-    /// events, `due` the times from which something may happen, `rename` every resourceVersion and
-    /// `renewTime`. The model checker uses it to make states equal that behave alike; otherwise
-    /// their number would be infinite.
+    /// The same election with another clock and other names: `past` maps the times of past events,
+    /// `due` the times from which something may happen, `rename` every resourceVersion and `renewTime`.
+    /// The model checker uses it to merge states that behave alike; otherwise their number would be
+    /// infinite.
     #[must_use]
     pub fn mapped(
         &self,

@@ -1,5 +1,5 @@
-//! The gate in front of leader-only writes: open until a moment of the monotonic clock, and closed
-//! from then on. It is checked when a write is queued and again before every attempt.
+//! The gate for leader-only writes: open until a time of the monotonic clock, then closed. It is
+//! checked when a write is queued and again before every attempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::environment;
 #[derive(Clone, Debug)]
 pub struct Gate {
     anchor: Instant,
-    /// In milliseconds since the anchor; 0 is closed.
+    /// In milliseconds since the anchor; 0 means closed.
     until_ms: Arc<AtomicU64>,
 }
 
@@ -23,7 +23,7 @@ impl Gate {
         Self { anchor: Instant::now(), until_ms: Arc::new(AtomicU64::new(until_ms)) }
     }
 
-    /// For a run without an election.
+    /// The gate of a run without an election.
     pub fn always_open() -> Self {
         Self::until_ms(u64::MAX)
     }
@@ -65,7 +65,7 @@ impl GateKeeper {
 }
 
 impl Drop for GateKeeper {
-    /// Without a keeper nothing would close the gate early.
+    /// Without a keeper nothing could close the gate early.
     fn drop(&mut self) {
         self.set(None);
     }

@@ -1,16 +1,16 @@
-//! The Leases of several shards. Each shard has its own Lease and its own election; this is what keeps
-//! two numbers of shards from writing at once, 1 included.
+//! The Leases of several shards. Each shard has its own Lease and its own election. These rules keep
+//! instances with different numbers of shards, 1 included, from writing at once.
 //!
 //! | rule | what would go wrong without it |
 //! |---|---|
-//! | shard 0 has the Lease of a single instance | that one and a shard write at once |
-//! | a Lease is taken only while no Lease of another number of shards is live | two instances keep one namespace |
-//! | the group is listed again after the Lease is held and before the first write; whoever sees another number then gives its Lease back | two that start together do not see each other before |
-//! | a renewal that is known only after the deadline of the one before counts as taking the Lease | another number began meanwhile |
-//! | a leader lists the group again and again, and its gate closes where that fails for a lease duration | its own Lease says nothing about the others |
-//! | a shard above 0 leads only beside a Lease that shard 0 of several labelled | a single instance, which labels nothing, would not be seen |
-//! | a Lease is live until it was seen unchanged for its own duration | the times in it are another host's |
-//! | one that is deleted, or edited, is live for its former duration | its holder has not noticed yet |
+//! | shard 0 has the Lease of a single instance | a single instance and a shard write at once |
+//! | a Lease is taken only while no Lease of another number of shards is live | two instances write for one namespace |
+//! | the group is listed again after the Lease is held and before the first write; an instance that sees another number then gives its Lease back | two instances that start together do not see each other before |
+//! | a renewal whose success becomes known only after the previous deadline counts as taking the Lease | instances of another number began meanwhile |
+//! | a leader lists the group repeatedly, and its gate closes if that fails for a lease duration | its own Lease gives no information about the others |
+//! | a shard above 0 leads only beside a Lease that shard 0 of several labelled | it would not see a single instance, which labels nothing |
+//! | a Lease is live until it was seen unchanged for its duration | its timestamps are another host's |
+//! | a deleted or edited Lease is live for its former duration | its holder has not noticed yet |
 
 use std::collections::BTreeMap;
 
@@ -23,31 +23,31 @@ pub const GROUP_LABEL: &str = "throughline.datumapis.com/lease-group";
 /// How long a shard may be without a holder before that is reported, in lease durations.
 const UNHELD_AFTER: u64 = 2;
 
-/// The Leases of a group, as lists showed them.
+/// The Leases of a group, from lists.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// That of a single instance.
+    /// The Lease of a single instance.
     lease_name: String,
     shard: Shard,
     leases: BTreeMap<String, SeenLease>,
     unheld_since: BTreeMap<u16, u64>,
 }
 
-/// A Lease of the group, as lists showed it.
+/// A Lease of the group, from lists.
 #[derive(Clone, Debug)]
 struct SeenLease {
     record: LeaseRecord,
-    /// Who holds it, or may still write by it.
+    /// The holder, or a former holder that may still write.
     holder: String,
-    /// Its holder leads no longer after that.
+    /// Its holder no longer leads after this time.
     live_until: u64,
-    /// The last list has it.
+    /// Whether the last list contains it.
     is_listed: bool,
 }
 
 impl SeenLease {
-    /// A list shows another record than before, if there was one. A Lease whose holder did not release
-    /// it was edited, and counts for its former duration.
+    /// A Lease that is new or has another record than in the last list. If its holder did not release
+    /// it, it was edited, and stays live for its former duration.
     fn changed(before: Option<&Self>, record: LeaseRecord, now: u64) -> Self {
         let former = before.filter(|former| former.is_live(now));
         let former_ms = former.map_or(0, |former| former.record.lease_ms);
@@ -77,7 +77,7 @@ impl Group {
         &self.lease_name
     }
 
-    /// Whether the work is shared out.
+    /// Whether the work is divided among several shards.
     pub fn is_shared(&self) -> bool {
         !self.shard.is_whole()
     }
@@ -94,7 +94,8 @@ impl Group {
         }
     }
 
-    /// The holder's name, which says on the Lease of a single instance that it is none.
+    /// The name of this holder. It ends in the shard, so that a shard that holds the Lease of shard 0
+    /// can be distinguished from a single instance.
     pub fn identity(&self, of_process: String) -> String {
         match self.shard {
             shard if shard.is_whole() => of_process,
@@ -102,7 +103,7 @@ impl Group {
         }
     }
 
-    /// Takes a list over.
+    /// Updates the group from a list.
     pub fn observe(&mut self, list: Vec<(String, LeaseRecord)>, now: u64) {
         let mut before = std::mem::take(&mut self.leases);
         for (name, record) in list {
@@ -111,7 +112,7 @@ impl Group {
             let seen = same.unwrap_or_else(|| SeenLease::changed(known.as_ref(), record, now));
             self.leases.insert(name, seen);
         }
-        // What is not listed any more was deleted, or lost its label.
+        // A Lease that is no longer listed was deleted, or lost its label.
         for (name, mut gone) in before {
             if gone.is_listed && gone.is_live(now) {
                 gone.live_until = now.saturating_add(gone.record.lease_ms);
@@ -129,8 +130,8 @@ impl Group {
         }
     }
 
-    /// Why this instance must not lead now: the Lease of another number of shards that is live, or the
-    /// one of shard 0, which is not there.
+    /// The reason why this instance must not lead now: a live Lease of another number of shards, or no
+    /// Lease of shard 0.
     pub fn obstacle(&self, now: u64) -> Option<Obstacle> {
         let own = self.own_lease();
         let others = self.leases.iter().filter(|(name, _)| **name != own);
@@ -146,7 +147,7 @@ impl Group {
         lacks_first.then(|| Obstacle::NoFirst { lease: self.lease_name.clone() })
     }
 
-    /// The shards that nobody has held for a while.
+    /// The shards without a holder for `UNHELD_AFTER` lease durations.
     pub fn unheld(&self, lease_ms: u64, now: u64) -> Vec<u16> {
         let after = UNHELD_AFTER * lease_ms;
         let shards = self.unheld_since.iter();
@@ -158,7 +159,7 @@ impl Group {
         lease.is_some_and(|seen| seen.is_listed && seen.is_live(now))
     }
 
-    /// How many shards the holder of a Lease knows of; `None` for one that has another name.
+    /// The number of shards that the holder of a Lease assumes; `None` for a Lease outside the group.
     fn number_of(&self, lease: &str, holder: &str) -> Option<u16> {
         let rest = lease.strip_prefix(&*self.lease_name)?;
         let number = |text: &str| text.rsplit_once("-of-")?.1.parse().ok();
@@ -173,7 +174,7 @@ impl Group {
     }
 }
 
-/// What keeps an instance from leading.
+/// A reason that prevents an instance from leading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// A live Lease of another number of shards.
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn a_live_lease_of_another_number_is_waited_for_whoever_asks() {
         let of_two = [("tl", "a/0-of-2"), ("tl-1-of-2", "b/1-of-2")];
-        // Its own Lease is a matter of the election.
+        // The election handles its own Lease.
         assert_eq!(group(0, 2, &of_two).obstacle(0), None);
         assert_eq!(group(1, 2, &of_two).obstacle(0), None);
         assert_eq!(group(0, 4, &of_two).obstacle(0), other("tl-1-of-2", "b/1-of-2"));
@@ -224,7 +225,7 @@ mod tests {
         let single = [("tl", "a")];
         assert_eq!(group(1, 2, &single).obstacle(0), other("tl", "a"));
         assert_eq!(group(0, 1, &single).obstacle(0), None);
-        // Somebody labelled what is none of ours.
+        // A label on a Lease outside the group.
         assert_eq!(group(0, 1, &[("tlx", "a"), ("other", "b")]).obstacle(0), None);
     }
 

@@ -1,8 +1,9 @@
-//! A leader that lost sight of what it mirrors lets another instance lead.
+//! A leader that can no longer observe the objects it mirrors lets another instance lead.
 //!
-//! It stands down for two lease durations, or until another instance holds the Lease. Touches go on,
-//! whoever leads. Where no instance sees more, it costs a lease duration without mirrors, at most once
-//! in five minutes; an upstream counts once, because the next leader never saw it.
+//! It stands down for two lease durations, or until another instance holds the Lease. Touches continue,
+//! whichever instance leads. If no instance observes more, this costs one lease duration without
+//! mirrors, at most once in five minutes. An upstream that stays lost causes it only once, because the
+//! next leader has never observed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,23 +12,23 @@ use tracing::warn;
 use super::candidate::Candidate;
 use crate::core::data::ids::{ClusterName, Role};
 
-/// How long a cluster must be out of sight.
+/// How long a cluster must be lost before the leader stands down.
 const BLIND_MS: u64 = 30_000;
 /// The least time between two hand-overs by one instance.
 const PAUSE_MS: u64 = 300_000;
 
-/// What a leader sees.
+/// The clusters that a leader observes or has lost.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
-    /// Seen since it leads.
+    /// Observed in this tenure.
     seen: BTreeSet<ClusterName>,
     lost_since: BTreeMap<ClusterName, u64>,
     stood_down_at: Option<u64>,
 }
 
 impl Sight {
-    /// The clusters whose Connectors it sees, and those that it lost or never saw. Returns one that is
-    /// a reason to stand down.
+    /// Updates the observed clusters and the lost ones, which include those never observed. Returns a
+    /// cluster that is a reason to stand down.
     fn look(
         &mut self,
         now: u64,
@@ -55,7 +56,8 @@ impl Sight {
 }
 
 impl Candidate {
-    /// After an attempt: a blind leader stands down, and one that stood down stands up again.
+    /// After an attempt: makes a leader that lost a cluster stand down, and lets it take part again
+    /// later.
     pub(super) fn look_around(&mut self) {
         let now = self.keeper.now_ms();
         if self.election.is_standing_down() {

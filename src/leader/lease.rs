@@ -1,5 +1,5 @@
-//! The Lease over HTTP, in client-go's format, so that instances of both can share one Lease and
-//! `kubectl get lease` shows it correctly.
+//! The Lease over HTTP, in client-go's format, so that throughline and client-go can share one Lease
+//! and `kubectl get lease` shows it correctly.
 
 mod format;
 
@@ -28,8 +28,8 @@ const LEASES: &str = "leases.coordination.k8s.io";
 
 /// Sends the election's requests.
 pub trait LeaseApi: Send {
-    /// Sends a request and waits for its response, for as long as one request may take. The text
-    /// says why it failed, where it did.
+    /// Sends a request and waits for its response, for at most the time of one request. The text says
+    /// why it failed, if it did.
     fn send(
         &mut self,
         request: &LeaseRequest,
@@ -41,7 +41,7 @@ pub trait LeaseApi: Send {
     /// Posts a Kubernetes Event on the Lease, without waiting.
     fn post_event(&self, message: String);
 
-    /// Reads the Leases of the group, each with its name, as they are now.
+    /// Reads the group's Leases, each with its name, as they are now.
     fn list_group(
         &mut self,
     ) -> impl Future<Output = Result<Vec<(String, LeaseRecord)>, RequestFailure>> + Send;
@@ -49,10 +49,10 @@ pub trait LeaseApi: Send {
     /// Whether the Lease, as last read or written, has the label of a group.
     fn is_labelled(&self) -> bool;
 
-    /// The next write takes the label off.
+    /// Makes the next write remove the label.
     fn take_label_off(&mut self);
 
-    /// Who holds the Lease and is no throughline, by who wrote its name.
+    /// The holder of the Lease, if it is not a throughline, according to the writer of its name.
     fn foreign_holder(&self) -> Option<String> {
         None
     }
@@ -65,20 +65,20 @@ pub struct LeaseClient {
     /// `None`: the cluster client's default namespace.
     namespace: Option<String>,
     name: String,
-    /// The group of Leases, which the label names.
+    /// The name of the group of Leases, which is the label's value.
     group: String,
-    /// Whether what this instance writes has the label; `None`: as it is.
+    /// Whether this instance's writes set or remove the label; `None` leaves it unchanged.
     labels: Option<bool>,
     timeout: Duration,
     events: Option<Recorder>,
-    /// The Lease as last read or written. Updates keep the fields that others set.
+    /// The Lease as last read or written. Updates keep the fields of other writers.
     object: Value,
 }
 
 impl LeaseClient {
-    /// The Lease of this instance's shard. Each request may take `timeout`. Give it a [`ClusterClient`] of
-    /// its own: on a connection that others keep busy, renewals would be late. Changes of leadership are
-    /// posted to `events`.
+    /// The Lease of this instance's shard. Each request may take `timeout`. It needs a separate
+    /// [`ClusterClient`]: on a connection busy with other requests, renewals would be late. Changes of
+    /// leadership are posted to `events`.
     pub fn new(
         cluster: Arc<ClusterClient>,
         namespace: Option<String>,
@@ -91,7 +91,7 @@ impl LeaseClient {
         Self { cluster, namespace, name, group, labels, timeout, events, object: Value::Null }
     }
 
-    /// When the Lease that was last read was created, by the API server's clock.
+    /// The creation time of the Lease as last read, by the API server's clock.
     pub fn created_at(&self) -> Option<UnixMillis> {
         UnixMillis::parse_rfc3339(self.object["metadata"]["creationTimestamp"].as_str()?)
     }
@@ -134,7 +134,7 @@ impl LeaseClient {
         self.exchange(request).await
     }
 
-    /// Sends a request that a Lease answers, and remembers that.
+    /// Sends a request that is answered with a Lease, and stores the Lease.
     async fn exchange(
         &mut self,
         request: HttpRequest<Vec<u8>>,
@@ -165,14 +165,14 @@ impl LeaseClient {
     }
 
     async fn list(&mut self) -> Result<Vec<(String, LeaseRecord)>, CallError> {
-        // Without a resourceVersion: what was written before is in the answer.
+        // Without a resourceVersion, so that the answer includes earlier writes.
         let selector = format!("{}%3D{}", GROUP_LABEL.replace('/', "%2F"), self.group);
         let path = format!("{}?labelSelector={selector}", self.path().await?);
         let answer = self.cluster.call(client::get(&path, JSON)?, self.timeout).await?;
         read_list(&answer)
     }
 
-    /// The Lease as an Event names it.
+    /// The Lease as the involved object of an Event.
     fn reference(&self) -> Option<ObjectReference> {
         Some(ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
@@ -201,7 +201,7 @@ impl LeaseApi for LeaseClient {
         let why = RequestFailure::new(error.cause(), text);
         let response = match (&error, request) {
             (CallError::Status { code: 409, .. }, _) => LeaseResponse::Conflict,
-            // A 404 about the namespace or the API says nothing about the Lease.
+            // A 404 about the namespace or the API is no evidence about the Lease.
             (_, LeaseRequest::Get | LeaseRequest::Update(..))
                 if error.is_absence(LEASES, &self.name) =>
             {

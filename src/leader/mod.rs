@@ -1,6 +1,6 @@
-//! Which instance mirrors and deletes: leader election on a Lease. [`election`] holds the rules;
-//! `candidate.rs` adds clock, timers, requests, log lines and Kubernetes Events. It never ends the
-//! process, and keeps trying for as long as it runs.
+//! Leader election on a Lease, which selects the instance that mirrors and deletes. [`election`] holds
+//! the rules; `candidate.rs` adds clock, timers, requests, log lines and Kubernetes Events. An election
+//! never ends the process, and retries for as long as the process runs.
 
 mod candidate;
 pub mod election;
@@ -31,17 +31,17 @@ use group::Group;
 use lease::LeaseApi;
 pub(crate) use publish::no_leader;
 
-/// Who learns of what an election does.
+/// The receivers of an election's events.
 #[derive(Debug)]
 pub struct Listeners {
-    /// [`EventKind::LeadershipAcquired`] or [`EventKind::LeadershipLost`] at each change, also when the
-    /// tenure merely runs out; [`EventKind::LeadershipPending`] when this instance has created the Lease
+    /// [`EventKind::LeadershipAcquired`] or [`EventKind::LeadershipLost`] at each change, even when the
+    /// tenure merely expires; [`EventKind::LeadershipPending`] when this instance has created the Lease
     /// and may lead later.
     pub events: mpsc::UnboundedSender<EventKind>,
-    /// Whether the Lease can be used, and whether anybody leads by it.
+    /// Whether the Lease can be used, and whether an instance leads by it.
     pub usable: Outside,
     pub led: Outside,
-    /// Whether somebody leads each of the other shards.
+    /// Whether an instance leads each of the other shards.
     pub held: Outside,
     pub metrics: Arc<Metrics>,
     /// The clusters of the run, with their roles.
@@ -77,10 +77,10 @@ impl LeaderElection {
     }
 
     /// Closes the gate and releases the Lease, so that another instance can lead at once. All
-    /// leader-only writes must have ended. Where they have not, drop this instead: the gate closes,
-    /// and the Lease expires.
+    /// leader-only writes must have ended. If they have not, drop this instead: the gate closes, and
+    /// the Lease expires.
     pub async fn release(mut self, within: Duration) {
-        // The receiver is gone only if the task has ended already.
+        // The receiver is gone only if the task has already ended.
         let _ = self.resign.send(());
         if timeout(within, self.task.join_next()).await.is_err() {
             warn!("could not release the Lease in time; it will expire");
@@ -88,7 +88,7 @@ impl LeaderElection {
     }
 }
 
-/// A name that no other instance has: the pod's or host's name and a random part.
+/// A name unique to this instance: the pod's or host's name and a random part.
 pub fn identity() -> String {
     let read = |file| std::fs::read_to_string(file).ok();
     let host = std::env::var("HOSTNAME").ok().or_else(|| read("/etc/hostname"));

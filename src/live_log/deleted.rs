@@ -1,8 +1,8 @@
 //! The backup of deleted routes: `FILE.deleted.jsonl` beside the event log, never rotated.
 //!
-//! A route is on the disk before its delete is sent; where it can't be written, nothing is deleted.
-//! A second line says how the delete ended. The file is opened for each line: deletes are rare, and
-//! so a file that somebody moved away is noticed.
+//! A route is on the disk before its delete is sent; if it can't be written, nothing is deleted. A
+//! second line gives the outcome of the delete. The file is opened for each line: deletes are rare, and
+//! this detects that the file was moved away.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::clock::wall_clock_now;
 use crate::core::data::time::UnixMillis;
 use crate::environment::{self, disk_ready, is_simulated};
 
-/// A line of the backup: a route that is about to be deleted, or how its delete ended.
+/// A line of the backup: a route about to be deleted, or the outcome of its delete.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeletedRouteLine<'a> {
@@ -30,12 +30,12 @@ pub struct DeletedRouteLine<'a> {
     /// The outcome's name in the event log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Cow<'a, str>>,
-    /// The whole route, as it was read just before.
+    /// The whole route, as just read.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<&'a RawValue>,
 }
 
-/// Where the backup of an event log is.
+/// The path of an event log's backup.
 pub fn deleted_routes_file(event_log: &Path) -> PathBuf {
     super::with_suffix(event_log, ".deleted.jsonl")
 }
@@ -47,16 +47,16 @@ pub struct DeletedRoutes {
 }
 
 impl DeletedRoutes {
-    /// The backup beside this event log. Nothing is opened before the first delete.
+    /// The backup beside this event log. No file is opened before the first delete.
     pub fn beside(event_log: &Path) -> Self {
         Self { file: Arc::new(Mutex::new(deleted_routes_file(event_log))) }
     }
 
-    /// Writes a route that is about to be deleted from `cluster`; returns once the disk has it. The
-    /// route is written as it is, whatever redaction says: it is there to be brought back.
+    /// Writes a route that is about to be deleted from `cluster`; returns once it is on the disk. The
+    /// route is never redacted: it must be restorable.
     ///
     /// # Errors
-    /// It is not certain that the disk has the route; the text names the file.
+    /// The route may not be on the disk; the text names the file.
     pub async fn record(&self, cluster: &str, route: &str) -> Result<(), String> {
         let route: &RawValue = serde_json::from_str(route).map_err(|error| error.to_string())?;
         let (at_ms, cluster) = (wall_clock_now(), cluster.into());
@@ -65,7 +65,7 @@ impl DeletedRoutes {
         self.append(line).await
     }
 
-    /// Writes how the delete of the route with this uid ended. Without this line, it is not known
+    /// Writes the outcome of the delete of the route with this uid. Without this line it is unknown
     /// whether the route was deleted.
     pub async fn record_end(&self, cluster: &str, uid: &str, outcome: &str) {
         let line = DeletedRouteLine {
@@ -100,7 +100,7 @@ impl DeletedRoutes {
     }
 }
 
-/// One line of JSON. A route's text may be laid out in several.
+/// Encodes one line of JSON; a route's text may have several.
 fn encode(line: &DeletedRouteLine<'_>) -> Result<Vec<u8>, String> {
     let mut text = serde_json::to_vec(line).map_err(|error| error.to_string())?;
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -118,7 +118,7 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
         .and_then(|()| file.write_all(line))
         .and_then(|()| file.sync_all());
     if let Err(error) = written {
-        // What is half written counts as not written.
+        // A partial write counts as none.
         let _ = file.set_len(bytes);
         return Err(error);
     }
@@ -130,7 +130,7 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the line that a crash cut off, if it did.
+/// Ends a line truncated by a crash.
 fn end_line(path: &Path, bytes: u64, file: &mut File) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The parts of a live log: `FILE`, which is written, and before it `FILE.1`, `FILE.2` and so on, the
-//! parts of earlier runs included. A part is a quarter of what all may take together.
+//! The parts of a live log: `FILE`, the current one, and before it `FILE.1`, `FILE.2` and so on,
+//! including the parts of earlier runs. A part is a quarter of the total size limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -9,13 +9,13 @@ use super::lock::{WriteLock, open_append};
 use crate::environment;
 use crate::event_log::{Header, LINE_BYTES_MAX, LogPart, LogWriter};
 
-/// Every part begins like this.
+/// The first bytes of every part.
 const BEGINNING: &[u8] = br#"{"log":"throughline","version":1,"#;
 
-/// Opens a file to append to. Tests have writes fail.
+/// Opens a file to append to. Tests replace it to make writes fail.
 pub(super) type Create = Box<dyn FnMut(&Path) -> io::Result<Box<dyn Write + Send>> + Send>;
 
-/// Opens a log file, and creates it if need be. A link is followed to a pipe or a device alone.
+/// Opens a log file, and creates it if necessary. A link is followed only to a pipe or a device.
 pub(super) fn create(path: &Path) -> io::Result<Box<dyn Write + Send>> {
     match is_regular(path)? {
         true => Ok(Box::new(open_append(path)?)),
@@ -55,13 +55,13 @@ pub(super) struct Files {
     part: LogPart,
     /// The size of the part; 0 before it has its header.
     bytes: u64,
-    /// A whole line follows the header.
+    /// Whether a whole line follows the header.
     has_lines: bool,
-    /// Pipes and devices are not rotated.
+    /// False for pipes and devices, which are not rotated.
     is_regular: bool,
-    /// Of a pipe: its last line was cut off.
+    /// For a pipe: whether its last line was cut off.
     is_torn: bool,
-    /// The size at which the next part is started; larger after a rotation failed.
+    /// The size at which the next part is started; larger after a failed rotation.
     full_at_bytes: u64,
     /// `None` for pipes and devices.
     _lock: Option<WriteLock>,
@@ -85,7 +85,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Starts a log on a simulated computer. As a pipe, it is never rotated.
+    /// Starts a log on a simulated computer. Like a pipe, it is never rotated.
     pub(super) fn simulated(path: &Path, part: LogPart) -> Self {
         let create = |path: &Path| Ok(Box::new(SimulatedFile(path.to_owned())) as Box<_>);
         Self::new(path, u64::MAX, part, Box::new(create))
@@ -108,13 +108,13 @@ impl Files {
         }
     }
 
-    /// The most bytes that should be written at once.
+    /// The most bytes to write at once.
     pub(super) fn flush_bytes(&self, most: usize) -> usize {
         usize::try_from(self.part_bytes / 8).map_or(most, |bytes| bytes.min(most))
     }
 
-    /// Writes whole lines; in a new part, `header` first. An error comes with the number of lines that
-    /// were written nevertheless, and ends the part: a line that is cut off is the last one of its part.
+    /// Writes whole lines; in a new part, `header` first. An error includes the number of lines that
+    /// were written, and ends the part: a line that is cut off is the last of its part.
     pub(super) fn append(
         &mut self,
         header: &Header,
@@ -138,14 +138,14 @@ impl Files {
         let file = self.open().map_err(|error| (0, error))?;
         let (written, ended) = write(file, &text);
         self.bytes += written as u64;
-        // A line that lacks no more than its line break is whole.
+        // A line that lacks only its line break is whole.
         let whole = text.get(before_lines..text.len().min(written + 1)).unwrap_or_default();
         let whole = whole.iter().filter(|byte| **byte == b'\n').count();
         self.has_lines |= whole > 0;
         ended.map_err(|error| {
             self.is_torn = written > 0 && text[written - 1] != b'\n';
             if self.is_regular {
-                // If somebody deletes the file to free space, an open handle would keep that space.
+                // If the file is deleted to free space, an open handle would keep that space.
                 self.file = None;
             }
             (whole, error)
@@ -159,7 +159,7 @@ impl Files {
         }
     }
 
-    /// Starts the next part. After an error the current one may grow by another part.
+    /// Starts the next part. After an error the current one may grow by the size of another.
     fn rotate(&mut self) {
         if let Err(error) = self.next_part() {
             self.full_at_bytes = self.bytes.saturating_add(self.part_bytes);
@@ -171,14 +171,14 @@ impl Files {
         }
     }
 
-    /// Renames `FILE` to `FILE.1`, and those before it accordingly. Of a file that holds no more than a
-    /// header nothing is kept: nothing entered or left the machine while it was written.
+    /// Renames `FILE` to `FILE.1`, and earlier parts accordingly. Discards a file with no more than a
+    /// header: nothing entered or left the machine while it was current.
     fn next_part(&mut self) -> io::Result<()> {
         if self.is_regular && self.path.try_exists()? {
             if holds_only_a_header(&self.path)? {
                 fs::remove_file(&self.path)?;
             } else {
-                // A rotation that was cut off left a free name, and this one fills it.
+                // An interrupted rotation left a free name, and this one fills it.
                 for number in (0..count(&self.path)).rev() {
                     fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1))?;
                 }
@@ -194,7 +194,7 @@ impl Files {
         Ok(())
     }
 
-    /// Deletes the oldest parts while they leave no room for the next.
+    /// Deletes the oldest parts until there is room for the next.
     fn delete_oldest(&self) {
         let room = self.part_bytes.saturating_mul(3);
         let size =
@@ -216,7 +216,7 @@ impl Files {
     }
 }
 
-/// As `write_all`, but also returns how many bytes were written.
+/// As `write_all`, and returns the number of bytes written.
 fn write(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -230,13 +230,13 @@ fn write(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, Ok(()))
 }
 
-/// The first number that no part has.
+/// The first number without a part.
 fn count(log: &Path) -> u32 {
     let is_there = |number: &u32| fs::symlink_metadata(numbered(log, *number)).is_ok();
     (1..).find(|number| !is_there(number)).unwrap_or(1)
 }
 
-/// Whether the file holds nothing but a header, whole or cut off.
+/// Whether the file contains only a header, whole or cut off.
 fn holds_only_a_header(path: &Path) -> io::Result<bool> {
     let mut file = BufReader::new(File::open(path)?);
     let mut header = Vec::new();
@@ -245,7 +245,7 @@ fn holds_only_a_header(path: &Path) -> io::Result<bool> {
     Ok(header[..shared] == BEGINNING[..shared] && file.fill_buf()?.is_empty())
 }
 
-/// The part of the log `file` with this number: 0 is the one being written, 1 the one before it.
+/// The part of the log `file` with this number: 0 is the current one, 1 the one before it.
 pub(crate) fn numbered(file: &Path, number: u32) -> PathBuf {
     if number == 0 { file.to_owned() } else { super::with_suffix(file, &format!(".{number}")) }
 }

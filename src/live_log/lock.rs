@@ -1,13 +1,13 @@
-//! One process at a time writes an event log: the lock that says so, and files that are no links.
+//! The lock that lets only one process write an event log, and files that are not links.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Opens a regular file to append to it, and creates it readable by its owner alone: the log may
-/// hold names of customers. Refuses a symbolic link, dangling or not: whoever placed it chooses the
-/// file that is written.
+/// Opens a regular file to append to it, and creates it with access for its owner only: the log may
+/// contain names of customers. Refuses a symbolic link, dangling or not, because its creator would
+/// choose the file that is written.
 pub(crate) fn open_append(path: &Path) -> io::Result<File> {
     // The system follows no link when it must create the file.
     match OpenOptions::new().append(true).create_new(true).mode(0o600).open(path) {
@@ -26,7 +26,7 @@ pub(crate) fn open_append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Held while a process writes an event log; it ends with the process, however that ends.
+/// Held while a process writes an event log; released when the process ends, in whatever way.
 #[derive(Debug)]
 pub(super) struct WriteLock {
     path: PathBuf,
@@ -46,7 +46,7 @@ pub(super) enum LockError {
 }
 
 impl WriteLock {
-    /// Locks `FILE.lock`; a file of its own, because `FILE` itself is renamed when it is rotated.
+    /// Locks `FILE.lock`, a separate file because `FILE` itself is renamed when it is rotated.
     pub(super) fn acquire(log: &Path) -> Result<Self, LockError> {
         let path = super::with_suffix(log, ".lock");
         let failed = |error| LockError::Failed(path.clone(), error);
@@ -55,7 +55,7 @@ impl WriteLock {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(LockError::Held(path)),
-                // Some network file systems know no locks.
+                // Some network file systems do not support locks.
                 Err(TryLockError::Error(error)) => tracing::warn!(
                     file = %path.display(), %error,
                     "event log: cannot lock the file; make sure that no other process writes it"
@@ -72,7 +72,7 @@ impl WriteLock {
 
 impl Drop for WriteLock {
     fn drop(&mut self) {
-        // Before it is unlocked: whoever opened it meanwhile finds that it is gone, and tries again.
+        // Before it is unlocked: a process that opened it meanwhile finds that it is gone, and retries.
         let _ = fs::remove_file(&self.path);
     }
 }

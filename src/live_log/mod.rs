@@ -37,40 +37,40 @@ pub(crate) use files::numbered;
 use lock::LockError;
 use writer::{QueuedContent, QueuedLine, Writer};
 
-/// The size of the queue. A list of 5,000 connectors in three tiers fits.
+/// The largest size of the queue. A list of 5,000 connectors in three tiers fits.
 const QUEUE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The estimated size of a queued line without its texts.
 const LINE_BYTES: usize = 512;
 
 /// The event log of a live run. Adding a line never waits for the disk.
 ///
-/// When it is dropped without [`LiveLog::finish`], queued lines are written only if the process
-/// lives long enough.
+/// If it is dropped without [`LiveLog::finish`], queued lines are written only if the process lives
+/// long enough.
 #[derive(Debug)]
 pub struct LiveLog {
     lines: UnboundedSender<QueuedLine>,
     queued_bytes: Arc<AtomicUsize>,
     queue_bytes_max: usize,
-    /// Lines lost since the last one that was queued.
+    /// Lines lost since the last queued one.
     lost: u64,
     metrics: Arc<Metrics>,
     writer: LogTask,
 }
 
-/// Who writes the lines.
+/// The thread or task that writes the lines.
 #[derive(Debug)]
 enum LogTask {
-    /// Never receives anything; disconnected once the thread has written everything.
+    /// Receives no message; disconnected once the thread has written everything.
     Thread(Receiver<()>),
     /// In a simulation.
     Task(JoinHandle<()>),
 }
 
 impl LiveLog {
-    /// Opens the log and starts its thread; `None` when no log is configured.
+    /// Opens the log and starts its thread; `None` if no log is configured.
     ///
-    /// An existing file is renamed, because each run's log starts with its own header. Pipes and
-    /// devices are written to as they are. A full disk is not an error here.
+    /// An existing file is renamed, because each run's log starts with a new header. Pipes and devices
+    /// are written to directly. A full disk is not an error here.
     ///
     /// # Errors
     /// Another process writes the log, the file is a link or can't be created, or the existing one
@@ -177,7 +177,7 @@ impl LiveLog {
     fn enqueue(&mut self, bytes: usize, content: impl FnOnce() -> QueuedContent) {
         let bytes = bytes + LINE_BYTES;
         let queued = self.queued_bytes.load(Ordering::Relaxed);
-        // A queue that was full must first drain to half: one long gap is better than many short
+        // After it was full, the queue must first drain to half: one long gap is better than many short
         // ones.
         let max = self.queue_bytes_max / if self.lost > 0 { 2 } else { 1 };
         // A line larger than the whole queue is accepted when the queue is empty.
@@ -188,7 +188,7 @@ impl LiveLog {
         self.enqueue_gap();
         self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.lines.send(QueuedLine { bytes, content: content() }).is_err() {
-            // The thread has ended, and nothing will be written any more.
+            // The thread has ended, and no more lines will be written.
             self.count_lost();
         }
     }
@@ -224,7 +224,7 @@ fn not_started(path: &Path, error: &anyhow::Error) -> anyhow::Error {
     )
 }
 
-/// `FILE` and this ending.
+/// `FILE` with this suffix.
 pub(crate) fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);

@@ -1,4 +1,4 @@
-//! A disk that fails by a script: the log that it leaves can always be read.
+//! A disk that fails by a script: the log can always be read afterwards.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ impl Write for FlakyFile {
                 script.remove(0);
                 self.file.write_all(bytes).map(|()| bytes.len())
             }
-            // First the part that fits, then the error, as a disk does it.
+            // First the part that fits, then the error, as on a real disk.
             Some(Some(0)) => {
                 script.remove(0);
                 Err(io::ErrorKind::StorageFull.into())
@@ -61,7 +61,7 @@ fn header() -> Header {
     Header { clusters: vec![ClusterSpec { name: "edge".into(), roles }], ..Header::default() }
 }
 
-/// The `number`-th line, of 20 kB: about three are written at once.
+/// Line `number`, of 20 kB: about three are written at once.
 fn event(number: u64) -> Event {
     let error = format!("{number} {}", "x".repeat(20_000)).into();
     let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
@@ -87,7 +87,7 @@ fn line(event: &Event) -> Vec<u8> {
     writer.into_inner()
 }
 
-/// Runs the writer on so many lines, in this thread.
+/// Runs the writer on `lines` lines, in this thread.
 fn write(path: &Path, script: &[Option<usize>], lines: u64, size: u64) {
     let script = Arc::new(Mutex::new(script.to_vec()));
     let files = start(path, size, flaky(script.clone()));
@@ -103,7 +103,7 @@ fn write(path: &Path, script: &[Option<usize>], lines: u64, size: u64) {
     assert_eq!(script.lock().unwrap().first(), None, "the script was not used up");
 }
 
-/// The numbers of the lines in the log, and how many the gaps say are missing.
+/// The numbers of the lines in the log, and the missing lines according to its gaps.
 fn read(path: &Path) -> (Vec<u64>, u64) {
     let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
     let mut numbers = Vec::new();
@@ -144,7 +144,7 @@ fn after_any_failed_write_the_log_can_be_read_and_says_what_is_missing() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Lets so many bytes through. With the next one the process dies.
+/// Accepts this many bytes. With the next one the process dies.
 struct Killed {
     file: File,
     room: Arc<Mutex<usize>>,
@@ -176,7 +176,7 @@ fn a_writer_that_is_killed_after_any_byte_leaves_a_log_that_can_be_read() {
             error: format!("{number} ").into(),
         },
     };
-    // Through two rotations.
+    // Covers two rotations.
     let mut whole = 0;
     for killed_after in 0..3_000 {
         let path = folder.join(format!("log-{killed_after}"));

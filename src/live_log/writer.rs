@@ -21,14 +21,14 @@ use crate::event_log::{Header, LogWriter};
 use crate::metrics::Metrics;
 use crate::problems::Outside;
 
-/// While lines arrive faster than they are written, this many bytes are written at once.
+/// How many bytes to write at once while lines arrive faster than they are written.
 const FLUSH_BYTES: usize = 64 * 1024;
 /// The pause after a failed write. It doubles with each further failure.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct QueuedLine {
-    /// What it counts for in the queue.
+    /// Its size in the queue.
     pub(super) bytes: usize,
     pub(super) content: QueuedContent,
 }
@@ -36,26 +36,26 @@ pub(super) struct QueuedLine {
 pub(super) enum QueuedContent {
     Event(Event),
     Action(Box<Decision>),
-    /// So many lines were not queued.
+    /// This many lines were not queued.
     Gap(u64),
 }
 
 pub(super) struct Writer {
     files: Files,
-    /// Names the clusters as they are now.
+    /// Contains the current clusters.
     header: Header,
     metrics: Arc<Metrics>,
     pub(super) problems: Outside,
     queued_bytes: Arc<AtomicUsize>,
-    /// Lines that are not written yet: one for `buffered_gap` missing lines, if there are any, and
-    /// `buffered` others.
+    /// Lines not written yet: one gap line for `buffered_gap` missing lines, if any, and `buffered`
+    /// others.
     buffer: LogWriter<Vec<u8>>,
     buffered_gap: u64,
     buffered: u64,
-    /// Lines that are missing since the last one in the buffer.
+    /// Missing lines since the last one in the buffer.
     gap: u64,
     last_at: UnixMillis,
-    /// The shortest and the longest.
+    /// The shortest and the longest pause.
     pauses: (Duration, Duration),
     retry: Option<Retry>,
 }
@@ -101,7 +101,7 @@ impl Writer {
         self.write();
         loop {
             let next = lines.try_recv().ok().or_else(|| {
-                // No line is waiting: write now, so that those who follow the file see everything.
+                // No line is waiting: write now, so that readers that follow the file see everything.
                 self.flush();
                 lines.blocking_recv()
             });
@@ -166,7 +166,7 @@ impl Writer {
         }
     }
 
-    /// Keeps the clusters of the next part's header up to date.
+    /// Updates the clusters in the next part's header.
     fn update_header(&mut self, kind: &EventKind) {
         let clusters = &mut self.header.clusters;
         match kind {
@@ -187,7 +187,7 @@ impl Writer {
         self.metrics.add_log_lines_lost(lines);
     }
 
-    /// Says that lines are missing, in the first line of the buffer.
+    /// Records missing lines in the first line of the buffer.
     fn add_gap(&mut self) {
         if self.gap == 0 {
             return;
@@ -205,12 +205,12 @@ impl Writer {
         }
     }
 
-    /// Writes the buffer, and first the header if the part is new.
+    /// Writes the buffer, preceded by the header if the part is new.
     fn write(&mut self) {
         let written = self.files.append(&self.header, self.buffer.sink_mut());
         let lines = self.buffer.sink_mut();
         lines.clear();
-        // The room of one large line is given back.
+        // Free the memory of a large line.
         lines.shrink_to(2 * FLUSH_BYTES);
         let gap = std::mem::take(&mut self.buffered_gap);
         let buffered = std::mem::take(&mut self.buffered);

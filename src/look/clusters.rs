@@ -42,25 +42,25 @@ use crate::watch::WatchMessage;
 
 const WRITER_REQUESTS_IN_FLIGHT_MAX: usize = 8;
 
-/// How many clusters one line names.
+/// The most clusters named in one line.
 const NAMES_MAX: usize = 5;
 
 /// Changes within this time are shown together.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// Follows the clusters through their watches and says what they show.
+/// Follows the clusters through their watches and returns their state.
 pub struct ClusterWatcher {
     engine: Engine,
     events: mpsc::Receiver<WatchMessage>,
     writers: Writers,
     joiner: Option<Joiner>,
-    /// The only upstreams to look at; all if empty.
+    /// The upstreams to include; all if empty.
     upstreams: Vec<ClusterName>,
     pending_lists: PendingLists,
     late_limits: LateSettings,
     trigger_key: String,
     leader: Leader,
-    /// How the reader's kubectl reaches the clusters.
+    /// The kubectl command with which the reader reaches each cluster.
     kubectl: BTreeMap<ClusterName, String>,
 }
 
@@ -71,16 +71,15 @@ impl std::fmt::Debug for ClusterWatcher {
 }
 
 impl ClusterWatcher {
-    /// Starts the watches, and the search for clusters. If `upstreams` names some, no other upstream is
-    /// looked at.
+    /// Starts the watches and discovery. If `upstreams` is not empty, no other upstream is included.
     ///
     /// # Errors
     /// Those of opening an event log; none is opened here.
     pub fn start(config: &Config, upstreams: &[ClusterName]) -> anyhow::Result<Self> {
         let config = &config.narrowed(upstreams);
         let settings = read_only_settings(&config.settings());
-        // Under these settings and without leadership the machine decides nothing. The dry run makes
-        // sure that a mistake in that would not be written either.
+        // With these settings and without leadership the machine decides nothing. The dry run prevents
+        // writes even if that is wrong.
         let dry = Config { dry_run: true, ..config.clone() };
         let (gate, _) = Gate::closed();
         let mut engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new());
@@ -104,8 +103,8 @@ impl ClusterWatcher {
         })
     }
 
-    /// Waits until every list is complete or has failed once, for at most `within`. Meanwhile reads
-    /// who holds the Lease. `progress` receives how far it is.
+    /// Waits until every list is complete or has failed once, for at most `within`. Meanwhile reads the
+    /// holder of the Lease. `progress` receives the progress.
     pub async fn wait_for_lists(
         &mut self,
         config: &Config,
@@ -125,7 +124,7 @@ impl ClusterWatcher {
                 None,
             ))
         });
-        // The namespace of a pod is not that of the reader.
+        // The namespace of a pod may differ from the reader's.
         let is_known = config.leader_election.lease_namespace.is_some();
         let leader = leader_by(lease, is_known);
         let mut leader = std::pin::pin!(leader);
@@ -159,7 +158,7 @@ impl ClusterWatcher {
         }
     }
 
-    /// What has not been listed by now is unknown, and why.
+    /// Marks incomplete lists as lost, with the reason.
     fn give_up_lists(&mut self, within: Duration) {
         let seconds = within.as_secs_f32();
         for (cluster, kind) in self.pending_lists.watches() {
@@ -169,7 +168,7 @@ impl ClusterWatcher {
         }
     }
 
-    /// What is not shown, or not complete: one line for each reason.
+    /// The missing or incomplete data: one line for each reason.
     pub fn not_shown(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (source, error) in self.joiner.iter().flat_map(Joiner::lost) {
@@ -202,12 +201,12 @@ impl ClusterWatcher {
         lines
     }
 
-    /// How the reader's kubectl reaches the clusters.
+    /// The kubectl command with which the reader reaches each cluster.
     pub fn kubectl(&self) -> &BTreeMap<ClusterName, String> {
         &self.kubectl
     }
 
-    /// What is known now.
+    /// The current state.
     pub fn fleet(&mut self) -> Fleet {
         self.handle_event(EventKind::TimedOut);
         let kubectl = |cluster: &ClusterName| self.kubectl.get(cluster).cloned();
@@ -228,8 +227,8 @@ impl ClusterWatcher {
         while timeout_at(until, self.next_event()).await.is_ok() {}
     }
 
-    /// Reads who owns the fields that the hops of these connectors show, with one request an object, for
-    /// at most `within`. Where no answer comes, the object's last writer stays.
+    /// Reads the owners of the fields that the hops of these connectors show, with one request for each
+    /// object, for at most `within`. Without an answer, the object's last writer remains.
     pub async fn fetch_field_owners(&mut self, connectors: &[Connector], within: Duration) {
         let mut requested = BTreeSet::new();
         let mut requests = Vec::new();
@@ -274,7 +273,7 @@ impl ClusterWatcher {
         }
     }
 
-    /// Nothing that the machine decides is attempted.
+    /// Handles an event; the machine's decisions are not attempted.
     fn handle_event(&mut self, kind: EventKind) {
         self.engine.handle_event(kind);
         while let Some(finished) = self.engine.executor.next_finished().now_or_never() {
@@ -286,7 +285,7 @@ impl ClusterWatcher {
         let deadline = self.engine.deadline();
         tokio::select! {
             Some(message) = self.events.recv() => {
-                // A cluster that has left says nothing any longer.
+                // Ignore events of a cluster that has left.
                 if self.engine.fleet.is_current(&message) {
                     self.pending_lists.observe(&message.kind);
                     self.writers.observe(&message.kind);
@@ -309,8 +308,8 @@ fn annotation(key: &str) -> Vec<String> {
     vec!["metadata".to_owned(), "annotations".to_owned(), key.to_owned()]
 }
 
-/// Reads an object with all of its metadata; `None` where it does not exist. Lists it by name, because
-/// a live run has no permission to get it.
+/// Reads an object with all of its metadata; `None` if it does not exist. Lists it by name, because a
+/// live run has no permission to get it.
 async fn read_object(
     cluster: &ClusterClient,
     kind: Kind,
@@ -325,8 +324,8 @@ async fn read_object(
     Ok(list.pointer_mut("/items/0").map(Value::take))
 }
 
-/// The leader, as the Lease tells by this host's clock, and what is wrong with it. One that created the
-/// Lease waits before it may lead. `is_known`: it would be there if there was one.
+/// The leader, by the Lease and this host's clock, and a problem with the Lease. An instance that
+/// created the Lease waits before it may lead. `is_known`: the Lease would be found if it existed.
 async fn leader_by(lease: Option<LeaseClient>, is_known: bool) -> (Leader, Option<Problem>) {
     let nobody = Leader::default();
     let Some(mut lease) = lease else { return (nobody, None) };

@@ -1,4 +1,4 @@
-//! Finds the connectors, or the gateway, that a name stands for.
+//! Finds the connectors, or the gateway, of a name.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::core::view::WatchState;
 use crate::core::view::fleet::{Connector, Fleet, HopView, UpstreamName};
 use crate::nearest::nearest;
 
-/// A name that stands for nothing, or for more than one object. Says what to do about it.
+/// A name of no object, or of several. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFound(String);
@@ -43,8 +43,8 @@ fn is_in(connector: &Connector, cluster: &ClusterName) -> bool {
         || connector.hops.iter().any(|hop| hop.cluster == *cluster && hop.object.is_some())
 }
 
-/// The connector of this name, which is its upstream name or its name at the hub and the edges.
-/// `cluster` chooses among connectors of the same name.
+/// The connector of this name, either its upstream name or its name at the hub and the edges. `cluster`
+/// selects among connectors of the same name.
 ///
 /// # Errors
 /// No connector has the name, or several do.
@@ -64,9 +64,9 @@ pub fn connector(
     }
 }
 
-/// Each connector behind the gateway of this name, at an edge or upstream, with the hops to that gateway
-/// alone, and each Connector that its HTTPProxy references without it existing. `cluster` chooses among
-/// edges, or upstreams, that have a gateway of the same name.
+/// Each connector behind the gateway of this name, at an edge or upstream, with only the hops to that
+/// gateway; and each missing Connector that its HTTPProxy references. `cluster` selects among edges, or
+/// upstreams, with a gateway of the same name.
 ///
 /// # Errors
 /// No edge has the gateway, or several do.
@@ -93,7 +93,7 @@ pub fn gateway(
     let namespaces = namespaces.filter_map(|connector| Some(&connector.name.as_ref()?.namespace));
     let namespaces: BTreeSet<_> = namespaces.collect();
 
-    // The name of an object is the same in all tiers.
+    // An object has the same name in all tiers.
     let names = namespaces.into_iter().map(|namespace| ObjectKey::new(&**namespace, &*name.name));
     let mut all: Vec<_> = names.filter_map(|name| at_edge(fleet, &name, edge).ok()).collect();
     match (all.pop(), all.is_empty()) {
@@ -153,7 +153,7 @@ fn known_gateways(fleet: &Fleet) -> BTreeSet<&ObjectKey> {
     hops.filter_map(|hop| hop.object.as_ref()).collect()
 }
 
-/// The connector with the hops on the way to one gateway.
+/// The connector with only the hops to one gateway.
 fn only_through(connector: &Connector, gateway: &ObjectKey, edge: &ClusterName) -> Connector {
     let mut connector = connector.clone();
     connector.hops.retain(|hop| match hop.hop {

@@ -1,4 +1,5 @@
-//! What is late, by the times of the last writes: a look at the clusters has seen no change happen.
+//! Finds late hops by the times of the last writes, because a command that reads the clusters once has
+//! observed no change.
 
 use super::writers::Writers;
 use crate::core::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
@@ -10,8 +11,8 @@ use crate::problems::Problems;
 /// `managedFields` hold the time of a write in whole seconds.
 const RESOLUTION_MS: u64 = 1_000;
 
-/// Adds to what the machine of a look knows who wrote what last, and what is late by that. `problems` are
-/// those of the machine.
+/// Adds to the machine's state the last writers, and the late hops according to them. `problems` are
+/// the machine's.
 pub fn complete(
     fleet: &mut Fleet,
     writers: &Writers,
@@ -31,8 +32,8 @@ pub fn complete(
     }
 }
 
-/// Sets since when each hop is in its state, and makes those stuck that are open for longer than their
-/// limits. Returns what is wrong with these.
+/// Sets the time since when each hop is in its state, and marks as stuck those open for longer than
+/// their limits. Returns their problems.
 fn judge_by_writers(
     fleet: &mut Fleet,
     writers: &Writers,
@@ -57,7 +58,7 @@ fn judge_by_writers(
             let hop = &mut connector.hops[i];
             hop.since_ms = hop.since_ms.into_iter().chain([began]).min();
             hop.at_least = false;
-            // What carries it, the machine knows better.
+            // The machine itself finds problems of the carrier more precisely.
             let is_told = hop.state == State::Stuck && hop.hop == Hop::Carried;
             if is_told || now <= began.plus(limit_ms + RESOLUTION_MS) {
                 continue;
@@ -77,7 +78,7 @@ fn judge_by_writers(
     found
 }
 
-/// What is known of a hop that is late. `holder`: the leader.
+/// The facts of a late hop. `holder`: the leader.
 fn facts(connector: &Connector, i: usize, writers: &Writers, holder: Option<&str>) -> Facts {
     let hop = &connector.hops[i];
     let hub = connector.hops_of(Hop::Mirrored).next().map(|hop| &hop.cluster);
@@ -110,7 +111,7 @@ fn lateness(hop: &HopView, limits: &LateSettings) -> Option<(Cause, u64)> {
     is_open.then_some(late)
 }
 
-/// When the hop before came to have what it has.
+/// When the previous hop got its value.
 fn began(connector: &Connector, i: usize, writers: &Writers) -> Option<UnixMillis> {
     let hop = &connector.hops[i];
     let written = |hop: Option<&HopView>| Some(hop?.writer.as_ref()?.at_ms);
@@ -134,8 +135,9 @@ fn began(connector: &Connector, i: usize, writers: &Writers) -> Option<UnixMilli
     }
 }
 
-/// An object is as it is since its last write, where that was before it was seen to change; for longer,
-/// where that was a nudge. Since when it is held or unknown, a look cannot tell.
+/// Sets the time since when a hop is in its state: the last write of its object, if that was before it
+/// was observed to change; at least since then if that write was a nudge. For held or unknown hops the
+/// time can't be determined.
 fn set_since(hop: &mut HopView, writers: &Writers) {
     if matches!(hop.state, State::Held | State::Unknown) {
         hop.since_ms = None;

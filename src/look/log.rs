@@ -1,4 +1,4 @@
-//! A look at one moment of an event log: the lines up to then are fed to a machine.
+//! The state at one time of an event log: the lines up to then are fed to a machine.
 
 use std::io::BufRead;
 
@@ -23,12 +23,12 @@ pub enum LogMoment {
     Offset(u64),
 }
 
-/// Reads the log up to a moment; returns what is known then, and warnings. `acted` says that throughline was
-/// writing when the log was made, so that the machine decides as it did then; without it the machine
-/// only observes.
+/// Reads the log up to a time; returns the state at that time, and warnings. `acted` means that
+/// throughline was writing when the log was made, so that the machine decides as it did then; otherwise
+/// the machine only observes.
 ///
 /// # Errors
-/// The log can't be read, holds no event, or begins after the moment.
+/// The log can't be read, contains no event, or begins after that time.
 pub fn fleet<R: BufRead>(
     reader: &mut LogReader<R>,
     at: LogMoment,
@@ -80,7 +80,7 @@ pub fn fleet<R: BufRead>(
     Ok((fleet, warnings))
 }
 
-/// Takes over what the machine has noted. What it has decided is in the log, or is not attempted.
+/// Takes the machine's notes. Its decisions are already in the log, or are not attempted.
 pub fn follow(machine: &mut Machine, problems: &mut Problems, at: UnixMillis, acted: bool) {
     while let Some(decision) = machine.poll_action() {
         if !acted {

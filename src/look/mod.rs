@@ -1,5 +1,5 @@
-//! Looks at a fleet from outside: at the clusters, at a running instance, or at an event log. `status` and
-//! `trace` print what such a look shows.
+//! Reads the state of a fleet from the clusters, a running instance, or an event log. `status` and
+//! `trace` print it.
 
 pub mod clusters;
 pub mod find;
@@ -22,7 +22,7 @@ use crate::report::duration;
 const TEN_YEARS_MS: u64 = 315_000_000_000;
 
 /// Settings under which a machine observes and never acts. Without leadership it mirrors nothing;
-/// touches wait for a window that never closes, and one that is due before, as a stamp makes it, is
+/// touches wait for a window that never closes, and a touch that is due earlier, because of a stamp, is
 /// dropped and not decided again.
 pub fn read_only_settings(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
@@ -35,10 +35,10 @@ pub fn read_only_settings(settings: &Settings) -> Settings {
     settings
 }
 
-/// What the instance at `url` (`http://HOST:PORT`) knows; waits at most `within` for its answer.
+/// The state of the instance at `url` (`http://HOST:PORT`); waits at most `within` for its answer.
 ///
 /// # Errors
-/// The instance can't be reached, refuses, or answers something else; each says what to do.
+/// The instance can't be reached, refuses, or gives an invalid answer; each error says what to do.
 pub async fn instance(url: &str, within: Duration) -> anyhow::Result<Fleet> {
     let body = instance::state(url, within).await?;
     serde_json::from_slice(&body).with_context(|| {
@@ -46,7 +46,7 @@ pub async fn instance(url: &str, within: Duration) -> anyhow::Result<Fleet> {
     })
 }
 
-/// Why the instance that was asked, or any, does not write.
+/// Why the queried instance, or any, does not write.
 fn not_writing(fleet: &Fleet) -> Option<String> {
     if let Some(until) = fleet.leader.waits_until_ms {
         let wait = duration(until.since(fleet.at_ms));

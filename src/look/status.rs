@@ -1,4 +1,4 @@
-//! Prints a fleet: a row for each connector, and below how many there are and what is wrong.
+//! Prints a fleet: a row for each connector, then the counts and the problems.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,14 +17,13 @@ use crate::report::style::{Style, TextWriter, count, duration, moment, unbroken}
 const COLUMNS: [&str; 9] =
     ["UPSTREAM", "CONNECTOR", "EDGES", "LIVENESS", "STATE", "HOP", "CAUSE", "FOR", "GATEWAYS"];
 
-/// Whether a person has to look: nothing is left for throughline to do, it is late, or nobody can tell.
-/// What a person has paused is as that person wants it.
+/// Whether an operator has to act: it is held, late or unknown. A paused connector is intended.
 pub fn needs_a_look(connector: &Connector) -> bool {
     let mut worst = connector.hops.iter().filter(|hop| hop.state == connector.state);
     connector.state > State::Pending && !worst.all(|hop| hop.cause == Some(Cause::Paused))
 }
 
-/// Sorts the connectors by what they are in, the worst first.
+/// Sorts the connectors by state, the worst first.
 pub fn sort(connectors: &mut [Connector]) {
     connectors.sort_by_key(|connector| Reverse(connector.state));
 }
@@ -37,7 +36,7 @@ pub(super) const fn style(state: State) -> Style {
     }
 }
 
-/// What to do. Its commands are not broken, so that they can be pasted.
+/// Writes the remedy. Its commands are not wrapped, so that they can be pasted.
 pub(super) fn put_remedy(remedy: &str, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let remedy = one_line(remedy);
     let parts = remedy.split('`').enumerate();
@@ -89,12 +88,12 @@ fn cells(connector: &Connector, fleet: &Fleet) -> [String; 9] {
     ]
 }
 
-/// For how long it has been in its state; of one that is ok since the last of its hops was.
+/// How long the connector has been in its state; for one that is ok, since its last hop became ok.
 fn age(connector: &Connector, fleet: &Fleet) -> String {
     let ages = connector.hops.iter().filter_map(|hop| Some((hop.since_ms?, hop.at_least)));
     let since = match connector.worst() {
         Some(worst) => worst.since_ms.map(|since| (since, worst.at_least)),
-        // Of those of one moment the certain one.
+        // Of two equal times, the certain one.
         None => ages.max_by_key(|(since, at_least)| (*since, !at_least)),
     };
     since.map_or("-".to_owned(), |(since, at_least)| since_text(since, at_least, fleet.at_ms))
@@ -105,8 +104,8 @@ pub(super) fn since_text(since: UnixMillis, at_least: bool, now: UnixMillis) -> 
     format!("{more}{}", duration(now.since(since)))
 }
 
-/// `2/2` where the gateways announce what upstream says now, `2/2 stale` where they announce something
-/// else or nobody knows, `?/2` where they cannot be seen.
+/// `2/2` if the gateways announce the current upstream state, `2/2 stale` if they announce another one
+/// or it is unknown, `?/2` if they are not visible.
 fn gateways(connector: &Connector) -> String {
     let has_gateway = |hop: &&HopView| hop.cause != Some(Cause::NoGateway);
     let hops: Vec<_> = connector.hops_of(Hop::Announced).filter(has_gateway).collect();
@@ -119,8 +118,8 @@ fn gateways(connector: &Connector) -> String {
     format!("{}/{}{stale}", announced.count(), hops.len())
 }
 
-/// Whether an edge is not known to have what upstream has now. Without a hub, the edge's own is all that
-/// there is to announce.
+/// Whether an edge is not known to have the current upstream value. Without a hub, the edge's own value
+/// is the one to announce.
 fn is_stale_at(connector: &Connector, edge: &ClusterName) -> bool {
     let mut before = connector
         .hops
@@ -158,8 +157,8 @@ pub fn rows(
     writer.finish()
 }
 
-/// Writes how many connectors there are in each state, what is wrong with those that are shown and with the
-/// clusters, and where this comes from.
+/// Writes the number of connectors in each state, the problems of the shown connectors and of the
+/// clusters, and the source of the data.
 ///
 /// # Errors
 /// Those of `out`.
@@ -198,7 +197,7 @@ pub fn summary(
     writer.finish()
 }
 
-/// What is wrong, in one line.
+/// The text of one cause.
 struct CauseLine<'f> {
     cause: Cause,
     cluster: &'f ClusterName,
@@ -213,15 +212,15 @@ impl CauseLine<'_> {
         self.cause.info().severity == Severity::Error
     }
 
-    /// What is wrong with an instance is wrong in no cluster.
+    /// A problem of an instance has no cluster.
     fn place(&self) -> String {
         let name = self.cluster.as_str();
         if name.is_empty() { String::new() } else { format!("{name}: ") }
     }
 }
 
-/// The open problems that are worth a line, the worst first, and what else makes connectors held or
-/// unknown. Of problems that concern connectors only those of the connectors that are shown.
+/// The open problems that need a line, the worst first, and the other causes of held or unknown
+/// connectors. Problems of connectors are limited to the shown ones.
 fn causes<'f>(fleet: &'f Fleet, shown: &'f [Connector]) -> Vec<CauseLine<'f>> {
     let mut lines: Vec<_> = fleet.problems.iter().filter(|of| is_worth_a_line(of.cause)).collect();
     lines.retain(|group| {
@@ -242,7 +241,7 @@ fn causes<'f>(fleet: &'f Fleet, shown: &'f [Connector]) -> Vec<CauseLine<'f>> {
     lines
 }
 
-/// What is only deferred, settles or was meant needs nobody.
+/// Whether a cause needs a line: not if it is only deferred, ends by itself or is intended.
 fn is_worth_a_line(cause: Cause) -> bool {
     let info = cause.info();
     info.severity > Severity::Info || info.state.is_some() || cause == Cause::TouchesQueued
@@ -255,7 +254,7 @@ fn has(connector: &Connector, cause: Cause, cluster: &ClusterName) -> bool {
     hops.any(|hop| is_of || hop.cluster == *cluster)
 }
 
-/// What makes connectors held, unknown or stuck and is no open problem.
+/// The causes of held, unknown or stuck connectors that are not open problems.
 fn others<'f>(fleet: &Fleet, shown: &'f [Connector]) -> Vec<CauseLine<'f>> {
     let mut found: BTreeMap<(Cause, &ClusterName), CauseLine<'f>> = BTreeMap::new();
     for connector in shown {

@@ -1,4 +1,4 @@
-//! Prints connectors hop by hop: what each has, who wrote it, why it is not ok, and what to do.
+//! Prints connectors hop by hop: the value, the last writer, the cause and the remedy.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -71,7 +71,7 @@ fn put_connector(
     put_notes(fleet, connector, writer)
 }
 
-/// Puts the gateways of one edge that are alike into one group.
+/// Groups the equal gateways of one edge.
 fn group_gateways(hops: &[HopView]) -> Vec<Vec<&HopView>> {
     let mut groups: Vec<Vec<&HopView>> = Vec::new();
     for hop in hops {
@@ -100,7 +100,7 @@ fn liveness(says: Option<&LivenessView>) -> String {
     }
 }
 
-/// What the objects of a group have, and what they should have where that differs.
+/// The value of a group's objects, and the desired one if that differs.
 fn says(group: &[&HopView]) -> String {
     let hop = group[0];
     let has = match (hop.hop, &hop.says) {
@@ -141,7 +141,8 @@ fn put_lines(
         let hop = group[0];
         let age = latest(group).map_or(String::new(), |(at, more)| since_text(at, more, now));
         [
-            // As wide as the usual states and the longest hop, whatever this connector has.
+            // As wide as the usual states and the longest hop, so that all connectors have the same
+            // columns.
             format!("{:7}", hop.state.as_str()),
             format!("{:9}", hop.hop.as_str()),
             hop.cluster.to_string(),
@@ -176,8 +177,8 @@ fn place(group: &[&HopView]) -> String {
     }
 }
 
-/// Why a hop is not ok, what to do about it, and what else is known of it. `is_new`: its message was not
-/// printed for a hop before.
+/// The cause of a hop that is not ok, its remedy and further evidence. `is_new`: its message was not
+/// printed for an earlier hop.
 fn put_details(
     group: &[&HopView],
     is_new: bool,
@@ -209,7 +210,8 @@ fn put_details(
     Ok(())
 }
 
-/// Why nobody writes to the hub: what is wrong with the Lease is said of no connector.
+/// Writes the problems of the Lease if the connector waits for a write at the hub: no connector has
+/// them among its problems.
 fn put_lease(fleet: &Fleet, connector: &Connector, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let is_waiting = |hop: &HopView| matches!(hop.state, State::Pending | State::Stuck);
     if !connector.hops_of(Hop::Mirrored).any(is_waiting) {
@@ -225,7 +227,7 @@ fn put_lease(fleet: &Fleet, connector: &Connector, writer: &mut TextWriter<'_>) 
     Ok(())
 }
 
-/// What is known of all of a group. The trigger of what is announced is nobody's question.
+/// The evidence that a whole group shares, without the trigger of announced gateways.
 fn evidence<'h>(group: &[&'h HopView]) -> Vec<&'h str> {
     let hop = group[0];
     if hop.hop == Hop::Announced && hop.state == State::Ok && hop.expected.is_some() {
@@ -235,8 +237,9 @@ fn evidence<'h>(group: &[&'h HopView]) -> Vec<&'h str> {
     hop.evidence.iter().filter(of_all).map(String::as_str).collect()
 }
 
-/// Commands that print the Kubernetes Events about its Connector, one for each tier; in a tier of several
-/// clusters that of the worst hop. None where all is well, and for a log: API servers have forgotten those.
+/// Commands that print the Kubernetes Events about its Connector, one for each tier; with several
+/// clusters in a tier, for the one with the worst hop. None if every hop is ok, and none for a log,
+/// whose Events have expired.
 fn put_events(
     fleet: &Fleet,
     connector: &Connector,

@@ -1,5 +1,5 @@
-//! What the machine does not keep: each object's last writer by `managedFields`, and the liveness in its
-//! annotation.
+//! Data that the machine does not keep: each object's last writer by `managedFields`, and the liveness
+//! in its annotation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ struct ObjectRecord {
     annotation: Option<LivenessView>,
     is_nudged: bool,
     is_karmadas: bool,
-    /// The platform's stamp when the object was first seen.
+    /// The platform's stamp when the object was first observed.
     first_stamp: Option<String>,
 }
 
-/// Connectors and Gateways as they were last observed.
+/// Connectors and Gateways as last observed.
 #[derive(Clone, Debug, Default)]
 pub struct Writers {
     objects: BTreeMap<(ClusterName, Kind, ObjectKey), ObjectRecord>,
@@ -61,8 +61,9 @@ impl Writers {
         }
     }
 
-    /// Removes from a Gateway that was observed what makes a machine distrust its trigger and touch it once
-    /// more: its `managedFields`, and stamps after the first. A look shall show such a Gateway as announced.
+    /// Removes from an observed Gateway the evidence that makes a machine doubt its trigger and touch
+    /// it again: its `managedFields`, and stamps after the first. `status` and `trace` show such a
+    /// Gateway as announced.
     pub fn without_doubts(&self, mut kind: EventKind) -> EventKind {
         let (EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }) =
             &mut kind
@@ -79,7 +80,7 @@ impl Writers {
         kind
     }
 
-    /// Replaces the last writer of an object by the owner of the field that a hop shows.
+    /// Replaces the last writer of an object with the owner of the field that a hop shows.
     pub fn set_writer(
         &mut self,
         cluster: &ClusterName,
@@ -91,7 +92,7 @@ impl Writers {
         self.objects.entry(key).or_default().writer = Some(writer);
     }
 
-    /// Adds to each hop who wrote its object last, and what its annotation has.
+    /// Adds to each hop the last writer of its object, and the value of its annotation.
     pub fn add_to(&self, fleet: &mut Fleet) {
         let hops = fleet.connectors.iter_mut().flat_map(|connector| &mut connector.hops);
         for hop in hops {
@@ -107,7 +108,7 @@ impl Writers {
         self.objects.get(&(hop.cluster.clone(), hop.kind, hop.object.clone()?))
     }
 
-    /// Whether a hub Connector carries a nudge.
+    /// Whether a hub Connector has a nudge.
     pub(super) fn is_nudged(&self, cluster: &ClusterName, object: Option<&ObjectKey>) -> bool {
         self.hub_connector(cluster, object).is_some_and(|record| record.is_nudged)
     }
@@ -126,7 +127,7 @@ impl Writers {
     }
 }
 
-/// Who wrote the object last. Slim objects do not keep which fields an entry owns; but the trigger is
+/// The last writer of an object. Slim objects do not keep the fields of an entry; but the trigger is
 /// the only field of a Gateway that throughline writes.
 fn last_writer(object: &Object) -> Option<Writer> {
     let fields = object.meta.managed_fields.iter();

@@ -1,4 +1,4 @@
-//! What is wrong, by cause and cluster.
+//! The open problems, by cause and cluster.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::watches::WatchStatus;
 use crate::core::contract::cause::{AlertRule, Cause, Problem, ProblemId};
 use crate::core::data::ids::ClusterName;
 
-/// The open problems, and how many objects each concerns.
+/// The open problems, with the number of objects that each concerns.
 #[derive(Debug, Default)]
 pub(super) struct OpenProblems(BTreeMap<ProblemId, usize>);
 
 impl OpenProblems {
-    /// Returns whether it begins: one that is open already has new facts.
+    /// Returns whether the problem is new; an open one gets new facts.
     pub(super) fn begin(&mut self, problem: &Problem) -> bool {
         self.0.insert(problem.id(), 1 + problem.about.more).is_none()
     }
@@ -23,12 +23,12 @@ impl OpenProblems {
         self.0.remove(&problem.id());
     }
 
-    /// How many objects have which cause in which cluster.
+    /// The number of objects by cause and cluster.
     fn counts<'a>(
         &'a self,
         watches: &'a [WatchStatus],
     ) -> BTreeMap<(Cause, &'a ClusterName), usize> {
-        // A zero says that this instance follows the cluster, whatever others see.
+        // A zero means that this instance watches the cluster, whatever other instances report.
         let live =
             WatchStatus::by_cluster(watches).filter(|of| of.iter().all(WatchStatus::is_live));
         let mut counts: BTreeMap<_, _> =

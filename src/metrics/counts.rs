@@ -1,5 +1,5 @@
 //! The metrics that code updates as it runs: names, labels, buckets. Other modules hold those that are
-//! read at each scrape.
+//! computed at each scrape.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -43,8 +43,8 @@ pub(super) struct Counts {
     pub(super) config_reloads: Counters<1>,
 }
 
-/// A family that has these series from the start: Prometheus can't compute a rate before a counter's
-/// first sample.
+/// A family with these series from the start: Prometheus can't compute a rate before a counter's first
+/// sample.
 fn family<const N: usize, M>(
     new: fn() -> M,
     series: impl IntoIterator<Item = Labels<N>>,

@@ -1,4 +1,4 @@
-//! Whether this instance leads, as it is at the time of a scrape.
+//! Whether this instance leads, at the time of a scrape.
 
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
@@ -8,35 +8,35 @@ use super::{Metrics, lock};
 
 #[derive(Debug, Default)]
 pub(super) struct Lease {
-    /// Empty in commands that lead nothing.
+    /// Empty in commands without leadership.
     name: String,
     is_leader: bool,
-    /// Until when the gate is open; `None` while it is closed, and without an election.
+    /// When the gate closes; `None` while it is closed, and without an election.
     until: Option<Instant>,
-    /// As last seen; empty when nobody holds it.
+    /// As last observed; empty if the Lease has no holder.
     holder: String,
 }
 
 impl Metrics {
-    /// The name of the Lease by which this instance leads, or would with an election.
+    /// Sets the name of the Lease by which this instance leads, or would with an election.
     pub fn set_lease_name(&self, name: &str) {
         name.clone_into(&mut lock(&self.lease).name);
     }
 
-    /// Whether this instance leads, and until when, unless it renews the Lease. Called at every renewal
-    /// and every change.
+    /// Sets whether this instance leads, and until when without a renewal. Called at every renewal and
+    /// every change.
     pub fn set_leader(&self, is_leader: bool, until: Option<Instant>) {
         let mut lease = lock(&self.lease);
         lease.is_leader = is_leader;
         lease.until = until;
     }
 
-    /// Empty when nobody holds the Lease.
+    /// Sets the Lease's holder; empty if it has none.
     pub fn set_lease_holder(&self, holder: &str) {
         holder.clone_into(&mut lock(&self.lease).holder);
     }
 
-    /// The Lease's holder, as last seen; `None` when nobody holds it, and without an election.
+    /// The Lease's holder as last observed; `None` if it has none, and without an election.
     pub fn lease_holder(&self) -> Option<String> {
         Some(lock(&self.lease).holder.clone()).filter(|holder| !holder.is_empty())
     }

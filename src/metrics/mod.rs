@@ -1,8 +1,7 @@
 //! Prometheus metrics, and the state of the watches for the probes.
 //!
-//! Where dashboards for controllers expect a metric, it has the name that client-go gives it; the
-//! others begin with `throughline_`. Counting an event or an action costs an atomic operation or a
-//! short lock.
+//! A metric that dashboards for controllers expect has client-go's name; the others begin with
+//! `throughline_`. Counting an event or an action costs an atomic operation or a short lock.
 
 mod causes;
 mod counts;
@@ -39,10 +38,10 @@ use user_impact::Edges;
 use watches::Watches;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
 
-/// With more clusters than this there is no series for each of what every cluster has.
+/// The most clusters with a series for each.
 const PER_CLUSTER_MAX: usize = 200;
 
-/// Counts that only the machine knows, at one moment.
+/// Counts that only the machine can give, at one time.
 #[derive(Clone, Debug, Default)]
 pub struct MachineCounts {
     /// Connectors, by state.
@@ -51,20 +50,20 @@ pub struct MachineCounts {
     pub members: Vec<MembershipCount>,
 }
 
-/// What happened to a Kubernetes Event.
+/// The result of posting a Kubernetes Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum EventDelivery {
-    /// Created, or counted on the Event that existed.
+    /// Created, or counted on the existing Event.
     Posted,
-    /// The API server did not accept it.
+    /// Rejected by the API server.
     Failed,
-    /// Not sent: there were too many, or Events were forbidden a moment ago.
+    /// Not sent: over the rate limit, or while Events are forbidden.
     Dropped,
 }
 
-/// What became of a changed configuration.
+/// The result of a changed configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
@@ -79,7 +78,7 @@ closed_list!(EventDelivery, ReloadResult);
 #[derive(Debug, Default)]
 pub struct Metrics {
     counts: Counts,
-    /// How many clusters are joined.
+    /// The number of joined clusters.
     clusters: AtomicUsize,
     problems: Mutex<OpenProblems>,
     watches: Mutex<Watches>,
@@ -93,24 +92,24 @@ impl Metrics {
         Self::default()
     }
 
-    /// How many clusters are joined. Beyond 200 there are no series for each.
+    /// Sets the number of joined clusters. Above 200 no cluster has its own series.
     pub fn set_clusters(&self, clusters: usize) {
         self.clusters.store(clusters, Relaxed);
     }
 
-    /// Removes the metrics of a cluster that is gone.
+    /// Removes the metrics of a cluster that left.
     pub fn remove_cluster(&self, cluster: &ClusterName) {
         lock(&self.watches).remove_cluster(cluster);
         self.set_answers(cluster, None);
         self.counts.queue.remove(&[("name", cluster.to_string())]);
     }
 
-    /// `took` is the machine's time for one event.
+    /// Records an event; `took` is the machine's time for it.
     pub fn event_handled(&self, took: Duration) {
         self.counts.loop_time.observe(took.as_secs_f64());
     }
 
-    /// Counts what the machine notes.
+    /// Counts a note of the machine.
     pub fn count_note(&self, note: &Note) {
         match &note.kind {
             NoteKind::HopPassed { hop, after_ms: Some(after_ms), .. }
@@ -131,24 +130,24 @@ impl Metrics {
         }
     }
 
-    /// An action ended, so long after it was decided.
+    /// Counts an action that ended, `after` this long since the decision.
     pub fn action_finished(&self, verb: Verb, outcome: &Outcome, after: Duration) {
         let labels = [("verb", verb.as_str()), ("outcome", outcome.name())];
         self.counts.actions.get_or_create(&labels).inc();
-        // What was never sent says nothing about API servers.
+        // An unsent action gives no information about API servers.
         if !matches!(outcome, Outcome::Superseded | Outcome::Dropped | Outcome::DryRun) {
             let histogram = self.counts.action_time.get_or_create(&[("verb", verb.as_str())]);
             histogram.observe(after.as_secs_f64());
         }
     }
 
-    /// How many writes to a cluster wait.
+    /// Sets the number of waiting writes to a cluster.
     pub fn set_queue(&self, cluster: &ClusterName, waiting: usize) {
         let gauge = self.counts.queue.get_or_create(&[("name", cluster.to_string())]);
         gauge.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// A changed configuration was applied or refused.
+    /// Counts a configuration reload by its result.
     pub(crate) fn config_reloaded(&self, result: ReloadResult) {
         self.counts.config_reloads.get_or_create(&[("result", result.as_str())]).inc();
     }
@@ -162,7 +161,7 @@ impl Metrics {
         self.counts.log_lines_lost.inc_by(lines);
     }
 
-    /// Lines that were not written to the event log.
+    /// The number of lines that could not be written to the event log.
     pub fn log_lines_lost(&self) -> u64 {
         self.counts.log_lines_lost.get()
     }
@@ -171,8 +170,8 @@ impl Metrics {
         self.counts.events.get_or_create(&[("result", delivery.as_str())]).inc();
     }
 
-    /// All metrics as text. `counts` are the machine's at this moment; `None`, when the loop did not
-    /// answer, leaves them out.
+    /// All metrics as text. `counts` are the machine's current counts; `None`, if the loop did not
+    /// answer, omits them.
     pub fn text(&self, counts: Option<&MachineCounts>, format: Format) -> String {
         let mut scrape = Registry::default();
         let watches = lock(&self.watches).statuses();
@@ -189,7 +188,7 @@ impl Metrics {
     }
 }
 
-/// Clusters and connectors by state.
+/// Adds clusters and connectors by state.
 fn scrape_states(scrape: &mut Registry, watches: &[WatchStatus], counts: Option<&MachineCounts>) {
     let sample = |state: &str, count: f64| (vec![("state", state.to_owned())], count);
     let mut clusters: Vec<_> = watches::clusters_by_state(watches)
@@ -208,7 +207,7 @@ fn scrape_states(scrape: &mut Registry, watches: &[WatchStatus], counts: Option<
     scrape.register("throughline_clusters", "Clusters by state", gauges(clusters));
 }
 
-/// A count is whole after each statement, so a panic elsewhere does no harm.
+/// Ignores poisoning: every statement leaves the counts consistent, so a panic elsewhere does no harm.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::text::{counters, gauges};
 
-/// Ticks a second in `/proc`: `USER_HZ` is 100 on every architecture that throughline is built for.
+/// Ticks a second in `/proc`: `USER_HZ` is 100 on all supported architectures.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Read once: the kernel computes it from a clock that may be set.
@@ -55,7 +55,7 @@ fn open_fds() -> Option<f64> {
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 
-/// How many descriptors the process may have; `None` where that is unlimited or unknown.
+/// The process's limit of descriptors; `None` if it is unlimited or unknown.
 pub(crate) fn max_fds() -> Option<u64> {
     labelled("/proc/self/limits", "Max open files")
 }

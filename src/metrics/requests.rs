@@ -1,7 +1,6 @@
 //! Requests to API servers, by cluster.
 //!
-//! They are labelled as client-go labels them, except that `host` is the cluster's name and never an
-//! address.
+//! The labels are client-go's, except that `host` is the cluster's name and never an address.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,10 +11,11 @@ use super::text::counters;
 use super::{Metrics, lock};
 use crate::core::data::ids::ClusterName;
 
-/// By method, and the code of the response; `None` where there was none.
+/// By method, and the code of the response; `None` for no response.
 type Counts = BTreeMap<(&'static str, Option<u16>), u64>;
 
-/// The requests to one cluster. Clients of one cluster share its series, which end with the last of them.
+/// The requests to one cluster. Clients of one cluster share its series, which end with the last
+/// client.
 #[derive(Debug)]
 pub struct ClusterRequests {
     cluster: ClusterName,
@@ -25,7 +25,7 @@ pub struct ClusterRequests {
 #[derive(Debug, Default)]
 pub(super) struct AllRequests {
     by_cluster: BTreeMap<ClusterName, Cluster>,
-    /// Of clusters that have left, too: a counter never falls.
+    /// Includes clusters that have left: a counter never decreases.
     all: Counts,
 }
 
@@ -58,8 +58,7 @@ impl Drop for ClusterRequests {
 }
 
 impl Metrics {
-    /// Where the requests to a cluster are counted. The counts have series of their own until the last
-    /// clone of this is dropped.
+    /// The counter for the requests to a cluster. Its series exist until its last clone is dropped.
     pub fn requests(&self, cluster: &ClusterName) -> Arc<ClusterRequests> {
         lock(&self.requests).by_cluster.entry(cluster.clone()).or_default().clients += 1;
         Arc::new(ClusterRequests { cluster: cluster.clone(), requests: self.requests.clone() })

@@ -1,4 +1,4 @@
-//! The metrics as text, in either of the two formats that scrapers read.
+//! The metrics as text, in the two formats of scrapers.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(super) type Labels = Vec<(&'static str, String)>;
 pub enum Format {
     /// OpenMetrics 1.0, which Prometheus prefers.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4, which every scraper reads.
+    /// Prometheus' text format 0.0.4, which every scraper supports.
     Plain,
 }
 
@@ -42,7 +42,8 @@ pub(super) fn encode(registry: &Registry, format: Format) -> String {
     }
 }
 
-/// Gauges or counters as they are at a scrape. Unlike a `Family`, they may be one series without labels.
+/// Gauges or counters at the time of a scrape. Unlike a `Family`, they may be one series without
+/// labels.
 #[derive(Debug)]
 pub(super) struct Samples(MetricType, Vec<(Labels, f64)>);
 
@@ -82,7 +83,7 @@ impl EncodeMetric for Samples {
     }
 }
 
-/// Unlike OpenMetrics, the plain format gives a counter's family the name of its samples, with
+/// In contrast to OpenMetrics, the plain format gives a counter's family the name of its samples, with
 /// `_total`, and has no end marker.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len() + 1024);

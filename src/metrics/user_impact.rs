@@ -1,5 +1,4 @@
-//! What users see: for how long the Gateways of each edge answered wrongly, as far as the watches
-//! show it.
+//! The impact on users: how long the Gateways of each edge answered wrongly, according to the watches.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +23,7 @@ const UNKNOWN: &str = "Time in which it was unknown whether Gateways answered ri
      It is part of no other sum";
 const WRONG_NOW: &str = "Gateways, times the connectors behind them, that answer wrongly now";
 
-/// How many Gateways answer how, or for how many seconds they did, times Gateways.
+/// The number of Gateways by their answers, or Gateways times seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     down: f64,
@@ -59,7 +58,7 @@ impl Sums {
     }
 }
 
-/// One edge: its sums up to a moment, and how its Gateways answer since then.
+/// The impact at one edge: its sums up to a time, and the state of its Gateways since.
 #[derive(Debug)]
 struct EdgeImpact {
     sums: Sums,
@@ -78,13 +77,13 @@ impl EdgeImpact {
 #[derive(Debug, Default)]
 pub(super) struct Edges {
     by_name: BTreeMap<ClusterName, EdgeImpact>,
-    /// Of edges that have left, for the sums over all edges: a counter never falls.
+    /// The sums of edges that have left, for the sums over all edges: a counter never decreases.
     left: Option<Sums>,
 }
 
 impl Metrics {
-    /// How the Gateways of an edge answer from now on; `None`: the edge has left. Called at changes
-    /// only.
+    /// Sets the answers of an edge's Gateways from now on; `None` means that the edge has left. Called
+    /// only at changes.
     pub fn set_answers(&self, edge: &ClusterName, answers: Option<Answers>) {
         let mut edges = lock(&self.edges);
         let before = edges.by_name.remove(edge).map(|impact| impact.sums_now());
@@ -98,7 +97,7 @@ impl Metrics {
 }
 
 impl Edges {
-    /// By labels, of each edge or of all: the sums of seconds, and how many Gateways answer how now.
+    /// By labels, for each edge or for all: the sums of seconds, and the current numbers of Gateways.
     fn rows(&self, is_per_cluster: bool) -> BTreeMap<Labels, (Sums, Sums)> {
         let mut rows: BTreeMap<Labels, (Sums, Sums)> = BTreeMap::new();
         for (name, edge) in &self.by_name {

@@ -1,4 +1,4 @@
-//! The watches, for metrics and readiness.
+//! The state of the watches, for metrics and readiness.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,27 +15,27 @@ use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::WatchState::{self, Listing, Live, Lost, Never};
 
-/// The metrics of one watch. Updating them costs a lock that hardly anybody else takes.
+/// The metrics of one watch. Updating them costs a lock that is seldom contended.
 #[derive(Debug)]
 pub struct WatchMetrics {
     status: Mutex<WatchStatus>,
-    // These are of all watches of the kind, and outlive this one: a counter never falls.
+    // Shared by all watches of the kind, and kept after this one: a counter never decreases.
     relists: Counter,
     resumes: Counter,
     events: Counter,
 }
 
-/// One watch, as the probes show it.
+/// The state of one watch for the probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchStatus {
     pub cluster: ClusterName,
     pub kind: Kind,
     pub state: WatchState,
-    /// At least one list was complete.
+    /// At least one list was completed.
     pub was_listed: bool,
-    /// When it last brought anything, bookmarks included.
+    /// When it last received anything, including bookmarks.
     pub received_at: Option<Instant>,
-    /// Why it was lost last. The text may hold addresses.
+    /// The last failure. The text may contain addresses.
     pub failure: Option<RequestFailure>,
 }
 
@@ -69,13 +69,13 @@ impl WatchMetrics {
         status.state = Lost;
     }
 
-    /// The watch brought a change.
+    /// Counts a received change.
     pub fn event_received(&self) {
         self.events.inc();
         self.bookmark_received();
     }
 
-    /// The API server showed that the watch is alive.
+    /// Records that the API server keeps the watch alive.
     pub fn bookmark_received(&self) {
         lock(&self.status).received_at = Some(Instant::now());
     }
@@ -91,7 +91,7 @@ impl WatchStatus {
         self.was_listed || self.failure.is_some()
     }
 
-    /// The watches of each cluster: they are in the order of clusters.
+    /// The watches of each cluster. They are ordered by cluster.
     pub(super) fn by_cluster(watches: &[Self]) -> impl Iterator<Item = &[Self]> {
         watches.chunk_by(|a, b| a.cluster == b.cluster)
     }
@@ -100,7 +100,7 @@ impl WatchStatus {
 /// Whether the process is ready, and the state of each watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// It is ready now, or was ready once.
+    /// Whether it is ready now, or has been.
     pub ready: bool,
     /// By cluster and kind.
     pub watches: Vec<WatchStatus>,
@@ -109,7 +109,7 @@ pub struct Readiness {
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     all: BTreeMap<(ClusterName, Kind), Arc<WatchMetrics>>,
-    /// Clusters for which readiness does not wait.
+    /// Clusters that readiness does not wait for.
     discovered: BTreeSet<ClusterName>,
     was_ready: bool,
 }
@@ -151,19 +151,19 @@ impl Metrics {
         lock(&self.watches).all.entry((cluster.clone(), kind)).or_insert_with(new).clone()
     }
 
-    /// Readiness does not wait for this cluster, because it was discovered.
+    /// Excludes a discovered cluster from readiness.
     pub fn set_discovered(&self, cluster: &ClusterName) {
         lock(&self.watches).discovered.insert(cluster.clone());
     }
 
-    /// The clusters whose Connectors are not followed at present, although they were tried.
+    /// The clusters whose Connectors were tried and are not watched now.
     pub fn lost_clusters(&self) -> BTreeSet<ClusterName> {
         let is_lost = |watch: &WatchStatus| watch.kind == Kind::Connector && watch.state == Lost;
         let watches = lock(&self.watches).statuses().into_iter();
         watches.filter(is_lost).map(|watch| watch.cluster).collect()
     }
 
-    /// The clusters whose Connectors are followed at present.
+    /// The clusters whose Connectors are watched now.
     pub fn seen_clusters(&self) -> BTreeSet<ClusterName> {
         let is_seen = |watch: &WatchStatus| watch.kind == Kind::Connector && watch.is_live();
         let watches = lock(&self.watches).statuses().into_iter();
@@ -171,8 +171,8 @@ impl Metrics {
     }
 
     /// Ready once every watch of the configured clusters has been tried and at least one cluster is
-    /// fully listed: a broken cluster must not hold up the others, nor may thousands that are
-    /// discovered, and an instance that sees no cluster is of no use. Once ready, it stays so.
+    /// fully listed: neither a broken cluster nor thousands of discovered ones may delay readiness, and
+    /// an instance without any listed cluster is of no use. Once ready, it stays so.
     pub fn readiness(&self) -> Readiness {
         let mut all = lock(&self.watches);
         let watches = all.statuses();
@@ -184,7 +184,7 @@ impl Metrics {
         Readiness { ready: all.was_ready, watches }
     }
 
-    /// When each watch last brought anything, bookmarks included.
+    /// When each watch last received anything, including bookmarks.
     pub fn received(&self, now: UnixMillis) -> Vec<(ClusterName, Kind, UnixMillis)> {
         let received = |watch: WatchStatus| {
             let at = UnixMillis(now.0.saturating_sub(millis(watch.received_at?.elapsed())));
@@ -194,7 +194,7 @@ impl Metrics {
     }
 }
 
-/// How many clusters are followed, and how many are not, and why.
+/// The number of watched clusters, and of those that are not watched, by state.
 pub(super) fn clusters_by_state(watches: &[WatchStatus]) -> [(&'static str, usize); 3] {
     let state = |cluster: &[WatchStatus]| match cluster {
         _ if cluster.iter().any(|watch| watch.state == Lost) => "lost",

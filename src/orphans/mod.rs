@@ -1,5 +1,5 @@
-//! Which routes are orphans or may be, and the manifests of those that were deleted. A look uses the
-//! machine and the watches of a live run, and writes nothing.
+//! The routes that are or may be orphans, and the manifests of deleted ones. Uses the machine and the
+//! watches of a live run, and writes nothing.
 
 mod restore;
 
@@ -17,13 +17,13 @@ use crate::leader::gate::Gate;
 
 pub use restore::{DeletedRoute, DeletedRoutesFound, deleted_routes};
 
-/// Lists the clusters, of the upstreams only those in `upstreams` unless it is empty. Returns the routes
-/// that are orphans or may be, and when that was so.
+/// Lists the clusters, and of the upstreams only those in `upstreams` unless it is empty. Returns the
+/// routes that are or may be orphans, and the time of that state.
 pub async fn candidates(
     config: &Config,
     upstreams: &[ClusterName],
 ) -> (Vec<OrphanCandidate>, UnixMillis) {
-    // The dry run makes sure that a mistake in these settings would not be written.
+    // The dry run prevents writes even if these settings are wrong.
     let config = Config { dry_run: true, ..config.narrowed(upstreams) };
     let (gate, _) = Gate::closed();
     let no_log = EventLogConfig::default();
@@ -64,7 +64,7 @@ pub async fn candidates(
     (candidates, engine.clock.now())
 }
 
-/// An orphan counts at once: nothing is deleted.
+/// An orphan counts at once, because nothing is deleted.
 fn settings(config: &Config) -> Settings {
     let mut settings = config.settings();
     settings.mirror.enabled = false;

@@ -14,24 +14,24 @@ use crate::core::data::time::UnixMillis;
 use crate::live_log::{DeletedRouteLine, deleted_routes_file};
 use crate::outside_text::brief;
 
-/// Members of `metadata` that a manifest has. The API server sets the others.
+/// Members of `metadata` in a manifest. The API server sets the others.
 const METADATA: [&str; 5] = ["namespace", "name", "labels", "annotations", "ownerReferences"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeletedRoute {
-    /// The route without the fields that API servers set, as `kubectl create -f` accepts it.
+    /// The route without the fields that API servers set; `kubectl create -f` accepts it.
     pub manifest: Value,
     pub deleted_at: UnixMillis,
     /// Whether the API server confirmed the delete. If not, the route may still exist.
     pub confirmed: bool,
 }
 
-/// What was found.
+/// The deleted routes in a file.
 #[derive(Debug, Default)]
 pub struct DeletedRoutesFound {
-    /// Each as it was last.
+    /// The last version of each route.
     pub routes: BTreeMap<ObjectKey, DeletedRoute>,
-    /// Lines that are not what throughline writes, each with the reason.
+    /// Lines that throughline does not write, each with the reason.
     pub skipped: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ pub fn deleted_routes(file: &str) -> anyhow::Result<DeletedRoutesFound> {
         let confirmed = match outcome.as_deref() {
             Some("applied") => true,
             Some("unanswered") | None => false,
-            // The API server said that the route stays, or nothing was sent.
+            // The API server stated that the route stays, or nothing was sent.
             Some(_) => continue,
         };
         if found.routes.get(&key).is_none_or(|known| known.deleted_at <= deleted_at) {
@@ -78,8 +78,8 @@ pub fn deleted_routes(file: &str) -> anyhow::Result<DeletedRoutesFound> {
     Ok(found)
 }
 
-/// Uid, name and manifest of a route that throughline may have deleted. Anybody may have written the
-/// file, and nothing else may reach `kubectl create`.
+/// Uid, name and manifest of a route that throughline may have deleted. The file may come from another
+/// writer, and only such routes may reach `kubectl create`.
 fn manifest(text: &str) -> Result<(String, ObjectKey, Value), String> {
     let mut value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let text_of = |member: &Value| member.as_str().unwrap_or("?").to_owned();

@@ -1,4 +1,4 @@
-//! JSON and YAML without characters that change what a terminal or a page shows.
+//! JSON and YAML without deceptive characters.
 
 use std::io;
 
@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use super::is_deceptive;
 
-/// Writes JSON with each deceptive character of a string as its escape. A reader gets the same strings.
-/// Each call must bring whole characters, as those of a JSON serializer do.
+/// Writes JSON with each deceptive character of a string as a JSON escape; a reader gets the same
+/// strings. Each call must pass whole characters, as a JSON serializer does.
 #[derive(Debug)]
 pub struct PlainJson<W> {
     out: W,
-    /// Readers get the escape, as [`one_line`](super::one_line) writes it, in place of the character.
+    /// Readers get the escape of [`one_line`](super::one_line) in place of the character.
     for_people: bool,
 }
 
 impl<W> PlainJson<W> {
-    /// Keeps the strings as they are.
+    /// Readers get the original strings.
     pub fn new(out: W) -> Self {
         Self { out, for_people: false }
     }
 
-    /// For a reader that shows the strings to people as they are.
+    /// For a reader that shows the strings to people unchanged.
     pub fn for_people(out: W) -> Self {
         Self { out, for_people: true }
     }
@@ -29,7 +29,8 @@ impl<W> PlainJson<W> {
 
 impl<W: io::Write> io::Write for PlainJson<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // What is not ASCII, or DEL. JSON has line breaks and tabs only between strings.
+        // Only DEL and bytes outside ASCII need work. JSON has line breaks and tabs only between
+        // strings.
         let is_plain = bytes.iter().all(|byte| *byte < 0x7f);
         let Some(text) = std::str::from_utf8(bytes).ok().filter(|_| !is_plain) else {
             return self.out.write_all(bytes).map(|()| bytes.len());
@@ -57,10 +58,10 @@ impl<W: io::Write> io::Write for PlainJson<W> {
     }
 }
 
-/// A value as YAML. What has deceptive characters is written as JSON, which is YAML, too.
+/// A value as YAML, or, if it has deceptive characters, as JSON, which is valid YAML.
 ///
 /// # Errors
-/// The value's own.
+/// The value cannot be serialized.
 pub fn plain_yaml(value: &impl Serialize) -> anyhow::Result<String> {
     let yaml = serde_saphyr::to_string(value)?;
     if !yaml.contains(|c| is_deceptive(c) && c != '\n') {
@@ -69,10 +70,10 @@ pub fn plain_yaml(value: &impl Serialize) -> anyhow::Result<String> {
     plain_json(value)
 }
 
-/// A value as JSON that people can read, without deceptive characters.
+/// A value as indented JSON without deceptive characters.
 ///
 /// # Errors
-/// The value's own.
+/// The value cannot be serialized.
 pub fn plain_json(value: &impl Serialize) -> anyhow::Result<String> {
     let mut json = Vec::new();
     serde_json::to_writer_pretty(PlainJson::new(&mut json), value)?;

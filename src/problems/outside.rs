@@ -1,12 +1,12 @@
-//! Problems outside the machine: of the Lease, of the configuration file, of the event log.
+//! Problems outside the machine: with the Lease, the configuration file and the event log.
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::core::contract::cause::Problem;
 use crate::core::contract::note::NoteKind;
 
-/// Reports one component's problem, of which there is at most one at a time. A clone is for another
-/// component. One that nobody listens to reports nothing.
+/// Reports the problem of one component, at most one at a time. Each component has a clone. A default
+/// value reports nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Outside {
     notes: Option<UnboundedSender<NoteKind>>,
@@ -19,7 +19,7 @@ impl Outside {
         (Self { notes: Some(notes), open: None }, reported)
     }
 
-    /// What is wrong with the component now.
+    /// Sets the component's current problem.
     pub fn set(&mut self, problem: Option<Problem>) {
         let mut problem = problem;
         let is_same = |old: &Problem| problem.as_ref().is_some_and(|new| new.id() == old.id());

@@ -34,8 +34,7 @@ fn refused(name: &str, error: ErrorCause) -> Problem {
     problem
 }
 
-/// Problems, and what was reported of them: seconds, stage, number of groups, the first one's number and
-/// message.
+/// Problems, and their reports: seconds, stage, number of groups, the first group's count and message.
 #[derive(Default)]
 struct Bench {
     problems: Problems,
@@ -43,7 +42,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Lets time pass, as the loop does.
+    /// Advances the time as the loop does.
     fn pass_to(&mut self, ms: u64) {
         while let Some(due) = self.problems.due().filter(|due| *due <= START.plus(ms)) {
             for report in self.problems.poll(due) {
@@ -86,7 +85,7 @@ fn problems_of_one_cause_are_reported_together_when_they_begin_change_and_end() 
         bench.reported,
         [
             format!("1 Began 1 1000 {}", says("c-0", 999)),
-            // c-0 to c-399 are right again.
+            // The problems of c-0 to c-399 have ended.
             format!("61 Changed 1 600 {}", says("c-400", 599)),
             format!("81 Ended 1 600 {}", says("c-400", 599)),
         ]
@@ -137,7 +136,7 @@ fn what_one_remedy_does_not_cure_is_reported_apart() {
     bench.begin(0, refused("a", ErrorCause::Forbidden));
     bench.begin(0, refused("b", ErrorCause::Invalid));
     bench.begin(100, refused("c", ErrorCause::Forbidden));
-    // Now another class refuses it: it is the same problem.
+    // Another class refuses it: still the same problem.
     bench.begin(200, refused("c", ErrorCause::Invalid));
     let mut groups = bench.problems.open(&|_| None);
     groups.sort_by_key(|group| group.count);
@@ -193,7 +192,7 @@ impl io::Write for Written {
     }
 }
 
-/// The lines of these problems, and of their end.
+/// The log lines of these problems and of their ends.
 fn lines(problems: &[Problem]) -> Vec<String> {
     let written = Written::default();
     let to = written.clone();

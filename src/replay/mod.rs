@@ -1,9 +1,9 @@
 //! Replays a recorded log through the machine.
 //!
-//! There are two modes. *Verify* feeds only the recorded events and compares the machine's actions
-//! with the recorded ones. *What-if* carries the machine's actions out in
-//! [`SimClusters`](throughline_sim::SimClusters), on top of the recorded changes, and continues after the
-//! last line until nothing is due.
+//! There are two modes. *Verify* feeds only the recorded events and compares the machine's actions with
+//! the recorded ones. *What-if* applies the machine's actions to
+//! [`SimClusters`](throughline_sim::SimClusters), in addition to the recorded changes, and continues
+//! after the last line until nothing is due.
 
 mod outage;
 pub(crate) mod overlay;
@@ -39,17 +39,16 @@ use throughline_sim::CarrierRate;
 
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// `None`: verify if the log holds outcomes, otherwise what-if. To find out, the reader keeps
-    /// lines in memory; for a file, [`holds_outcomes`](crate::event_log::holds_outcomes) answers
-    /// without.
+    /// `None`: verify if the log contains outcomes, otherwise what-if. To detect that, the reader keeps
+    /// lines in memory; for a file, [`holds_outcomes`](crate::event_log::holds_outcomes) avoids this.
     pub mode: Option<ReplayMode>,
-    /// Virtual time continues for at most this long after the last line.
+    /// The longest virtual time after the last line.
     pub run_on_ms: u64,
-    /// From a hub's change to the edge's, in what-if.
+    /// The delay from a hub's change to the edge's, in what-if.
     pub carrier_delay_ms: u64,
-    /// How many changes the carrier takes in a second, in what-if; `None`: no limit.
+    /// The most changes that the carrier applies in a second, in what-if; `None`: no limit.
     pub carrier_rate: Option<CarrierRate>,
-    /// From a decision to its write, in what-if.
+    /// The delay from a decision to its write, in what-if.
     pub write_ms: u64,
 }
 
@@ -137,8 +136,8 @@ pub fn replay<R: BufRead + Send, W: Write>(
     Ok(replay)
 }
 
-/// Verify if one of the next [`DETECT_LINES_MAX`] lines holds an outcome, otherwise what-if. The
-/// lines read end up in `ahead`.
+/// Verify if one of the next [`DETECT_LINES_MAX`] lines contains an outcome, otherwise what-if. Appends
+/// the lines read to `ahead`.
 fn detect_mode<R: BufRead>(
     reader: &mut LogReader<R>,
     ahead: &mut Vec<LogEntry>,
@@ -157,7 +156,7 @@ fn detect_mode<R: BufRead>(
     Ok(ReplayMode::WhatIf)
 }
 
-/// Bounds the memory for lines of standard input that are read ahead.
+/// Limits the memory for lines of standard input that are read ahead.
 const DETECT_LINES_MAX: usize = 200_000;
 
 struct ReplayBuilder {
@@ -165,7 +164,7 @@ struct ReplayBuilder {
     node_ids: NodeIds,
     /// Each action's index in `replay.actions`.
     action_indexes: BTreeMap<ActionId, usize>,
-    /// Every cluster that there ever was.
+    /// Every cluster that joined at any time.
     joined: BTreeSet<ClusterName>,
 }
 
@@ -195,7 +194,7 @@ impl ReplayBuilder {
         }
     }
 
-    /// Takes an event that was fed to the machine.
+    /// Handles an event that was fed to the machine.
     fn take(&mut self, event: Event) {
         if let EventKind::ActionFinished { id, outcome } = event.kind
             && let Some(&index) = self.action_indexes.get(&id)
@@ -221,8 +220,8 @@ impl ReplayBuilder {
     }
 }
 
-/// What has not converged, one sentence each: connectors that are neither ok nor held, and actions in
-/// flight.
+/// The reasons for no convergence, one sentence each: connectors that are neither ok nor held, and
+/// actions in flight.
 pub(crate) fn not_converged(fleet: &Fleet) -> Vec<String> {
     let is_open = |connector: &&Connector| !matches!(connector.state, State::Ok | State::Held);
     let mut problems: Vec<_> = fleet.connectors.iter().filter(is_open).map(open_text).collect();

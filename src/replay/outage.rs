@@ -1,4 +1,4 @@
-//! What users saw, from its beginning to its end.
+//! Outages as users saw them, from beginning to end.
 
 use std::collections::BTreeMap;
 
@@ -27,21 +27,21 @@ pub struct Outage {
     /// When the last of the wrong gateways recovered; `None` if one did not.
     #[serde(rename = "until_ms")]
     pub until: Option<UnixMillis>,
-    /// How many gateways were wrong.
+    /// The number of wrong gateways.
     pub gateways: usize,
-    /// It counts as over only because the platform's own key was written, which Envoy Gateway is
+    /// Whether it counts as over only because the platform's key was written, which Envoy Gateway is
     /// known to ignore.
     pub by_platform_key: bool,
 }
 
-/// Since when, and what was wrong.
+/// The start of an outage and its subject.
 type Key<'n> = (UnixMillis, &'n ClusterName, &'n ObjectKey, Symptom);
 
-/// Of one Gateway: until when, and whether by the platform's key.
+/// The end at one Gateway: when, and whether by the platform's key.
 type Ended = (Option<UnixMillis>, bool);
 
 impl Outage {
-    /// All that notes tell of, by their beginning. One that is still open has no end.
+    /// All outages in these notes, ordered by beginning. An open outage has no end.
     pub fn all<'n>(notes: impl IntoIterator<Item = &'n Note>) -> Vec<Self> {
         let mut open = BTreeMap::new();
         let mut found: BTreeMap<Key<'n>, Vec<Ended>> = BTreeMap::new();

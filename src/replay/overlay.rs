@@ -1,5 +1,5 @@
-//! Applies a recording's changes to clusters in memory that throughline also writes to: for a
-//! what-if, and for a demo's live run.
+//! Applies a recording's changes to in-memory clusters that throughline also writes to: for a what-if,
+//! and for a demo's live run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::core::data::objects::{Body, Object};
 use crate::core::data::per_kind::PerKind;
 use throughline_sim::{SimClusters, WatchNotice};
 
-/// Merges the recorded timeline into clusters whose state differs by throughline's own writes.
+/// Merges the recorded timeline into clusters that differ from it by throughline's writes.
 pub(crate) struct Overlay {
-    /// Every edge is also a hub, so there is no carrier between them.
+    /// Whether every edge is also a hub, so that there is no carrier between them.
     hub_is_edge: bool,
     /// The latest recorded version of each object, from which the next recorded change is derived.
     recorded: PerKind<BTreeMap<ObjectKey, BTreeMap<ClusterName, Arc<Object>>>>,
-    /// Fingerprints of every annotation value that a recorded hub ever had. If a recorded edge gets
-    /// one of them, the recorded carrier brought it; here the simulated carrier does that.
+    /// Fingerprints of every annotation value that a recorded hub had. If a recorded edge gets one of
+    /// them, the recorded carrier wrote it; here the simulated carrier does that.
     hub_values: BTreeMap<ObjectKey, Vec<u64>>,
     listing: BTreeMap<(ClusterName, Kind), BTreeSet<ObjectKey>>,
-    /// The kinds whose watch is lost.
+    /// The kinds with a lost watch.
     lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
     roles: HashMap<ClusterName, Vec<Role>>,
 }
@@ -52,7 +52,7 @@ impl Overlay {
         self.roles.get(cluster).is_some_and(|r| r.contains(&role))
     }
 
-    /// Applies one recorded event. The clusters' watches then show it if it changes an object;
+    /// Applies one recorded event. If it changes an object, the clusters' watches send the change;
     /// other events are returned for the machine.
     pub(crate) fn apply(&mut self, clusters: &mut SimClusters, event: Event) -> Option<Event> {
         clusters.advance(event.at);
@@ -94,7 +94,7 @@ impl Overlay {
                 Some(event)
             }
             EventKind::WatchLost { ref cluster, kind, .. } => {
-                // A lost watch is the only trace that an outage leaves in a recording.
+                // A lost watch is the only trace of an outage in a recording.
                 self.lost.entry(cluster.clone()).or_default().insert(kind);
                 clusters.set_reachable(cluster, false);
                 Some(event)
@@ -175,7 +175,7 @@ impl Overlay {
                 Some(merged) => {
                     clusters.put(&cluster, merged, "recorded", notice);
                 }
-                // A list shows the object whether it changed or not.
+                // A list contains the object whether it changed or not.
                 None if notice == WatchNotice::Listed => {
                     if let Some(ours) = clusters.get(&cluster, kind, &key).cloned() {
                         clusters.put(
@@ -190,7 +190,7 @@ impl Overlay {
             }
             Some(object)
         } else {
-            // While both are the same, keep the cluster's own copy: comparing pointers is enough.
+            // While both are equal, keep the cluster's copy: comparing pointers is enough.
             clusters.put(&cluster, Arc::unwrap_or_clone(object), "recorded", notice)
         };
         if let Some(recorded) = recorded {
@@ -208,8 +208,8 @@ impl Overlay {
         values.extend(gone.map(|(k, _)| fingerprint(k, None)));
     }
 
-    /// The cluster's own version of the object with the recorded change from `before` to `object`
-    /// applied; `None` if that changes nothing.
+    /// The cluster's version of the object with the recorded change from `before` to `object` applied;
+    /// `None` if that changes nothing.
     fn merge(
         &self,
         clusters: &SimClusters,

@@ -1,4 +1,4 @@
-//! Reading the log, on a thread beside the machine's.
+//! Reads the log, in a thread beside the machine's.
 
 use std::io::BufRead;
 use std::sync::mpsc::SyncSender;
@@ -6,14 +6,15 @@ use std::sync::mpsc::SyncSender;
 use super::recording::Recording;
 use crate::event_log::{LogEntry, LogError, LogReader};
 
-/// How many lines one message carries.
+/// The number of lines in one message.
 const BATCH_LEN: usize = 256;
-/// How many batches the reader may be ahead.
+/// The most batches that the reader may be ahead.
 pub(super) const BATCHES_MAX: usize = 16;
 
 pub(super) type LineBatch = Result<Vec<LogEntry>, LogError>;
 
-/// Reads the log to its end; `ahead` are lines that were read before. Returns what it shows as it is.
+/// Reads the log to its end; `ahead` are lines that were already read. Returns the recording's own
+/// content.
 pub(super) fn read_batches<R: BufRead>(
     reader: &mut LogReader<R>,
     ahead: Vec<LogEntry>,

@@ -1,4 +1,4 @@
-//! What a recording shows as it is: what users saw, and the connectors in it.
+//! The content of a recording without a replay: the impact on users, and the connectors.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::core::symptoms::Bystander;
 use crate::event_log::LogEntry;
 
 pub(crate) struct Recording {
-    /// Those of the header, until the first event says when it begins.
+    /// The header's clusters, until the first event gives the start.
     clusters: Vec<ClusterSpec>,
-    /// `None` where a machine takes the same events.
+    /// `None` if a machine handles the same events.
     bystander: Option<Bystander>,
     notes: Vec<Note>,
     /// Upstream cluster and Connector of each hub or edge Connector with upstream labels.
@@ -31,7 +31,7 @@ impl Recording {
         }
     }
 
-    /// One whose symptoms a machine notes.
+    /// A recording whose symptoms come from a machine's notes.
     pub(super) fn of_names() -> Self {
         Self {
             clusters: Vec::new(),
@@ -47,7 +47,7 @@ impl Recording {
         }
     }
 
-    /// Takes the next event.
+    /// Handles the next event.
     pub(crate) fn add(&mut self, event: &Event) {
         if let Some(bystander) = &mut self.bystander {
             for cluster in std::mem::take(&mut self.clusters) {
@@ -67,7 +67,7 @@ impl Recording {
         }
     }
 
-    /// The recording has ended.
+    /// Handles the end of the recording.
     pub(crate) fn finish(self, replay: &mut Replay) {
         let names = |(hub, upstream)| ConnectorNames { upstream: Some(upstream), hub };
         replay.connectors = self.upstreams.into_iter().map(names).collect();

@@ -1,4 +1,4 @@
-//! What a replay found.
+//! The result of a replay.
 
 use serde::{Serialize, Serializer};
 
@@ -28,12 +28,12 @@ pub enum ReplayMode {
 #[derive(Clone, Debug)]
 pub struct ActionRecord {
     pub decision: Decision,
-    /// The outcome and when it came; `None` if it never did.
+    /// The outcome and its time; `None` if there was none.
     pub finished: Option<(UnixMillis, Outcome)>,
 }
 
 impl ActionRecord {
-    /// How it ended, in a word.
+    /// The outcome in a word.
     pub(crate) fn outcome_name(&self) -> &'static str {
         self.finished.as_ref().map_or("unfinished", |(_, outcome)| outcome.name())
     }
@@ -54,7 +54,7 @@ pub struct Replay {
     pub mode: ReplayMode,
     /// The file's name as the user gave it.
     pub file: String,
-    /// How many lines are events.
+    /// The number of lines that are events.
     pub events: u64,
     /// The times of the first and the last line. Live, both are the recording's.
     #[serde(rename = "from_ms")]
@@ -64,7 +64,7 @@ pub struct Replay {
     /// When virtual time ended. Live, when the run ended, by its own clock.
     #[serde(rename = "ended_ms")]
     pub ended_at: UnixMillis,
-    /// Those of the header, and those that joined later.
+    /// The clusters of the header, and those that joined later.
     pub clusters: Vec<ClusterSpec>,
     /// The rate of the simulated carrier, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "per_second")]
@@ -77,7 +77,7 @@ pub struct Replay {
     /// In the order noted.
     #[serde(skip)]
     pub notes: Vec<Note>,
-    /// Who the machine had join and leave, in that order.
+    /// The machine's decisions that clusters join or leave, in order.
     #[serde(skip)]
     pub memberships: Vec<(UnixMillis, Membership)>,
     /// The reader's warnings.
@@ -86,10 +86,10 @@ pub struct Replay {
     /// One for each hub or edge Connector with upstream labels.
     #[serde(skip)]
     pub connectors: Vec<ConnectorNames>,
-    /// What users saw in the recording.
+    /// The outages for users in the recording.
     #[serde(skip)]
     pub recorded: Vec<Outage>,
-    /// What users would have seen with throughline, or did see in a live run. Empty in a verify.
+    /// The outages for users with throughline, or those of a live run. Empty in a verify.
     #[serde(skip)]
     pub replayed: Vec<Outage>,
     /// Requests to the API servers; live only.
@@ -97,7 +97,7 @@ pub struct Replay {
     pub requests: Vec<RequestCounts>,
     #[serde(skip)]
     pub verdict: ReplayVerdict,
-    /// How many connectors are held at the end: a person or another controller has to act. None in a verify.
+    /// The connectors held at the end: an operator or another controller has to act. None in a verify.
     #[serde(skip)]
     pub held: u64,
 }
@@ -149,12 +149,12 @@ impl Replay {
         }
     }
 
-    /// Adds an action that was decided.
+    /// Adds a decided action.
     pub(crate) fn decided(&mut self, decision: Decision) {
         self.actions.push(ActionRecord { decision, finished: None });
     }
 
-    /// Adds the outcome of the latest action of that id.
+    /// Adds the outcome of the latest action with that id.
     pub(crate) fn finished(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
         let mut latest = self.actions.iter_mut().rev();
         if let Some(record) = latest.find(|record| record.decision.action.id == id) {

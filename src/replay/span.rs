@@ -1,4 +1,4 @@
-//! What was wrong, from its beginning to its end.
+//! Problems over time, from beginning to end.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ pub struct Span {
     /// A late hop is reported once it is late.
     pub reported_ms: UnixMillis,
     pub ended_ms: Option<UnixMillis>,
-    /// The sentence with what was known of it at last.
+    /// The sentence with the last known facts.
     pub message: String,
-    /// Where it begins among the notes.
+    /// The index of its beginning in the notes.
     #[serde(skip)]
     pub began_at: usize,
     #[serde(skip)]
@@ -47,7 +47,7 @@ impl Span {
         }
     }
 
-    /// All problems that notes tell of, by when they were reported.
+    /// All problems in these notes, ordered by the time of their report.
     pub fn all(notes: &[Note]) -> Vec<Self> {
         let mut spans: Vec<Self> = Vec::new();
         let mut open: BTreeMap<ProblemId, usize> = BTreeMap::new();
@@ -83,7 +83,7 @@ impl Span {
         self.ended_ms.is_none()
     }
 
-    /// It still keeps connectors from what upstream says.
+    /// Whether it still keeps connectors out of sync with upstream.
     pub fn is_stuck(&self) -> bool {
         self.is_open() && self.cause.info().state == Some(State::Stuck)
     }

@@ -22,7 +22,7 @@ impl Write for Panics {
     }
 }
 
-/// A panic within a replay ends it. The thread that reads must not wait for room.
+/// A panic within a replay ends it. The reading thread must not wait for room.
 #[test]
 fn a_panic_ends_the_replay() {
     const LOG: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"up","roles":["upstream"]}]}

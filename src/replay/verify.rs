@@ -1,5 +1,5 @@
-//! Verify: only the recorded events drive the machine, and its actions must equal the recorded
-//! ones, up to the first event that the machine no longer has.
+//! Verify: only the recorded events drive the machine, and its actions must equal the recorded ones, up
+//! to the first retired event.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use crate::core::contract::event::Event;
 use crate::core::machine::Machine;
 use crate::event_log::{LogEntry, LogError, LogWriter};
 
-/// More differences are only counted.
+/// The most differences that are listed; further ones are only counted.
 const DIFFERENCES_MAX: usize = 5;
 
 pub(super) fn run<W: Write>(
@@ -18,7 +18,7 @@ pub(super) fn run<W: Write>(
     mut log: Option<LogWriter<W>>,
 ) -> anyhow::Result<()> {
     let mut machine = Machine::new(builder.replay.settings.clone()).with_node_ids(builder.node_ids);
-    // How many decisions come from the latest event.
+    // The number of decisions from the latest event.
     let mut by_latest_event = 0_usize;
     let mut compared = 0_usize;
     let mut is_comparing = true;

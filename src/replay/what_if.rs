@@ -1,4 +1,4 @@
-//! What-if: the machine's actions are carried out in memory, on top of the recorded changes.
+//! What-if: applies the machine's actions in memory, in addition to the recorded changes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
@@ -16,11 +16,11 @@ use crate::core::view::fleet::Source;
 use crate::event_log::{LogEntry, LogError, LogWriter};
 use throughline_sim::{ApiError, Preconditions, SimClusters};
 
-/// Actions in flight: when each is carried out.
+/// Actions in flight, by the time of their write.
 type Writes = BTreeMap<(UnixMillis, ActionId), Action>;
 
-/// Replays in what-if mode; `is_foreign` says that another tool wrote the log. Lines come from
-/// `next`; every event and action goes to `log`.
+/// Replays in what-if mode; `is_foreign` means that another tool wrote the log. Lines come from `next`;
+/// every event and action goes to `log`.
 pub(super) fn run<W: Write>(
     builder: &mut ReplayBuilder,
     options: &ReplayOptions,
@@ -61,7 +61,7 @@ pub(super) fn run<W: Write>(
         if at > end {
             break;
         }
-        // A log that throughline wrote holds the bookmarks of its time.
+        // A log written by throughline contains the bookmarks of its time.
         if (is_foreign || line.is_none())
             && let Some(bookmark) = bookmarks.next_before(at, now, &machine)
         {
@@ -119,7 +119,7 @@ fn next_event(
     }
 }
 
-/// Feeds what the watches show to the machine.
+/// Feeds the watches' events to the machine.
 fn feed_watches<W: Write>(
     clusters: &mut SimClusters,
     machine: &mut Machine,
@@ -164,7 +164,7 @@ fn feed<W: Write>(
     Ok(())
 }
 
-/// Carries out an action as the executor and an API server would.
+/// Applies an action as the executor and an API server would.
 fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
     let preconditions = Preconditions::from(&action.precondition);
     let absent = action.precondition.absent.as_ref();
@@ -199,11 +199,11 @@ fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
 
 const BOOKMARK_INTERVAL_MS: u64 = 60_000;
 
-/// Invents bookmarks where a log has none: other tools record none, and after the last line there
-/// is no log. They come as API servers send them, while a watch is live.
+/// Generates bookmarks for a log without them: other tools record none, and there is no log after the
+/// last line. They arrive as from API servers, while a watch is live.
 struct Bookmarks {
     upstreams: HashSet<ClusterName>,
-    /// When each upstream's Gateway watch last showed a sign of life; live watches only.
+    /// When each upstream's Gateway watch was last active; live watches only.
     last_activity_at: BTreeMap<ClusterName, UnixMillis>,
 }
 

@@ -48,8 +48,8 @@ fn put_finding(writer: &mut TextWriter<'_>, finding: &Finding) -> io::Result<()>
     remedy.as_ref().map_or(Ok(()), |remedy| put_remedy(writer, remedy))
 }
 
-/// Writes the explanation, and below it each command that stands in backticks. A command is not
-/// broken, however long it is, so that it can be pasted.
+/// Writes the remedy, and below it each command in backticks. A command is never wrapped, so that it
+/// can be pasted.
 fn put_remedy(writer: &mut TextWriter<'_>, remedy: &str) -> io::Result<()> {
     let (mut commands, mut explanation) = (Vec::new(), "→ ".to_owned());
     for (i, part) in remedy.split('`').enumerate() {

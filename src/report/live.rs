@@ -1,4 +1,4 @@
-//! The news of a live run, written while it goes on.
+//! The new entries of a live run, written as they happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::replay::Replay;
 /// Longer labels do not widen the label column.
 const LABEL_CHARS_MAX: usize = 24;
 
-/// Something that happens in a live run besides the machine's own notes and actions.
+/// An event of a live run that is not in the machine's notes and actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A pause in the recording is shortened.
@@ -23,7 +23,7 @@ pub enum Notice {
         recorded_ms: u64,
         waited_ms: u64,
     },
-    /// The recording changed an object, as another client had.
+    /// The recording changed an object, as another client did when it was made.
     RecordedChange {
         cluster: ClusterName,
         kind: Kind,
@@ -33,8 +33,8 @@ pub enum Notice {
     Text(String),
 }
 
-/// Writes what was not seen before as entries of the stories, each with its time since the start.
-/// Actions without an outcome are unfinished.
+/// Writes the entries not printed before, each with its time since the start. Actions without an
+/// outcome are unfinished.
 ///
 /// # Errors
 /// Those of `out`.

@@ -1,8 +1,8 @@
 //! Reports of a replay: text for people, JSON for programs, a page for a browser.
 //!
-//! Each takes time linear in the replay. All print `model::Report`, which sorts hops, actions and
+//! Each takes time linear in the replay. All print `model::Report`, which groups hops, actions and
 //! problems by connector: JSON is its serialization, a page embeds that, and text is a line for each
-//! `story_entry::StoryEntry` and a summary. A live run prints the same entries while it goes on.
+//! `story_entry::StoryEntry` and a summary. A live run prints the same entries as they happen.
 
 use std::io::{self, Write};
 
@@ -36,7 +36,7 @@ pub struct ReportOptions {
     pub color: bool,
     /// Columns to fill; text only. Long names may exceed it, and it is never less than 40.
     pub width: usize,
-    /// Report on this connector alone: its name upstream, or at the hub and the edges.
+    /// Report only on this connector: its name upstream, or at the hub and the edges.
     pub connector: Option<ObjectKey>,
 }
 
@@ -47,7 +47,7 @@ impl Default for ReportOptions {
     }
 }
 
-/// Writes what was replayed, or is about to be.
+/// Writes a description of the replay, before or after it.
 ///
 /// # Errors
 /// Those of `out`.
@@ -57,7 +57,7 @@ pub fn head(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     writer.finish()
 }
 
-/// Writes the end of the text report: what is wrong at the end, and the summary.
+/// Writes the end of the text report: the open problems, and the summary.
 ///
 /// # Errors
 /// Those of `out`.
@@ -76,11 +76,11 @@ fn summary_of(
     writer.finish()
 }
 
-/// Writes the text report: what was replayed, the story of each connector, what is wrong at the end,
-/// and the summary (writes, what users saw, the verdict).
+/// Writes the text report: a description of the replay, the story of each connector, the open problems,
+/// and the summary (writes, outages for users, the verdict).
 ///
-/// Times of day are UTC; offsets count from the first line of the log. Long stories are abridged
-/// unless `options.connector` asks for one. Control characters in the log never reach the terminal.
+/// Times of day are UTC; offsets count from the first line of the log. Long stories are abridged unless
+/// `options.connector` selects one. Control characters in the log never reach the terminal.
 ///
 /// # Errors
 /// Those of `out`.

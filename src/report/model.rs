@@ -1,4 +1,4 @@
-//! The model of all reports: what a replay found, by connector.
+//! The model of all reports: the results of a replay, by connector.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
 use crate::replay::{ActionRecord, Outage, Replay, ReplayMode, ReplayVerdict, RequestCounts, Span};
 
-/// A connector upstream.
+/// An upstream Connector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Upstream<'a> {
     pub(super) cluster: &'a str,
@@ -28,10 +28,10 @@ pub(super) struct PassedHop<'a> {
     pub(super) hop: Hop,
     pub(super) cluster: &'a ClusterName,
     pub(super) online: bool,
-    /// How long it took; absent if its beginning was not seen.
+    /// How long it took; absent if its beginning was not observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     after_ms: Option<u64>,
-    /// Where it is among the notes.
+    /// Its index in the notes.
     #[serde(skip)]
     pub(super) noted_at: usize,
 }
@@ -48,10 +48,10 @@ pub(super) struct Story<'a> {
     /// In the order decided.
     #[serde(serialize_with = "ids")]
     pub(super) actions: Vec<&'a ActionRecord>,
-    /// Which of the report's problems are about it, in the order reported.
+    /// The indexes of the report's problems about it, in the order reported.
     #[serde(skip)]
     pub(super) problems: Vec<usize>,
-    /// The shortest name that no other connector has.
+    /// The shortest unique name.
     #[serde(skip)]
     pub(super) label: String,
 }
@@ -85,7 +85,7 @@ impl<'a> Story<'a> {
     }
 }
 
-/// What happened over a time, by connector; serialized, the JSON report.
+/// The events of a period, by connector; serialized, the JSON report.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
     #[serde(flatten)]
@@ -94,15 +94,15 @@ pub(super) struct Report<'a> {
     pub(super) actions: Actions<'a>,
     /// Ordered by upstream cluster and name.
     pub(super) connectors: Vec<Story<'a>>,
-    /// What is not tied to one connector.
+    /// Entries that belong to no single connector.
     #[serde(skip)]
     pub(super) others: Story<'a>,
-    /// What was wrong; of a report about one connector, only with it, or with a whole cluster.
+    /// The problems; in a report about one connector, only its own and those of a whole cluster.
     #[serde(flatten, serialize_with = "with_views")]
     pub(super) problems: Vec<Span>,
     pub(super) outages: Outages<'a>,
     warnings: &'a [String],
-    /// Only of a live run.
+    /// Only for a live run.
     #[serde(flatten)]
     requests: Option<Requests<'a>>,
     #[serde(skip)]
@@ -111,11 +111,11 @@ pub(super) struct Report<'a> {
     known: HashMap<Place<'a>, BTreeSet<usize>>,
 }
 
-/// Where an object is, without a cluster: at the hub and the edges. A Gateway stands for the connectors
-/// for which it was touched.
+/// The position of an object at the hub and the edges, without a cluster. A Gateway leads to the
+/// connectors for which it was touched.
 type Place<'a> = (Kind, Option<&'a str>, &'a ObjectKey);
 
-/// Whether the replay was good, and what is wrong although it was.
+/// Whether the replay was good, and the problems that remain even so.
 #[derive(Serialize)]
 pub(super) struct Verdict<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// What users saw of the connectors that the report covers.
+/// The outages for users for the connectors in the report.
 #[derive(Default, Serialize)]
 pub(super) struct Outages<'a> {
     pub(super) recorded: Vec<&'a Outage>,
@@ -152,7 +152,7 @@ struct Requests<'a> {
     needless_writes: u64,
 }
 
-/// Version 1 of the report promises two views of the problems: those that delay a hop, and the others.
+/// Version 1 of the report has two views of the problems: those that delay a hop, and the others.
 fn with_views<S: Serializer>(problems: &[Span], serializer: S) -> Result<S::Ok, S::Error> {
     let (stalls, anomalies): (Vec<_>, _) = problems.iter().partition(|span| span.hop.is_some());
     let problems = problems.iter().collect();
@@ -201,7 +201,7 @@ impl<'a> Report<'a> {
         report
     }
 
-    /// Adds a connector if it is new; returns its report.
+    /// Adds a connector if it is new; returns its story.
     fn add_connector(
         &mut self,
         upstream: Option<Upstream<'a>>,
@@ -209,7 +209,7 @@ impl<'a> Report<'a> {
     ) -> usize {
         let at_hub = hub.map(|hub| (Kind::Connector, None, hub));
         let known = at_hub.and_then(|place| self.known.get(&place)?.first().copied());
-        // A hub Connector may be seen first without labels, or named twice.
+        // A hub Connector may first appear without labels, or be named twice.
         let is_same = |story: &Story<'_>| {
             story.upstream.is_none() || upstream.is_none() || story.upstream == upstream
         };
@@ -287,8 +287,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The connectors of that name in an upstream cluster, or at the hub and the edges. Adds one if
-    /// there is none yet, unless the report is about another.
+    /// The connectors with that name in an upstream cluster, or at the hub and the edges. Adds one if
+    /// there is none, unless the report is about another.
     fn find_or_add(&mut self, cluster: Option<&'a str>, key: &'a ObjectKey) -> BTreeSet<usize> {
         if let Some(found) = self.known.get(&(Kind::Connector, cluster, key)) {
             return found.clone();
@@ -300,7 +300,7 @@ impl<'a> Report<'a> {
         BTreeSet::from([self.add_connector(upstream, cluster.is_none().then_some(key))])
     }
 
-    /// The connectors that a problem is about; none where it is about many.
+    /// The connectors that a problem is about; none if it is about many.
     fn concerned(&self, about: &About) -> BTreeSet<usize> {
         let one = about.kind.zip(about.object.as_ref()).filter(|_| about.more == 0);
         let found = one.and_then(|(kind, object)| {
@@ -312,7 +312,7 @@ impl<'a> Report<'a> {
 
     fn sort_and_label(&mut self) {
         self.connectors.sort_by_key(|h| (h.upstream.is_none(), h.upstream, h.hub));
-        // Once all is sorted, only names at the hub are looked up.
+        // After sorting, only names at the hub are looked up.
         self.known.clear();
         for (at, story) in self.connectors.iter().enumerate() {
             if let Some(hub) = story.hub {

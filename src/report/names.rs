@@ -1,4 +1,4 @@
-//! Finds the connector that `--connector` names, or says which one was probably meant.
+//! Finds the connector that `--connector` names, or suggests a similar name.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use crate::core::data::ids::ObjectKey;
 use crate::nearest::nearest;
 use crate::replay::Replay;
 
-/// This many names are listed where none is similar.
+/// How many names to list if none is similar.
 const LISTED_MAX: usize = 5;
 
-/// No connector of the log has the name that was asked for. Says what to do about it.
+/// The log has no connector of the requested name. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownConnector(String);
@@ -18,7 +18,7 @@ pub struct UnknownConnector(String);
 /// Checks that the log has a connector of this name, upstream or at the hub and the edges.
 ///
 /// # Errors
-/// It has none.
+/// There is none.
 pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), UnknownConnector> {
     let report = Report::new(replay, None);
     let of = |story: &Story<'_>| {

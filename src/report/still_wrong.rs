@@ -1,4 +1,4 @@
-//! What is still wrong at the end, beside a good verdict: a log can verify although it ends in the
+//! The problems at the end of a replay with a good verdict: a log can verify although it ends in the
 //! middle of an outage.
 
 use std::collections::BTreeSet;
@@ -11,18 +11,18 @@ use crate::core::contract::symptom::Symptom;
 use crate::core::data::ids::ObjectKey;
 use crate::replay::{ReplayMode, Span};
 
-/// How many connectors are still wrong in one way.
+/// The number of connectors with one problem at the end.
 #[derive(Serialize)]
 pub(super) struct StillWrong {
     /// `down`: up upstream, and users get 503; `dead_tunnel`: down upstream, and users reach it;
-    /// `stuck`: without an outage that the log shows; `held`: until a person or another controller acts.
+    /// `stuck`: without an outage in the log; `held`: until an operator or another controller acts.
     what: &'static str,
     connectors: usize,
     text: String,
 }
 
 impl StillWrong {
-    /// `before` and `how` say it of the connectors, which are a sentence's subject if `before` is empty.
+    /// `before` and `how` form the sentence; the connectors are its subject if `before` is empty.
     fn new(what: &'static str, connectors: usize, before: &str, how: &str) -> Option<Self> {
         let verb = if connectors == 1 && before.is_empty() { "was" } else { "were" };
         let nouns = count(connectors, "connector").replace('\u{a0}', " ");
@@ -31,8 +31,8 @@ impl StillWrong {
     }
 }
 
-/// What is still wrong at the end of the timeline that the verdict is about: in a verify the recorded
-/// one, otherwise that with throughline.
+/// The problems at the end of the verdict's timeline: in a verify the recorded one, otherwise the one
+/// with throughline.
 pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
     let replay = report.replay;
     let is_verify = replay.mode == ReplayMode::Verify;
@@ -62,7 +62,7 @@ pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
     found.into_iter().flatten().collect()
 }
 
-/// As half a sentence; empty when nothing is wrong.
+/// The problems as half a sentence; empty if there are none.
 pub(super) fn text(found: &[StillWrong]) -> String {
     found.iter().map(|found| found.text.as_str()).collect::<Vec<_>>().join("; ")
 }

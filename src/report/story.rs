@@ -1,5 +1,5 @@
-//! The text report's parts before the summary: what was replayed, each connector's story, and what
-//! is wrong at the end.
+//! The text report's parts before the summary: the description of the replay, each connector's story,
+//! and the open problems.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -20,7 +20,7 @@ use crate::replay::{Replay, ReplayMode, Span};
 /// A longer story is cut in the middle: this many entries at its beginning and end remain.
 const FIRST_ENTRIES: usize = 28;
 const LAST_ENTRIES: usize = 12;
-/// Of more connectors only the most affected get a story.
+/// With more connectors, only the most affected have a story.
 const STORIES_MAX: usize = 24;
 
 pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
@@ -58,7 +58,7 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
     Ok(())
 }
 
-/// Each connector's story, and the actions that are not tied to one connector.
+/// Each connector's story, and the actions that belong to no single connector.
 pub(super) fn connectors(
     report: &Report<'_>,
     options: &ReportOptions,
@@ -175,7 +175,7 @@ fn write_entries(
     Ok(())
 }
 
-/// What is wrong at the end, the worst first and one row for each cause and cluster, and warnings.
+/// The problems at the end, the worst first and one row for each cause and cluster, and warnings.
 pub(super) fn still_open(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
     let mut open: Vec<&Span> = report.problems.iter().filter(|span| span.is_open()).collect();

@@ -1,4 +1,5 @@
-//! The lines of a connector's story: hops, actions and problems in order of time, related ones in one.
+//! The lines of a connector's story: hops, actions and problems in order of time, with related ones in
+//! one line.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,9 +16,9 @@ use crate::core::data::time::UnixMillis;
 use crate::core::status::trigger::Trigger;
 use crate::replay::{ActionRecord, Replay, Span};
 
-/// Touches of different gateways form one entry if they have the same reason and are at most this
-/// far apart, and so do problems of one cause in one cluster. An edge writes one bundle per window; a person who
-/// touches the gateways one by one makes many writes.
+/// Touches of different gateways form one entry if they have the same reason and are at most this far
+/// apart, and so do problems of one cause in one cluster. An edge writes one bundle for each window; a
+/// person who touches the gateways one by one makes many writes.
 const BUNDLE_MS: u64 = 1_500;
 
 /// Slower writes are reported with their duration.
@@ -32,7 +33,7 @@ pub(super) struct StoryEntry {
     /// The state that upstream or a hop changed to.
     #[serde(skip_serializing_if = "Option::is_none")]
     online: Option<bool>,
-    /// How bad the problem is that began or ended.
+    /// The severity of the problem that began or ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     severity: Option<Severity>,
     #[serde(serialize_with = "without_styles")]
@@ -51,7 +52,7 @@ impl StoryEntry {
         Self { at_ms, kind: "notice", online: None, severity: None, text, actions: Vec::new() }
     }
 
-    /// The entry of happenings that belong together.
+    /// The entry of related happenings.
     fn of(group: &[Happening<'_>]) -> Option<Self> {
         let first = group.first()?;
         let records: Vec<_> = group.iter().filter_map(Happening::record).collect();
@@ -78,11 +79,11 @@ impl StoryEntry {
     }
 }
 
-/// Which notes and actions of a live run were printed before.
+/// The notes and actions of a live run that were already printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     notes: usize,
-    /// Later ones have higher ids.
+    /// Later actions have higher ids.
     last_action: Option<ActionId>,
 }
 
@@ -97,7 +98,7 @@ impl Seen {
     }
 }
 
-/// Something that happened to a connector.
+/// An event in a connector's story.
 struct Happening<'a> {
     at: UnixMillis,
     what: What<'a>,
@@ -110,7 +111,7 @@ enum What<'a> {
         online: bool,
         before: Option<bool>,
     },
-    /// `after_upstream_ms`: since the upstream change, if that was seen.
+    /// `after_upstream_ms`: the time since the upstream change, if that was observed.
     Passed {
         hop: Hop,
         cluster: &'a ClusterName,
@@ -142,7 +143,7 @@ impl<'a> Happening<'a> {
         }
     }
 
-    /// Orders what happens in the same millisecond: causes before effects.
+    /// Orders happenings of the same millisecond: causes before effects.
     fn rank(&self) -> (u8, &'a str, &'a str) {
         match self.what {
             What::Upstream { .. } => (0, "", ""),
@@ -161,7 +162,7 @@ impl<'a> Happening<'a> {
         }
     }
 
-    /// Whether it belongs into one entry with what happened before.
+    /// Whether it belongs to the same entry as the happenings before it.
     fn continues(&self, group: &[Self]) -> bool {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
         match (last.what, self.what) {
@@ -181,7 +182,7 @@ impl<'a> Happening<'a> {
     }
 }
 
-/// The entries of what was not seen before.
+/// The entries not printed before.
 pub(super) fn story_entries(report: &Report<'_>, story: &Story<'_>, seen: Seen) -> Vec<StoryEntry> {
     let mut all = hops(story, seen);
     for record in story.actions.iter().filter(|record| !seen.has(record)) {
@@ -199,7 +200,7 @@ pub(super) fn story_entries(report: &Report<'_>, story: &Story<'_>, seen: Seen) 
     }
     all.sort_by_key(|happening| (happening.at, happening.rank()));
     let mut groups: Vec<Vec<Happening<'_>>> = Vec::new();
-    // What the last group writes: a second write to an object is another entry.
+    // The last group's objects: a second write to an object starts another entry.
     let mut written = HashSet::new();
     for happening in all {
         let object = happening.record().map(|record| &record.decision.action.object);
@@ -238,7 +239,7 @@ fn hops<'a>(story: &Story<'a>, seen: Seen) -> Vec<Happening<'a>> {
     hops
 }
 
-/// Whether a touch repeats what its gateway announces already.
+/// Whether a touch repeats the value that its gateway already announces.
 pub(super) fn is_confirmation(record: &ActionRecord, settings: &Settings) -> bool {
     record.decision.action.annotations.iter().any(|(key, value)| {
         *key == settings.touch.key
@@ -256,7 +257,7 @@ pub(super) fn subject_of(span: &Span) -> (&str, &str) {
     (span.cause.as_str(), span.about.cluster.as_str())
 }
 
-/// Red, yellow or plain, as the problem is bad.
+/// Red, yellow or plain, by severity.
 pub(super) fn style_of(span: &Span) -> Style {
     match span.severity {
         Severity::Error => Style::Red,
@@ -265,7 +266,7 @@ pub(super) fn style_of(span: &Span) -> Style {
     }
 }
 
-/// How many more of so many problems are like the first.
+/// The number of similar problems besides the first.
 pub(super) fn likewise(problems: usize) -> String {
     match problems {
         0 | 1 => String::new(),
@@ -274,7 +275,7 @@ pub(super) fn likewise(problems: usize) -> String {
     }
 }
 
-/// `first` is one of so many `alike`.
+/// The text for `first`, which is one of `alike` similar problems.
 fn problem_text(began: bool, first: &Span, alike: usize) -> Vec<(Style, String)> {
     let cause = first.cause.as_str();
     let lasted = duration(first.ended_ms.unwrap_or_default().since(first.since_ms));

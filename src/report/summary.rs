@@ -1,4 +1,4 @@
-//! The end of the text report: writes, what users saw, API requests of a live run, the verdict.
+//! The end of the text report: writes, outages for users, API requests of a live run, the verdict.
 
 use std::collections::BTreeMap;
 use std::io;

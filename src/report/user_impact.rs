@@ -1,4 +1,4 @@
-//! What users saw in the recording, compared with what they would have seen with throughline.
+//! The outages for users in the recording, compared with those with throughline.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,9 +14,9 @@ use crate::core::data::ids::{ClusterName, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
 use crate::replay::{Outage, ReplayMode};
 
-/// Of more connectors the worst are reported, and the totals of all.
+/// The most connectors listed, the worst first; the totals cover all.
 pub(super) const LISTED_MAX: usize = 6;
-/// The longest outages of a connector are listed.
+/// The most outages listed for a connector, the longest first.
 const LISTED_OUTAGES_MAX: usize = 3;
 
 const PLATFORM_KEY_NOTE: &str = "counted as over when the platform's own key was written; Envoy \
@@ -28,7 +28,7 @@ struct OutageTotals<'a> {
     outages: Vec<&'a Outage>,
     total_ms: u64,
     longest_ms: u64,
-    /// One was not over at the end.
+    /// Whether an outage was open at the end.
     open: bool,
     gateways: usize,
 }
@@ -58,7 +58,7 @@ impl<'a> OutageTotals<'a> {
         }
     }
 
-    /// The same of many connectors.
+    /// The totals for many connectors.
     fn sum_text(&self) -> String {
         let connectors: BTreeSet<_> = self.outages.iter().map(|outage| &outage.connector).collect();
         let of = format!(
@@ -171,7 +171,7 @@ fn compared(
     Ok(())
 }
 
-/// How many connectors nobody can judge, because the log shows nothing of their upstream.
+/// The number of connectors without evidence, because the log contains nothing of their upstream.
 fn unseen_connectors(report: &Report<'_>) -> usize {
     let replay = report.replay;
     let has = |name: &str| {
@@ -182,7 +182,7 @@ fn unseen_connectors(report: &Report<'_>) -> usize {
     wanted.filter(|names| names.upstream.as_ref().is_some_and(|(cluster, _)| !has(cluster))).count()
 }
 
-/// The edge, the connector, and what users get.
+/// The edge, the connector, and the symptom for users.
 type Subject<'a> = (&'a ClusterName, &'a ObjectKey, &'static str);
 type Comparisons<'a> = BTreeMap<Subject<'a>, Comparison<'a>>;
 
@@ -282,10 +282,10 @@ fn totals<'a>(
     Ok(())
 }
 
-/// What the users of each connector saw at each edge, for the HTML page.
+/// The outages of each connector at each edge, for the HTML page.
 pub(super) fn figures<'a>(report: &Report<'a>) -> HashMap<&'a ObjectKey, Vec<Value>> {
     let total = |side: &OutageTotals<'_>| json!({ "ms": side.total_ms, "text": side.text(), "open": side.open });
-    // The recording of a verify shows throughline at work.
+    // The recording of a verify already includes throughline's effect.
     let has_replayed = report.replay.mode != ReplayMode::Verify;
     let mut figures: HashMap<_, Vec<_>> = HashMap::new();
     for ((edge, connector, seen), comparison) in comparisons(report) {

@@ -1,4 +1,4 @@
-//! The first line of a run: what runs here, on which clusters, and what it may do.
+//! The first log line of a run: the program, its clusters, and what it may do.
 
 use tracing::info;
 
@@ -8,10 +8,10 @@ use crate::core::contract::settings::OrphanMode;
 use crate::core::data::ids::Role;
 use crate::report::count;
 
-/// So many clusters are named; of more than that, their number says enough.
+/// The most clusters that are named; a larger fleet is shown as a number.
 const CLUSTERS_NAMED_MAX: usize = 10;
 
-/// Logs what starts here. No address and no path of a credential is among it.
+/// Logs the banner. It contains no address and no path of a credential.
 pub(super) fn log(config: &Config, orphans: OrphanMode) {
     let event_log = config.event_log.file.as_ref().map(|file| file.display().to_string());
     info!(
@@ -54,7 +54,7 @@ fn roles(roles: &[Role]) -> String {
     names.join(", ")
 }
 
-/// Who may mirror, nudge and delete.
+/// Whether the instance may mirror, nudge and delete.
 fn leads(config: &Config) -> &'static str {
     match config.election_cluster() {
         _ if config.dry_run => "writes nothing",

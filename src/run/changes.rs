@@ -1,4 +1,4 @@
-//! What changes while a run goes on: who joins and leaves, and the configuration.
+//! Changes during a run: clusters that join and leave, and the configuration.
 
 use tracing::{debug, info};
 
@@ -11,19 +11,19 @@ use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Role};
 use crate::fleet::{Member, Origin};
 
-/// With so many clusters, a line for each that joins or leaves hides the others.
+/// In a fleet of this size, a line for each cluster that joins or leaves hides the others.
 const LARGE_FLEET: usize = 50;
 
-/// The settings that the machine of a live run decides by.
+/// The settings of the machine of a live run.
 pub(super) fn machine_settings(config: &Config) -> Settings {
     let mut settings = config.settings();
-    // In a dry run no mirrored value ever reaches an edge, so every one would be nudged.
+    // A dry run mirrors nothing to an edge, so every Connector would be nudged.
     settings.mirror.nudge &= !config.dry_run;
     settings
 }
 
 impl Run {
-    /// Joins and leaves as the machine decided.
+    /// Carries out the machine's decisions that clusters join or leave.
     pub(super) fn carry_out_memberships(&mut self) {
         while let Some(change) = self.engine.machine.poll_membership() {
             match change {
@@ -48,8 +48,8 @@ impl Run {
         }
     }
 
-    /// Has the root asked for what hub objects name and no source offers: projects that may have been
-    /// deleted while nobody looked.
+    /// Asks the root for the upstreams that hub objects name and no source offers: projects that may
+    /// have been deleted while no instance ran.
     pub(super) fn ask_for_unknown(&mut self) {
         if let Some(discovery) = &mut self.discovery {
             discovery.ask_for_unknown(self.engine.machine.unknown_upstreams());
@@ -63,8 +63,8 @@ impl Run {
         let discovery = self.discovery.as_ref();
         let Some(connection) = discovery.and_then(|found| found.connections.get(source, &name))
         else {
-            // Its source withdrew it meanwhile, and the event that says so is on its way; until then
-            // the machine asks again.
+            // Its source has withdrawn it, and the event for that is on its way; until then the machine
+            // asks again.
             info!(cluster = %name, source = source.as_str(), "a cluster is gone before it joined");
             return self.engine.handle_event(EventKind::ClusterRemoved { cluster: name });
         };
@@ -88,8 +88,8 @@ impl Run {
         self.engine.fleet.len() >= LARGE_FLEET
     }
 
-    /// A source shows something. The offer of a joined cluster may bring other credentials. One of the
-    /// configuration file that has the same name is reached as the file says.
+    /// Handles an event of a source. The offer of a joined cluster may bring other credentials. A
+    /// configured cluster of the same name keeps the connection of the file.
     pub(super) fn handle_discovered(&mut self, kind: EventKind) {
         let offered = match &kind {
             EventKind::ClusterOffered { source, cluster, .. } => Some((*source, cluster.clone())),
@@ -124,14 +124,14 @@ impl Run {
         self.engine.leave(cluster);
     }
 
-    /// Whether Kubernetes Events are posted there: in the hub, in edges and in the Lease's cluster.
+    /// Whether Kubernetes Events are posted in this cluster: the hub, edges and the Lease's cluster.
     pub(super) fn gets_events(&self, cluster: &ClusterClient) -> bool {
         let upstream_alone = cluster.roles().iter().all(|role| *role == Role::Upstream);
         let election = self.config.election_cluster().map(|cluster| &cluster.name);
         !upstream_alone || election == Some(cluster.name())
     }
 
-    /// Takes over another list of clusters, and the way to them.
+    /// Applies a new list of clusters and their connections.
     pub(super) fn reload(&mut self, clusters: Vec<ClusterConfig>) {
         let is_same = |cluster: &ClusterClient, configured: &ClusterConfig| {
             configured.name == *cluster.name() && configured.roles == cluster.roles()

@@ -1,4 +1,4 @@
-//! The election that a run takes part in.
+//! The election that a run joins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::leader::lease::LeaseClient;
 use crate::leader::{LeaderElection, Listeners, identity};
 
 impl Run {
-    /// Joins the election, where one is configured. Without one it leads from the start.
+    /// Joins the election, if one is configured. Without one the instance leads from the start.
     pub(super) fn start_election(
         &mut self,
         changes: &mpsc::UnboundedSender<EventKind>,

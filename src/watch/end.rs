@@ -1,4 +1,4 @@
-//! Why a list or a watch ended, and what follows.
+//! Why a list or a watch ended, and the state that follows.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -20,41 +20,41 @@ const TOO_LARGE: &str = "Too large resource version";
 /// In the message of a 429: the API server has just begun to serve this resource, or this project.
 const INITIALIZING: &str = "storage is (re)initializing";
 
-/// For so long that is no failure.
+/// The longest time for which initializing is no failure.
 const INITIALIZING_MAX: Duration = Duration::from_secs(30);
 
-/// The pauses meanwhile, with jitter.
+/// The range of pauses meanwhile.
 const INITIALIZING_PAUSE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_millis(900);
 
-/// Where a watch was silent, an API server that does not answer sooner than this is silent, too: what
-/// it showed is unknown.
+/// After a silent watch, an API server that does not answer within this time is silent, too: the state
+/// since is unknown.
 const SILENT_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a list or a watch ended.
 #[derive(Debug)]
 pub(super) enum WatchEnd {
-    /// Nobody takes events any longer: the run ends.
+    /// The bus is closed: the run ends.
     BusClosed,
     /// The kubeconfig names another address.
     Moved,
     /// The API server, or something on the way to it, ended the watch.
     Ended,
-    /// The same, soon after it was opened: it may do so each time.
+    /// It ended soon after it was opened, and may do so each time.
     EndedSoon,
-    /// The watch brought nothing for too long. Resuming it shows whether the API server answers.
+    /// The watch delivered nothing for too long. Resuming it shows whether the API server answers.
     Silent,
-    /// An object without a readable name came a while ago: only a list shows which one it is.
+    /// An object without a readable name arrived a while ago: only a list can identify it.
     Nameless,
     /// 410: the resourceVersion, or the next page, is too old; or the API server was restored.
     Expired(CallError, Pages),
-    /// Something of another type came, so what is missing may have gone elsewhere.
+    /// An object of another type arrived, so missing objects may be elsewhere.
     OtherType(CallError),
     Failed(CallError),
 }
 
 impl WatchEnd {
-    /// The resourceVersions of the API server are lower than before.
+    /// The API server's resourceVersion went backwards.
     pub(super) fn went_back() -> Self {
         let error = CallError::Unreadable("its resourceVersions went back".to_owned());
         Self::Expired(error, Pages::Limited)
@@ -65,7 +65,7 @@ impl From<CallError> for WatchEnd {
     fn from(error: CallError) -> Self {
         let has_expired = match &error {
             CallError::Status { code: 410, .. } => true,
-            // Restored from an older state, it will not reach this version for a long time.
+            // An API server restored from an older state will not reach this version for a long time.
             CallError::Status { code: 504, message, .. } => message.contains(TOO_LARGE),
             _ => false,
         };
@@ -74,7 +74,7 @@ impl From<CallError> for WatchEnd {
 }
 
 impl WatchTask {
-    /// What follows the end of a list, or of a watch that had come to `from`.
+    /// The state after the end of a list, or of a watch that had reached `from`.
     pub(super) async fn after(
         &mut self,
         end: WatchEnd,
@@ -106,7 +106,7 @@ impl WatchTask {
             }
             (WatchEnd::Expired(error, pages), _) => {
                 drop(turn);
-                // Nothing follows the changes during the pause.
+                // Changes go unobserved during the pause.
                 if was_watched {
                     self.report_lost(&error).await?;
                 }
@@ -114,7 +114,7 @@ impl WatchTask {
                 State::Backoff { until, host: None, next: Attempt::List(pages), turn: None }
             }
             (WatchEnd::Failed(error), next) if self.is_initializing(&error) => {
-                // In its turn: beginning to serve is what costs the API server most.
+                // Keep the turn: initializing is what costs the API server most.
                 self.history.is_unsure = true;
                 let until = Instant::now() + between(INITIALIZING_PAUSE);
                 State::Backoff { until, host: None, next, turn }
@@ -126,8 +126,8 @@ impl WatchTask {
         })
     }
 
-    /// Whether the API server begins to serve this resource, or this project. That is no failure,
-    /// unless it lasts.
+    /// Whether the API server is still initializing this resource, or this project. That is no failure
+    /// until [`INITIALIZING_MAX`].
     fn is_initializing(&mut self, error: &CallError) -> bool {
         let is = matches!(error, CallError::Status { code: 429, message, .. }
             if message.contains(INITIALIZING));
@@ -146,20 +146,21 @@ impl WatchTask {
     ) -> Result<State, WatchEnd> {
         let (reported, turn) = in_turn(turn, self.report_lost(error)).await;
         reported?;
-        // Waiting in vain for a response is a pause already.
+        // A wait without a response already counts as a pause.
         let pause = self.pauses.next(&self.shared.config).saturating_sub(error.waited());
         let now = Instant::now();
         if let Some(asked) = error.retry_after() {
-            // The turn goes unused as long, so that the others heed it, too.
+            // Keep the turn meanwhile, so that other watches wait as long.
             return Ok(State::Backoff { until: now + pause.max(asked), host: None, next, turn });
         }
-        // Where the API server is down, rather than this cluster, its answer to anybody ends the pause.
+        // If the whole API server is down rather than this cluster, its answer to any watch ends the
+        // pause.
         let is_unreachable = matches!(error, CallError::Unreachable(_));
         let host = self.host.clone().filter(|host| is_unreachable && host.unreachable());
         Ok(State::Backoff { until: now + pause, host, next, turn: None })
     }
 
-    /// Reports a failure to the machine when the watch becomes lost, and when it is for another cause.
+    /// Reports a failure to the machine when the watch becomes lost, and when the cause changes.
     async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
         let failure = error.failure();
         debug!(error = %failure, "watch lost; retrying");

@@ -20,22 +20,21 @@ use crate::client::{AT_ONCE, CallError, Frames, no_request, path};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Kind;
 
-/// API servers end a watch after a time between these, drawn for each as client-go does, so that those
-/// which began together don't end together. It is resumed without an event.
+/// API servers end a watch after a random time in this range, drawn for each watch as in client-go, so
+/// that watches that began together don't end together. It is resumed without an event.
 const WATCH_TIME: RangeInclusive<Duration> = Duration::from_secs(300)..=Duration::from_secs(600);
 
-/// A watch that an API server ends sooner than it was asked to, by more than this, was cut on its way,
-/// or the API server went away.
+/// A watch that ends this much sooner than requested was cut on its way, or the API server went away.
 const WATCH_END_EARLY: Duration = Duration::from_secs(10);
 
 /// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
-/// once. A watch counts as resumed if none came within this time.
+/// once. A watch counts as resumed if none arrives within this time.
 const EXPIRED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A watch whose response has begun.
 pub(super) struct OpenWatch {
     frames: Frames,
-    /// How long the API server was asked to keep it open.
+    /// How long the API server was asked to keep the watch open.
     lasts: Duration,
 }
 
@@ -47,9 +46,9 @@ fn watch_request(
     let params = WatchParams::default().timeout(lasts.as_secs() as u32);
     let request = Request::new(path(kind, None)).watch(&params, from);
     let mut request = request.map_err(|e| no_request(&e))?;
-    // Kubernetes 1.37 may gzip each event as a gzip member of its own (`WatchListCompression`,
-    // kubernetes/kubernetes#139308), which decoders of one member can't read, and without the header
-    // a proxy could ask for compression. kube's `request_events` does the same.
+    // Kubernetes 1.37 may compress each event as a separate gzip member (`WatchListCompression`,
+    // kubernetes/kubernetes#139308), which decoders of one member can't read, and without the header a
+    // proxy could ask for compression. kube's `request_events` does the same.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Ok(request)
 }
@@ -71,7 +70,7 @@ impl WatchTask {
         Ok(OpenWatch { frames: Frames::new(response.into_body()), lasts })
     }
 
-    /// Passes on what a watch brings, and advances `from`, until the watch ends.
+    /// Passes on the events of a watch, and advances `from`, until the watch ends.
     pub(super) async fn follow(
         &mut self,
         OpenWatch { mut frames, lasts }: OpenWatch,
@@ -122,7 +121,7 @@ impl WatchTask {
         }
     }
 
-    /// Nothing was missed: the changes since the watch was lost follow, in order.
+    /// Reports a resumed watch. No change was missed: those since the watch was lost follow, in order.
     async fn report_resumed(&mut self) -> Result<(), WatchEnd> {
         self.lost = None;
         self.metrics.resumed();
@@ -186,8 +185,8 @@ impl WatchTask {
         self.kind.can_prove_absence(self.cluster.roles())
     }
 
-    /// An object that can't be read exists all the same, and must not stop the others. One without a
-    /// name is never seen to become readable or to go, so the watch lists again.
+    /// An unreadable object exists nevertheless, and must not block the others. If its name is
+    /// unreadable, no event can show that it became readable or was deleted, so the watch lists again.
     pub(super) async fn no_object(&mut self, error: NoObject) -> Result<(), WatchEnd> {
         let (object, error) = match error {
             NoObject::OtherType(error) => return Err(WatchEnd::OtherType(error)),
@@ -201,7 +200,7 @@ impl WatchTask {
         self.send(|cluster, kind| EventKind::Unreadable { cluster, kind, object, error }).await
     }
 
-    /// Not at once: the next list may have it, too.
+    /// Schedules a list, after a pause: the next list may contain the object, too.
     pub(super) fn list_later(&mut self) {
         let longest = Duration::from_millis(self.shared.config.backoff_max_ms);
         self.list_at = Some(Instant::now() + between(longest / 2..=longest));

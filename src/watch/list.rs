@@ -1,5 +1,5 @@
-//! The list that a watch begins with, and whether the API server still has the history that the watch
-//! followed.
+//! The list at the start of a watch, and the check that the API server still has the history that the
+//! watch followed.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use crate::clock::millis;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Role;
 
-/// Which resourceVersions the API server has reached.
+/// The resourceVersions of the API server.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// The highest that was seen; 0 before the first list is complete.
+    /// The highest one observed; 0 before the first list is complete.
     pub(super) last: u64,
     /// The watch broke, was silent or ended early, so the API server may have another history by now:
-    /// what it shows next is compared first.
+    /// its next resourceVersion is compared first.
     pub(super) is_unsure: bool,
 }
 
-/// How a list asks for what there is.
+/// How a list is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pages {
     Limited,
-    /// A later page of the last list had expired. Where that fails, too, everything may be too much:
-    /// the next list is one of pages again.
+    /// After a later page of the last list expired. If this fails, too, the response may be too large:
+    /// the next list has pages again.
     AllAtOnce,
 }
 
@@ -43,8 +43,8 @@ impl History {
 }
 
 impl WatchTask {
-    /// Lists everything, page by page, and sends each object as it arrives. Returns the resourceVersion
-    /// to watch from.
+    /// Lists all objects, page by page, and sends each as it arrives. Returns the resourceVersion to
+    /// watch from.
     pub(super) async fn list(&mut self, pages: Pages) -> Result<String, WatchEnd> {
         let began = Instant::now();
         let all = Request::new(path(self.kind, None));
@@ -63,8 +63,9 @@ impl WatchTask {
                     if is_first {
                         return Err(WatchEnd::Failed(error));
                     }
-                    // Rare: the list took longer than the API server keeps its history. Where it expires
-                    // each time, pages would never end; client-go, too, then lists without them.
+                    // Rare: the list took longer than the API server keeps its history. If that happens
+                    // each time, a list with pages would never finish; client-go, too, then lists
+                    // without them.
                     warn!(%error, "a later page of the list has expired; listing everything at once");
                     return Err(WatchEnd::Expired(error, Pages::AllAtOnce));
                 }
@@ -73,7 +74,7 @@ impl WatchTask {
             let metadata = loop {
                 let part = page.next().await?;
                 if !std::mem::replace(&mut has_started, true) {
-                    // Not before: the machine forgets nothing until an API server answers.
+                    // Not earlier: the machine forgets nothing until an API server answers.
                     self.list_started().await?;
                 }
                 let item = match part {
@@ -112,7 +113,7 @@ impl WatchTask {
         self.metrics.list_finished();
         self.send(|cluster, kind| EventKind::ListFinished { cluster, kind }).await?;
         if self.list_at.is_some() {
-            // However long the list took.
+            // Restart the wait after the list, however long the list took.
             self.list_later();
         }
         if self.shared.is_crowd() {
@@ -123,8 +124,8 @@ impl WatchTask {
         Ok(())
     }
 
-    /// An API server that was restored from an older state accepts a watch from a resourceVersion
-    /// that it has not reached, and stays silent until it has. So this reads its current version.
+    /// An API server restored from an older state accepts a watch from a resourceVersion that it has
+    /// not reached, and is silent until it has. So this reads its current version.
     pub(super) async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
         let one = Request::new(path(self.kind, None)).list(&ListParams::default().limit(1));
         let one = one.map_err(|e| no_request(&e))?;
@@ -137,8 +138,8 @@ impl WatchTask {
         Err(WatchEnd::went_back())
     }
 
-    /// Where a list's version is lower than the last one seen, the API server was restored from an
-    /// older state. The machine must know that about an upstream.
+    /// A list with a lower version than the last one observed means that the API server was restored
+    /// from an older state. For an upstream the machine must know that.
     async fn check_regression(&mut self, version: &str) -> Result<(), WatchEnd> {
         let now = numeric(version);
         let before = std::mem::replace(&mut self.history.last, now);

@@ -1,4 +1,4 @@
-//! The progress of many lists: one line at most every ten seconds.
+//! The progress of many lists: at most one line every ten seconds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::report::count;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-/// Lists that were completed since the last line about them, and their objects.
+/// Lists completed since the last line about them, and their objects.
 #[derive(Debug, Default)]
 pub(super) struct ListLog {
     progress: Mutex<(usize, u64)>,
 }
 
 impl ListLog {
-    /// A list is complete.
+    /// Counts a complete list.
     pub(super) fn listed(self: &Arc<Self>, objects: u64) {
         debug!(objects, "listed, one of many");
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);

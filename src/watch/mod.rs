@@ -1,13 +1,13 @@
 //! One watch of one kind in one cluster, for as long as the process runs: it lists page by page,
-//! watches from there, resumes a broken watch at the last resourceVersion, and relists when that is
-//! too old. `State` says what it does, `WatchTask::next` what follows, and `WatchTask::after` what
-//! follows the end of a list or a watch.
+//! watches from there, resumes a broken watch at the last resourceVersion, and relists when that is too
+//! old. `State` is its state machine, `WatchTask::next` takes each step, and `WatchTask::after` handles
+//! the end of a list or a watch.
 //!
-//! kube-runtime's `watcher`, which `discovery/` uses, collects a whole page of a list before it hands
-//! out the first object: one of 200 MiB took 398 MiB, and takes 8 here. To it a watch that broke, one
-//! that ended and one that is silent look alike, but the machine deletes only on proof that a view is
-//! current. And it limits no line, and heeds no `Retry-After`. `Client::request_events`, one level
-//! below, ends a broken watch like a complete one. So this module uses `Client::send`.
+//! kube-runtime's `watcher`, which `discovery/` uses, collects a whole page of a list before it returns
+//! the first object: a page of 200 MiB took 398 MiB, and takes 8 here. It does not distinguish a broken
+//! watch from an ended or a silent one, but the machine deletes only on proof that a view is current.
+//! It also limits no line, and ignores `Retry-After`. `Client::request_events`, one level below, ends a
+//! broken watch like a complete one. So this module uses `Client::send`.
 //!
 //! ```text
 //!            list_started, listed …, list_finished        applied, deleted …
@@ -44,10 +44,10 @@ use list::{History, Pages};
 use pauses::Pauses;
 pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
 
-/// What a watch does.
+/// The state of a watch.
 #[derive(Debug)]
 enum State {
-    /// Waits for its turn at the API server, where what is next needs one.
+    /// Waits for its turn at the API server, if the next request needs one.
     Waiting {
         next: Attempt,
         turn: Option<Turn>,
@@ -61,19 +61,19 @@ enum State {
         answer_within: Duration,
         turn: Option<Turn>,
     },
-    /// Pauses after a failure: at most until `until`, and not longer than until `host` answers anybody or
-    /// there are other credentials. The turn goes unused as long.
+    /// Pauses after a failure: until `until` at most, and ends early when `host` answers any watch or
+    /// the credentials change. It keeps its turn meanwhile.
     Backoff {
         until: Instant,
         host: Option<Arc<Host>>,
         next: Attempt,
         turn: Option<Turn>,
     },
-    /// Another address may be another API server: only a list shows what it holds.
+    /// Another address may be another API server: only a list shows its objects.
     Moved,
 }
 
-/// What comes once it may.
+/// The next request.
 #[derive(Debug)]
 enum Attempt {
     List(Pages),
@@ -99,11 +99,11 @@ pub struct WatchTask {
     moves: watch::Receiver<()>,
     history: History,
     pauses: Pauses,
-    /// Since when the API server says that it begins to serve this.
+    /// When the API server first answered that it is initializing this resource.
     initializing_since: Option<Instant>,
-    /// While the watch is lost: why, as the machine last heard.
+    /// While the watch is lost: the cause that was last reported to the machine.
     lost: Option<Cause>,
-    /// When to list again, because an object came whose name can't be read.
+    /// When to list again, because an object without a readable name arrived.
     list_at: Option<Instant>,
 }
 
@@ -143,7 +143,7 @@ impl WatchTask {
         run.instrument(span)
     }
 
-    /// What is seldom run is in a box: the task is as large as its largest part.
+    /// Rare branches are boxed: a task is as large as its largest branch.
     async fn next(&mut self, state: State) -> Result<State, WatchEnd> {
         let has_moved = self.moves.has_changed().unwrap_or(false);
         Ok(match if has_moved { State::Moved } else { state } {
@@ -208,8 +208,8 @@ impl WatchTask {
         })
     }
 
-    /// Whether it must wait for the right to ask: for its first list, and where so many watches were cut
-    /// at the same moment that one after another is opened again.
+    /// Whether it must wait for a turn: for its first list, and when so many watches were cut at once
+    /// that they must be reopened one after another.
     fn needs_turn(&self, next: &Attempt) -> bool {
         match next {
             Attempt::List(_) => self.history.last == 0 || self.shared.is_crowd(),
@@ -219,7 +219,7 @@ impl WatchTask {
 
     async fn turn(&mut self) -> Option<Turn> {
         if self.host.is_none() {
-            // Without a client, the request tells why.
+            // Without a client, the request returns the error.
             let address = self.cluster.host().await.ok()?;
             self.host = Some(self.shared.pace.host(&address));
         }
@@ -227,7 +227,7 @@ impl WatchTask {
         Some(self.host.as_ref()?.turn(order).await)
     }
 
-    /// A list is complete, or a watch is open.
+    /// Handles a complete list or an open watch.
     fn succeeded(&mut self) {
         self.initializing_since = None;
         if let Some(host) = &self.host {
@@ -235,7 +235,7 @@ impl WatchTask {
         }
     }
 
-    /// Sends an event, which is made once there is room for it.
+    /// Reserves room on the bus, then builds and sends the event.
     async fn send(
         &self,
         event: impl FnOnce(ClusterName, Kind) -> EventKind,
@@ -251,7 +251,7 @@ impl WatchTask {
     }
 }
 
-/// An API server's resourceVersions are growing numbers; any other text counts as 0.
+/// The resourceVersion as a growing number; any other text counts as 0.
 fn numeric(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }

@@ -1,10 +1,10 @@
-//! One page of a list, item by item while its body arrives: of a list of 200 MiB no more is in memory
-//! than the object that is being read.
+//! One page of a list, item by item while its body arrives: of a list of 200 MiB only the current
+//! object is in memory.
 //!
-//! [`PageParser`] cuts the items out of the JSON without a model of it: it follows quotes and brackets,
-//! and whoever decodes an item finds what is wrong within. So an answer that breaks off, or is no list,
-//! may be noticed after items of it were sent on. That is as with a list of which a later page fails:
-//! it proves nothing, for it is never finished.
+//! [`PageParser`] cuts the items out of the JSON by quotes and brackets alone; the decoder of an item
+//! finds errors inside it. So a truncated answer, or one that is no list, may be detected after some of
+//! its items were sent on. That is the same as a list with a later page that fails: it proves nothing,
+//! because it never finishes.
 
 mod nesting;
 
@@ -19,20 +19,20 @@ use crate::client::{CallError, ClusterClient, OBJECT_BYTES_MAX, TimedFrames};
 use crate::core::data::objects::null_as_empty;
 use nesting::Nesting;
 
-/// The most that one page may have, in bytes. 500 objects of the default `watch.pageSize` could have
-/// 750 MiB, if each were as large as etcd accepts; real ones have a hundredth of that.
+/// The largest page, in bytes. 500 objects, the default `watch.pageSize`, could have 750 MiB if each
+/// were as large as etcd accepts; real pages have a hundredth of that.
 const PAGE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// The most that items may have that come before the metadata, in bytes: they are kept until it comes.
+/// The most bytes of items before the metadata: they are kept until the metadata arrives.
 const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What a page says of itself.
+/// The metadata of a page.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct PageMeta {
     /// Never empty.
     #[serde(rename = "resourceVersion", default, deserialize_with = "null_as_empty")]
     pub resource_version: String,
-    /// Where the next page begins; empty on the last.
+    /// The token of the next page; empty on the last.
     #[serde(rename = "continue", default, deserialize_with = "null_as_empty")]
     pub next: String,
 }
@@ -49,17 +49,17 @@ pub(crate) enum Part<'a> {
 pub(crate) struct Page<'c> {
     frames: TimedFrames<'c>,
     parser: PageParser,
-    /// Items that came before the metadata: without a resourceVersion they say nothing.
+    /// Items before the metadata: without a resourceVersion they are no evidence.
     held: VecDeque<String>,
     held_bytes: usize,
-    /// The last of them that was returned.
+    /// The last held item that was returned.
     item: String,
-    /// What the page says of itself, once its body has ended.
+    /// The metadata, once the body has ended.
     end: Option<PageMeta>,
 }
 
 impl<'c> Page<'c> {
-    /// Asks for a page. The waiting for it and for its parts takes at most `timeout` together.
+    /// Requests a page. The waits for it and for its parts take at most `timeout` together.
     ///
     /// # Errors
     /// As [`ClusterClient::open`].
@@ -78,10 +78,10 @@ impl<'c> Page<'c> {
         })
     }
 
-    /// The next part. Not to be called after [`Part::End`].
+    /// The next part. Must not be called after [`Part::End`].
     ///
     /// # Errors
-    /// It broke off, is no page of a list that can be followed, or is too large.
+    /// The page broke off, is no page of a list that can be followed, or is too large.
     pub(crate) async fn next(&mut self) -> Result<Part<'_>, CallError> {
         while self.end.is_none() {
             match self.parser.advance()? {
@@ -112,7 +112,7 @@ impl<'c> Page<'c> {
         Ok(())
     }
 
-    /// What it says of itself, whatever its items are.
+    /// The page's metadata; its items are ignored.
     ///
     /// # Errors
     /// As [`Page::next`].
@@ -125,7 +125,7 @@ impl<'c> Page<'c> {
     }
 }
 
-/// Where in the list's object the parser is, outside of its values.
+/// The parser's position in the list's object, outside its values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -150,7 +150,7 @@ enum Field {
     Other,
 }
 
-/// What the value is that is being read.
+/// The value that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Key,
@@ -158,13 +158,13 @@ enum Place {
     Item,
 }
 
-/// Cuts a page into its items. Pure: the caller brings the bytes.
+/// Cuts a page into its items. Pure: the caller passes the bytes.
 #[derive(Debug, Default)]
 pub struct PageParser {
     buffer: Vec<u8>,
     /// How much of the buffer has been read.
     read: usize,
-    /// Where in the buffer the value begins that is being read.
+    /// Where the current value begins in the buffer.
     value_from: usize,
     value: Nesting,
     state: State,
@@ -199,14 +199,15 @@ impl PageParser {
         self.read -= done;
         self.value_from = 0;
         if self.buffer.is_empty() && self.buffer.capacity() > 64 * 1024 {
-            // One large object must not hold its memory while thousands of small ones follow.
+            // One large object must not keep its memory while thousands of small ones follow.
             self.buffer = Vec::new();
         }
         self.buffer.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Reads on to the next item, a part of the buffer; `None` until more bytes arrive.
+    /// Reads to the end of the next item and returns its range in the buffer; `None` until more bytes
+    /// arrive.
     pub fn advance(&mut self) -> Result<Option<Range<usize>>, CallError> {
         while self.read < self.buffer.len() {
             if let State::Within(place) = self.state {
@@ -261,7 +262,7 @@ impl PageParser {
         State::Within(place)
     }
 
-    /// A value is read to its end.
+    /// Handles a value that is read to its end.
     fn complete(&mut self, place: Place, range: Range<usize>) -> Result<(), CallError> {
         let value = &self.buffer[range];
         self.state = match place {
@@ -285,7 +286,7 @@ impl PageParser {
                 self.metadata = Some(serde_json::from_slice(value).map_err(|e| not_json(&e))?);
                 State::AfterValue
             }
-            // Where a server keeps no list of nothing, as Go writes it.
+            // Go writes `null` for an empty list.
             Place::Field(Field::Items) if value == b"null" => {
                 self.items_begin()?;
                 State::AfterValue
@@ -304,7 +305,7 @@ impl PageParser {
         std::str::from_utf8(&self.buffer[range]).map_err(|_| broken("it is not UTF-8"))
     }
 
-    /// The body has ended.
+    /// Handles the end of the body.
     pub fn finish(&mut self) -> Result<PageMeta, CallError> {
         if self.state != State::End {
             return Err(broken("it broke off"));
@@ -318,8 +319,8 @@ impl PageParser {
     }
 }
 
-/// Without a resourceVersion a watch would begin anywhere, and changes between list and watch would
-/// be missed.
+/// Requires a resourceVersion: without one a watch would begin anywhere, and changes between list and
+/// watch would be missed.
 fn followable(metadata: &PageMeta) -> Result<(), CallError> {
     if metadata.resource_version.is_empty() {
         let error = "a list without metadata.resourceVersion cannot be followed; whatever answers \

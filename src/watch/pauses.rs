@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::environment;
 use crate::watch::WatchConstants;
 
-/// With jitter, pauses are up to twice as long as the builder gets.
+/// Jitter makes a pause up to twice as long as the builder's delay, so the longest delay is halved.
 fn pauses(config: &WatchConstants) -> ExponentialBackoff {
     let max_ms = (config.backoff_max_ms / 2).max(1);
     ExponentialBuilder::default()
@@ -21,10 +21,10 @@ fn pauses(config: &WatchConstants) -> ExponentialBackoff {
         .build()
 }
 
-/// After so long without a pause, pauses start again from the shortest.
+/// After this long without a pause, pauses start again from the shortest.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
-/// The pauses of one watch: they grow until the last one is long ago.
+/// The pauses of one watch: they grow until none has occurred for a while.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     left: Option<Box<ExponentialBackoff>>,
@@ -47,7 +47,7 @@ impl Pauses {
         self.last_ended_at.elapsed() > HEALTHY_AFTER
     }
 
-    /// An attempt begins, after a pause or in place of one.
+    /// Marks the end of a pause, or of an attempt without one.
     pub(crate) fn ended(&mut self) {
         self.start_again_if_healthy();
         self.last_ended_at = Instant::now();
@@ -60,7 +60,7 @@ impl Pauses {
     }
 }
 
-/// A time drawn at random.
+/// A random time in the range.
 pub(super) fn between(range: RangeInclusive<Duration>) -> Duration {
     let share = (environment::random() >> 11) as f64 / (1_u64 << 53) as f64;
     let (start, end) = range.into_inner();

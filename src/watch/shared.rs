@@ -1,4 +1,4 @@
-//! What all watches of a run share, and what they send.
+//! The data that all watches of a run share, and the messages they send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,19 +10,19 @@ use super::log::ListLog;
 use crate::client::pace::Pace;
 use crate::core::contract::event::EventKind;
 
-/// One stay of a cluster in the fleet. No two have the same number.
+/// The number of one membership of a cluster. No two are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MembershipId(pub u64);
 
 /// An event of a watch.
 #[derive(Debug)]
 pub struct WatchMessage {
-    /// The stay of the cluster that the watch belongs to.
+    /// The membership that the watch belongs to.
     pub membership: MembershipId,
     pub kind: EventKind,
 }
 
-/// How watches list, wait and try again.
+/// How watches list, wait and retry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct WatchConstants {
@@ -64,7 +64,7 @@ pub struct WatchShared {
 }
 
 impl WatchShared {
-    /// Events go to `bus`; the watches wait while it is full. Each API server gets at most
+    /// Sends events to `bus`; the watches wait while it is full. Each API server gets at most
     /// `lists_in_parallel` first lists at a time.
     pub fn new(
         config: WatchConstants,
@@ -75,13 +75,13 @@ impl WatchShared {
         Self { config, bus, pace, log, clusters: AtomicUsize::new(0) }
     }
 
-    /// How many clusters are watched.
+    /// Sets the number of watched clusters.
     pub fn set_clusters(&self, clusters: usize) {
         self.clusters.store(clusters, Relaxed);
     }
 
-    /// Whether there are so many clusters that even those which an API server knows already must not
-    /// all come back to it at once, and the log must not have a line for each.
+    /// Whether the fleet is so large that even known clusters must not all return to an API server at
+    /// once, and the log must not have a line for each.
     pub(super) fn is_crowd(&self) -> bool {
         self.clusters.load(Relaxed) > self.pace.parallel()
     }

@@ -1,4 +1,4 @@
-//! Lists and watches as they are on the wire.
+//! The wire format of lists and watches.
 
 use kube::core::Status;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub enum WatchEventType {
     Added,
     Modified,
     Deleted,
-    /// Nothing changed up to the resourceVersion of its object.
+    /// Nothing else changed up to the resourceVersion of its object.
     Bookmark,
     /// Its object is a Status; the watch ends.
     Error,
@@ -40,20 +40,20 @@ pub fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
     serde_json::from_slice(line).map_err(|e| unreadable("a watch event", &e))
 }
 
-/// Why something is no object of the kind that was asked for.
+/// Why a JSON text is no object of the requested kind.
 #[derive(Debug, thiserror::Error)]
 pub enum NoObject {
-    /// It names another kind or apiVersion. The request names the version, so another one of the same
-    /// group is as wrong: this is not the stream that was asked for.
+    /// It names another kind or apiVersion. The request names the version, so another version of the
+    /// same group is wrong, too: this is not the requested stream.
     #[error("{0}")]
     OtherType(CallError),
-    /// Its name is empty where not even that can be read.
+    /// Its name is empty if even that can't be read.
     #[error("{1}")]
     Unreadable(ObjectKey, Box<CallError>),
 }
 
 /// # Errors
-/// What came names another type than `kind`. Items of built-in lists name none.
+/// The object names another type than `kind`. Items of built-in lists name no type.
 pub fn check_type(object: &str, kind: Kind) -> Result<(), CallError> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -73,7 +73,7 @@ pub fn check_type(object: &str, kind: Kind) -> Result<(), CallError> {
     )))
 }
 
-/// Namespace and name of an object that can't be read otherwise; empty where not even they can.
+/// Namespace and name of an otherwise unreadable object; empty if they can't be read either.
 fn key(object: &str) -> ObjectKey {
     #[derive(Deserialize)]
     struct Named {
@@ -90,7 +90,7 @@ fn key(object: &str) -> ObjectKey {
     ObjectKey::new(namespace, name)
 }
 
-/// An object of a kind that is known from the request.
+/// An object of the requested kind.
 pub fn object(text: &str, kind: Kind) -> Result<Object, NoObject> {
     let error = match serde_json::from_str::<WireObject>(text) {
         Ok(wire) if wire.is_named(kind) => match wire.into_object_of(kind) {
@@ -107,11 +107,11 @@ pub fn object(text: &str, kind: Kind) -> Result<Object, NoObject> {
 /// An item of a list, as [`object`].
 ///
 /// # Errors
-/// The list is broken. What is no object is the inner error.
+/// The list is broken. The inner error means that the item is no object.
 pub fn item(text: &str, kind: Kind) -> Result<Result<Object, NoObject>, CallError> {
     let object = object(text, kind);
     if object.is_err() {
-        // Nothing but quotes and brackets was looked at before.
+        // So far only quotes and brackets were checked.
         let _: IgnoredAny = serde_json::from_str(text).map_err(|e| unreadable("a list", &e))?;
     }
     Ok(object)
@@ -140,17 +140,17 @@ pub fn status(object: &str) -> CallError {
     }
 }
 
-/// Room for more than this is given back once its lines were taken: a watch may bring nothing for an hour
-/// after one large object.
+/// The capacity to keep after all lines were taken: a watch may deliver nothing for an hour after one
+/// large object.
 const KEPT_BYTES: usize = 64 * 1024;
 
 /// Splits a stream of byte chunks into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     buffer: Vec<u8>,
-    /// How much of the buffer has been returned.
+    /// The length of the buffer's returned part.
     taken: usize,
-    /// How much of the buffer has been searched for line breaks.
+    /// The length of the buffer's part searched for line breaks.
     searched: usize,
 }
 

@@ -1,21 +1,21 @@
-//! The one protection against too many at once.
+//! The circuit breaker: holds everything while too much would be removed or deleted together.
 //!
-//! A breaker counts what would be removed or deleted, long before it may be. While that is a larger
-//! share of a population than the limit, the breaker is tripped and nothing of it goes. It trips at
-//! once, and resets only while the evidence is in sight: a lost watch is no all-clear.
+//! A breaker counts pending removals or deletes, long before they are due. While their share of a
+//! population is above the limit, the breaker is tripped and holds all of them. It trips
+//! immediately, and resets only while the evidence is in sight: a lost watch does not reset it.
 //!
-//! An entry is *wanted* while its object would go. When the object went, or is out of sight, the
-//! entry *expires*: it still counts for the length of the window. So a mistake that proceeds slowly
-//! trips the breaker, too, and a standby counts what its leader does.
+//! An entry is *wanted* while its object is to be removed. When the object is removed, or its state
+//! becomes unknown, the entry *expires*: it still counts for the length of the window. So a slow
+//! mistake trips the breaker, too, and a standby counts what its leader removes.
 //!
 //! What one wrong input can do:
 //!
 //! | input | effect | bound |
 //! |---|---|---|
-//! | a list lacks most of a population, or events say that most of it went | none: all of it stays | the share |
-//! | a list lacks all of a small population | none, where [`BreakerLimit::guards_all`] | no share: all, two or more, none seen |
-//! | the same, one object each time | what goes within the window counts with what would | the share, over the window |
-//! | the population looks larger than it is | more may go | it has only what can still go, or went within the window |
+//! | a list lacks most of a population, or events show most of it deleted | none: all objects stay | the share |
+//! | a list lacks all of a small population | none, if [`BreakerLimit::guards_all`] is set | all of them, two or more, none seen to be deleted |
+//! | the same, one object each time | removals within the window count together with pending ones | the share, over the window |
+//! | the population looks larger than it is | more can be removed | the population has only objects that can still be removed, or were within the window |
 //! | the evidence is lost while it is tripped | none: it stays tripped | `may_reset` |
 
 use std::collections::BTreeMap;
@@ -25,12 +25,11 @@ use crate::data::ids::ClusterName;
 use crate::data::shard::Shard;
 use crate::data::time::UnixMillis;
 
-/// What a breaker counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum BreakerKey {
     /// Annotations of hub Connectors that name one upstream.
     Removals(ClusterName),
-    /// The same, of all upstreams.
+    /// Annotations of all hub Connectors.
     FleetRemovals,
     /// Routes that name one upstream.
     Orphans(ClusterName),
@@ -38,7 +37,6 @@ pub(crate) enum BreakerKey {
     DeletedProjects,
 }
 
-/// A part of a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) part: u64,
@@ -60,32 +58,33 @@ impl From<Fraction> for Share {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BreakerLimit {
     pub(crate) share: Share,
-    /// The share applies to populations of at least this many.
+    /// The share applies only to populations of at least this size.
     pub(crate) population_min: u64,
-    /// The fewest that are too many.
+    /// Fewer than this are never too many.
     pub(crate) count_min: u64,
-    /// For how long an entry counts that expires; 0 counts only what is wanted now.
+    /// How long an expiring entry counts; 0 counts only wanted entries.
     pub(crate) window_ms: u64,
-    /// Whether all of a population, two or more, are too many, however small it is, where none of
-    /// them was seen to go: whoever serves an older state lacks the same.
+    /// Whether all of a population, two or more, are too many however small it is, if no deletion
+    /// among them was seen: a server with older data would lack the same objects.
     pub(crate) guards_all: bool,
 }
 
 impl BreakerLimit {
-    /// The share of populations of at least `population_min`.
+    /// The limit for populations of at least `population_min`.
     pub(crate) fn of_share(share: Fraction, population_min: u64) -> Self {
         let share = Share::from(share);
         Self {
             share,
             population_min,
-            // The fewest that exceed the share of the smallest population.
+            // The smallest number above the share of the smallest population.
             count_min: population_min * share.part / share.of + 1,
             window_ms: 0,
             guards_all: false,
         }
     }
 
-    /// An instance sees its part of a population: the smallest one shrinks with it, the share does not.
+    /// An instance sees only its shard's part of a population, so the minimum is scaled. The share
+    /// is not.
     pub(crate) fn within(self, shard: Shard) -> Self {
         Self { population_min: self.population_min.div_ceil(shard.of.max(1).into()), ..self }
     }
@@ -97,7 +96,7 @@ impl BreakerLimit {
     }
 }
 
-/// What a rule reads of a breaker. Grace periods start again at `reset_at`.
+/// The state that rules read. Grace periods start again at `reset_at`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BreakerState {
     pub(crate) is_tripped: bool,
@@ -105,7 +104,7 @@ pub(crate) struct BreakerState {
 }
 
 impl BreakerState {
-    /// Two breakers over one object: both must let it go.
+    /// Combines two breakers of one object: it is held if either is tripped.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             is_tripped: self.is_tripped || other.is_tripped,
@@ -129,9 +128,9 @@ pub(crate) struct CircuitBreaker<K> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     is_wanted: bool,
-    /// A watch showed that its reason to go came about. It is not only missing from a list.
+    /// A watch showed the reason for the removal; a list that lacks an object is not enough.
     is_seen: bool,
-    /// Since when it counts although it is not wanted.
+    /// Since when the entry expires.
     expiring_since: Option<UnixMillis>,
 }
 
@@ -141,18 +140,18 @@ impl<K> Default for CircuitBreaker<K> {
     }
 }
 
-/// What changes the count returns whether it did.
+/// Methods that may change the count return whether they did.
 impl<K: Ord + Clone> CircuitBreaker<K> {
     pub(crate) fn state(&self) -> BreakerState {
         self.state
     }
 
-    /// Whether it counts nothing and holds nothing, so that no population can trip or reset it.
+    /// Whether nothing is counted or held, so no population can trip or reset the breaker.
     pub(crate) fn is_idle(&self) -> bool {
         self.entries.is_empty() && !self.state.is_tripped
     }
 
-    /// Everything that counts.
+    /// All entries that count.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &K> {
         self.entries.keys()
     }
@@ -161,7 +160,7 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         self.entries.iter().filter(|(_, entry)| entry.is_wanted).map(|(key, _)| key)
     }
 
-    /// `is_seen`: a watch showed that its reason to go came about.
+    /// `is_seen`: a watch showed the reason for the removal.
     pub(crate) fn want(&mut self, key: K, is_seen: bool) -> bool {
         let entry = self.entries.entry(key).or_default();
         let before = (entry.is_wanted, entry.is_seen);
@@ -170,7 +169,7 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         before != (true, is_seen)
     }
 
-    /// The object stays after all. What it did within the window still counts.
+    /// The object stays after all. A removal of it within the window still counts.
     pub(crate) fn unwant(&mut self, key: &K) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
 
@@ -181,12 +180,12 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         was_wanted
     }
 
-    /// Counts an object that only stays or goes.
+    /// For objects whose removal needs no evidence.
     pub(crate) fn set_wanted(&mut self, key: K, is_wanted: bool) -> bool {
         if is_wanted { self.want(key, true) } else { self.unwant(&key) }
     }
 
-    /// The object went, or nothing is known of it any more.
+    /// The object was removed, or its state is now unknown.
     pub(crate) fn expire(&mut self, key: &K, now: UnixMillis) -> bool {
         let wanted = self.entries.get_mut(key).filter(|entry| entry.is_wanted);
         let Some(entry) = wanted else { return false };
@@ -200,7 +199,7 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         self.entries.remove(key).is_some()
     }
 
-    /// Trips or resets the breaker. Called once all of one moment is counted.
+    /// Trips or resets the breaker. Called once the whole step is counted.
     pub(crate) fn update(
         &mut self,
         population: u64,
@@ -224,7 +223,7 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         }
     }
 
-    /// When the count falls although nothing happens.
+    /// When the count falls without an event.
     pub(crate) fn next_expiry(&self, limit: BreakerLimit) -> Option<UnixMillis> {
         let oldest = self.entries.values().filter_map(|entry| entry.expiring_since).min()?;
         Some(oldest.plus(limit.window_ms))
@@ -309,7 +308,7 @@ mod tests {
         assert!(!trips(one_seen, 3));
     }
 
-    /// One after the other, each missing from another list.
+    /// Objects that disappear one by one, each from another list.
     #[test]
     fn those_that_went_within_the_window_are_among_all() {
         let mut breaker = wanting(2, false);

@@ -1,16 +1,17 @@
-//! The machine: what the clusters show comes in as events, what to do about it goes out as actions.
+//! The machine: takes events from the clusters and returns actions for them.
 //!
-//! It is sans-IO: the caller owns sockets and the clock, and keeps this contract:
+//! The machine does no I/O. The caller owns the sockets and the clock, and keeps this contract:
 //!
 //! - A. Call [`Machine::handle_event`] for each event, and with [`TimedOut`](EventKind::TimedOut)
 //!   when the deadline has come. `event.at` is the machine's only clock.
-//! - B. Then take all of [`Machine::poll_action`], [`Machine::poll_note`] and
-//!   [`Machine::poll_membership`]; [`Machine::poll_answers`] whoever counts them.
-//! - C. Then sleep until [`Machine::poll_deadline`] at most. It is valid until the next A.
+//! - B. Then take everything from [`Machine::poll_action`], [`Machine::poll_note`] and
+//!   [`Machine::poll_membership`], and from [`Machine::poll_answers`] if the answers are needed.
+//! - C. Then sleep until [`Machine::poll_deadline`] at most. The deadline is valid until the next
+//!   A.
 //!
 //! A polled action is in flight until an [`ActionFinished`](EventKind::ActionFinished) event brings
-//! its outcome, or until the outcome times out. At most one action per object is in flight. Nothing
-//! is decided anywhere else.
+//! its outcome, or until the outcome times out. At most one action per object is in flight. All
+//! decisions are made here.
 
 use crate::contract::action::{Decision, Verb};
 use crate::contract::event::{Event, EventKind};
@@ -32,7 +33,7 @@ pub struct Machine {
     pub(crate) controller: Controller,
 }
 
-/// How much the machine holds, to tell whether anything stays behind.
+/// The number of entries in each part of the machine, to find leaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSizes {
     pub clusters: usize,
@@ -40,9 +41,9 @@ pub struct TableSizes {
     pub upstreams: usize,
     /// Hub Connectors and routes, and edge Connectors, HTTPProxies and Gateways.
     pub objects: usize,
-    /// What is remembered of hub objects, of touches and of what Gateways serve.
+    /// Memory entries of hub objects, touches, and what Gateways serve.
     pub memories: usize,
-    /// Timers, and subjects that wait in queues.
+    /// Timers, and subjects in queues.
     pub scheduled: usize,
     /// Actions without an outcome.
     pub in_flight: usize,
@@ -56,21 +57,22 @@ impl Machine {
         Self { controller }
     }
 
-    /// A machine that reads such node ids; as clusters write them if this is not called. Comes before
-    /// any event.
+    /// A machine that reads these node ids; the default is real ones. Must be called before any
+    /// event.
     pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
         self.controller.world = World::new(&self.controller.settings, node_ids);
         self
     }
 
-    /// Takes one event. Costs O(what the event concerns).
+    /// Takes one event. Costs O(objects that the event concerns).
     pub fn handle_event(&mut self, event: &Event) {
         self.advance(event.at);
         self.on_event(&event.kind);
         self.controller.end_moment();
     }
 
-    /// The next action, oldest first; those of one moment by cluster, kind, namespace and name.
+    /// The next action, oldest first. Actions of one event are ordered by cluster, kind, namespace
+    /// and name.
     pub fn poll_action(&mut self) -> Option<Decision> {
         let decision = self.controller.in_flight.poll_action();
         debug_assert!(decision.as_ref().is_none_or(|decision| self.is_lawful(decision)));
@@ -82,23 +84,24 @@ impl Machine {
         self.controller.notes.poll()
     }
 
-    /// The next cluster to join or to leave, oldest first.
+    /// The next request to add or remove a cluster, oldest first.
     pub fn poll_membership(&mut self) -> Option<Membership> {
         self.controller.roster.pop_membership()
     }
 
-    /// The next edge whose Gateways answer otherwise than before, and how; `None`: the edge left.
+    /// The next edge whose Gateways' answers changed, with the new answers; `None`: the edge left.
     pub fn poll_answers(&mut self) -> Option<(ClusterName, Option<Answers>)> {
         self.controller.symptoms.poll_answers()
     }
 
-    /// How many of the clusters that discovery offers are in which state, by source and state.
-    /// Costs O(clusters offered).
+    /// The number of clusters that discovery offers, by source and state. Costs O(clusters
+    /// offered).
     pub fn membership_counts(&self) -> Vec<MembershipCount> {
         self.controller.roster.counts(&self.controller.world)
     }
 
-    /// When the machine needs an event at the latest, be it [`TimedOut`](EventKind::TimedOut).
+    /// When the machine needs the next event at the latest, which may be
+    /// [`TimedOut`](EventKind::TimedOut).
     pub fn poll_deadline(&self) -> Option<UnixMillis> {
         self.controller.scheduler.next_deadline()
     }
@@ -107,7 +110,6 @@ impl Machine {
         &self.controller.settings
     }
 
-    /// How many actions have no outcome yet.
     pub fn in_flight(&self) -> usize {
         self.controller.in_flight.len()
     }
@@ -124,8 +126,8 @@ impl Machine {
         }
     }
 
-    /// Forgets all that throughline did and waits for, and plans everything again. At rest that decides
-    /// nothing but touches that repeat what a Gateway announces: a restart writes nothing new.
+    /// Forgets what throughline did and waits for, and plans everything again. At rest, this
+    /// decides only touches that repeat a Gateway's announcement, as after a restart.
     pub fn forget_memory(&mut self) {
         let c = &mut self.controller;
         c.memory = Memory::default();
@@ -135,8 +137,8 @@ impl Machine {
         c.end_moment();
     }
 
-    /// The clock never runs backwards, and never reaches the end of time, so that a pause which
-    /// saturated there is never over.
+    /// The time never goes backwards. It stays below the maximum, so that a pause with a saturated
+    /// end never ends.
     fn advance(&mut self, at: UnixMillis) {
         let c = &mut self.controller;
         c.now = c.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
@@ -171,8 +173,8 @@ impl Machine {
         }
     }
 
-    /// What holds of every action, whichever rule decided it: it writes one kind in clusters of one
-    /// role, and never to one that is only an upstream.
+    /// Holds for the actions of every rule: each verb writes one kind, in clusters of one role, and
+    /// never in one that is only an upstream.
     fn is_lawful(&self, decision: &Decision) -> bool {
         let action = &decision.action;
         let (role, kind) = match action.verb {

@@ -1,8 +1,8 @@
-//! What a rule returns: data, without an effect.
+//! Plans: what a rule returns. Plain data, without effects.
 //!
-//! A rule ends in a [`Next`]: wait for a change, be planned again at some time, or write. Several
-//! rules may decide about one subject; [`Agenda`] puts their answers together, because a subject
-//! has one timer and one write in flight.
+//! A plan ends in a [`Next`]: wait for a change, plan again at some time, or write. Several rules
+//! may plan one subject. [`Agenda`] combines their answers, because a subject has one timer and one
+//! write in flight.
 
 use crate::contract::action::{Precondition, Urgency, Verb};
 use crate::data::ids::ObjectKey;
@@ -21,30 +21,30 @@ pub(crate) struct Write {
     pub(crate) job: Job,
     pub(crate) annotations: Vec<(String, Option<String>)>,
     pub(crate) precondition: Precondition,
-    /// The connectors that it is about, at most
+    /// The connectors that the write is about, at most
     /// [`Action::CONNECTORS_MAX`](crate::contract::action::Action::CONNECTORS_MAX).
     pub(crate) connectors: Vec<ObjectKey>,
     pub(crate) urgency: Urgency,
     pub(crate) because: String,
 }
 
-/// What a write does, as far as its rule has to remember.
+/// What a write does, as far as its rule must remember it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     Mirror(ObjectRef, MirrorJob),
-    /// Asks the carrier to look at a hub Connector again: the number in the nudge annotation.
+    /// Makes the carrier process a hub Connector again: the new number of the nudge annotation.
     Nudge(ObjectRef, u32),
     Touch(Target, TouchJob),
     Delete(ObjectRef),
 }
 
-/// What a mirror makes of the status annotation of a hub Connector.
+/// The new value of a hub Connector's status annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MirrorJob {
     pub(crate) intent: Intent,
     /// `None` removes the annotation.
     pub(crate) digest: Option<StatusDigest>,
-    /// It goes although the object may have changed, as long as the annotation has not.
+    /// The write is valid although the object may have changed, as long as the annotation has not.
     pub(crate) compares_annotation: bool,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct TouchJob {
     /// The Gateway that carries the trigger.
     pub(crate) gateway: ObjectRef,
     pub(crate) trigger: Trigger,
-    /// `None`: it confirms an announcement.
+    /// `None`: a confirmation.
     pub(crate) reason: Option<TouchReason>,
-    /// What its limiter is charged.
+    /// The rate that its limiter is charged.
     pub(crate) rate: Rate,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum TouchReason {
     CameWithTrigger,
 }
 
-/// A write that goes now, and the queue that admitted it.
+/// A write that starts now, and the queue that admitted it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlannedWrite {
     pub(crate) write: Write,
@@ -87,15 +87,15 @@ pub(crate) struct PlannedWrite {
     pub(crate) due: Due,
 }
 
-/// A write goes when its queue has room for it. One that waits is planned again then, so only the
-/// one that goes is spelled out.
+/// A write starts once its queue admits it. It is then planned again, so only an admitted write is
+/// built in full.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Waits { queue: QueueKey, due: Due },
     Goes(Box<PlannedWrite>),
 }
 
-/// What a rule wants to happen next.
+/// What to do next for a subject.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     AwaitChange,
@@ -121,7 +121,7 @@ impl Next {
 }
 
 impl Turn {
-    /// `admitted_by`: the queue that has room for the subject in this moment.
+    /// `admitted_by`: the queue that admits the subject now.
     pub(crate) fn in_queue(
         queue: QueueKey,
         due: Due,
@@ -147,7 +147,7 @@ impl Turn {
     }
 }
 
-/// What all rules of one subject want together.
+/// The combined plans of all rules of one subject.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agenda {
     pub(crate) write: Option<Turn>,
@@ -155,7 +155,7 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// The first write of all, and the earliest time at which one is to be planned again.
+    /// The first write of all plans, and the earliest time at which one must be planned again.
     pub(crate) fn of(plans: impl IntoIterator<Item = Next>) -> Self {
         plans.into_iter().fold(Self::default(), |agenda, next| match next {
             Next::AwaitChange => agenda,
@@ -170,7 +170,7 @@ impl Agenda {
 }
 
 impl Job {
-    /// The object that is written.
+    /// The object to write.
     pub(crate) fn object(&self) -> &ObjectRef {
         match self {
             Self::Mirror(at, _) | Self::Nudge(at, _) | Self::Delete(at) => at,

@@ -1,8 +1,9 @@
-//! The one rate limiter: GCRA, with the clock as a parameter.
+//! The rate limiter: GCRA, with the time as a parameter.
 //!
-//! A limiter keeps one number, the time at which the next write would be due if all were spread
-//! evenly. A burst is how far ahead of that time a write may go. The rate is not kept, so that a
-//! limiter takes eight bytes and settings can be applied to all of them at once.
+//! A limiter stores one number: the time at which the next write would be due if all writes were
+//! evenly spaced. The burst is how many intervals ahead of that time a write may be admitted. The
+//! rate is passed with each call, so a limiter takes eight bytes, and a new setting applies to all
+//! limiters.
 
 use crate::data::time::UnixMillis;
 
@@ -19,7 +20,7 @@ impl Rate {
         Self { interval_us: interval_ms * 1_000, burst }
     }
 
-    /// `n` a second, `burst` of them at once; 0 lifts the limit.
+    /// `n` a second with a burst of `burst`; 0 lifts the limit.
     pub fn per_second(n: u32, burst: u32) -> Self {
         if n == 0 {
             return Self::UNLIMITED;
@@ -27,13 +28,13 @@ impl Rate {
         Self { interval_us: 1_000_000_u64.div_ceil(n.into()), burst: burst.max(1).into() }
     }
 
-    /// The time between two writes, where all are spread evenly.
+    /// The time between two evenly spaced writes.
     pub fn interval_ms(self) -> u64 {
         self.interval_us / 1_000
     }
 
-    /// At most `n` in *any* window: half of them at once, then half of them in each window.
-    /// `None` for 0: never.
+    /// At most `n` in *any* window: a burst of half of them, then the other half spread over each
+    /// window. `None` for 0: never.
     pub fn at_most(n: u32, window_ms: u64) -> Option<Self> {
         if n == 0 {
             return None;
@@ -51,7 +52,7 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// When the next write may go.
+    /// When the next write is admitted.
     pub fn ready_at(self, rate: Rate) -> UnixMillis {
         let ahead_us = (rate.burst - 1).saturating_mul(rate.interval_us);
         UnixMillis(self.arrival_us.saturating_sub(ahead_us).div_ceil(1_000))
@@ -62,12 +63,12 @@ impl RateLimiter {
         self.arrival_us = self.arrival_us.max(now_us).saturating_add(rate.interval_us);
     }
 
-    /// Returns what was taken for a write that changed nothing.
+    /// Undoes a `take` for a write that changed nothing.
     pub fn give_back(&mut self, rate: Rate) {
         self.arrival_us = self.arrival_us.saturating_sub(rate.interval_us);
     }
 
-    /// Forgets what was taken. With a burst of 1 the next write may go at `at`.
+    /// Forgets what was taken. With a burst of 1, the next write is admitted at `at`.
     pub fn restart_at(&mut self, at: UnixMillis) {
         self.arrival_us = at.0.saturating_mul(1_000);
     }
@@ -80,7 +81,7 @@ mod tests {
     const START: UnixMillis = UnixMillis(1_000_000);
     const MINUTE_MS: u64 = 60_000;
 
-    /// When writes go that all want to go at once, in milliseconds after the start.
+    /// When the writes are admitted that are all due at the start, in milliseconds after it.
     fn admitted(rate: Rate, until_ms: u64) -> Vec<u64> {
         let mut limiter = RateLimiter::default();
         let mut admitted = Vec::new();

@@ -1,7 +1,7 @@
-//! When things happen: timers and write queues. It knows subjects, but no rule.
+//! Timers and write queues. The scheduler knows subjects, but no rule.
 //!
-//! A subject has at most one timer and waits in at most one queue. Only queues that something
-//! happened to are looked at: a queue whose next write is later has a timer of its own.
+//! A subject has at most one timer and waits in at most one queue. Only queues that changed are
+//! checked. Any other queue has a timer for its next write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +15,20 @@ use crate::write_queue::{Due, QueueKey, QueueLimit, WriteQueue};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
-    /// Plan the subject again.
     Subject(Subject),
-    /// The count of a breaker falls.
+    /// An entry of a breaker expires.
     Breaker(BreakerKey),
-    /// An edge needs one more confirmation after an outage.
+    /// One more confirmation after an outage is due at an edge.
     Outage(ClusterId),
-    /// Look at the names of upstreams, and at those in hub labels.
+    /// The names of upstreams are to be compared with those in hub labels.
     Naming,
     Roster,
-    /// A queue may admit something.
+    /// The queue may admit a write.
     Queue(QueueKey),
 }
 
-/// A subject that may be written now. It is planned again, because much may have happened since it
-/// was queued.
+/// A subject that may be written now. It must be planned again, because its state may have changed
+/// since it was queued.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub(crate) subject: Subject,
@@ -41,12 +40,12 @@ pub(crate) struct Scheduler {
     pub(crate) timers: Timers<Timer>,
     queues: BTreeMap<QueueKey, WriteQueue>,
     queue_of: Map<Subject, QueueKey>,
-    /// Queues that may admit something, or whose next timer is not known.
+    /// Queues that may admit a write, or whose timer must be set.
     unchecked: BTreeSet<QueueKey>,
 }
 
 impl Scheduler {
-    /// When the next thing happens by itself.
+    /// When the first timer is due.
     pub(crate) fn next_deadline(&self) -> Option<UnixMillis> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -87,7 +86,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes out the next subject that may be written now, of whichever queue.
+    /// Takes out the next subject that may be written now, from any queue.
     pub(crate) fn admit(&mut self, now: UnixMillis) -> Option<Admitted> {
         while let Some(key) = self.unchecked.first().copied() {
             let queue = self.queues.get_mut(&key);
@@ -113,15 +112,15 @@ impl Scheduler {
         }
     }
 
-    /// Who was admitted had a turn, and waits in another queue from now on.
+    /// An admitted subject moves to another queue. This uses the rate limit of the first.
     pub(crate) fn on_turn(&mut self, key: QueueKey, now: UnixMillis) {
         if let Some(queue) = self.existing(key) {
             queue.on_turn(now);
         }
     }
 
-    /// The write ended that started at that time. `is_unspent`: it changed nothing, so another one
-    /// may go in its place.
+    /// A write that started at this time ended. `is_unspent`: it changed nothing, so the next one
+    /// need not wait for it.
     pub(crate) fn on_finished(
         &mut self,
         key: QueueKey,
@@ -137,12 +136,12 @@ impl Scheduler {
         }
     }
 
-    /// What the queue admitted before does not count. With a burst of 1 its next write may go then.
+    /// Forgets what the queue admitted. With a burst of 1, its next write is admitted at `at`.
     pub(crate) fn restart_queue(&mut self, key: QueueKey, limit: QueueLimit, at: UnixMillis) {
         self.queue_mut(key, limit).restart_at(at);
     }
 
-    /// The cluster left, with its subjects, queues and timers.
+    /// The cluster left: drops its subjects, queues and timers.
     pub(crate) fn forget(&mut self, cluster: ClusterId) {
         let of_cluster = |subject: &&Subject| subject.cluster() == cluster;
         let subjects: Vec<_> = self.queue_of.keys().filter(of_cluster).cloned().collect();
@@ -153,12 +152,12 @@ impl Scheduler {
         self.timers.retain(|timer| timer.cluster() != Some(cluster));
     }
 
-    /// How many timers there are, and subjects that wait in queues.
+    /// The number of timers, and of subjects in queues.
     pub(crate) fn len(&self) -> usize {
         self.timers.len() + self.queue_of.len()
     }
 
-    /// The limit of a queue follows the world, so each use brings the latest one.
+    /// The limit of a queue depends on the world, so each use passes the current one.
     fn queue_mut(&mut self, key: QueueKey, limit: QueueLimit) -> &mut WriteQueue {
         self.unchecked.insert(key);
         let queue = self.queues.entry(key).or_insert_with(|| WriteQueue::new(limit));
@@ -174,7 +173,7 @@ impl Scheduler {
 }
 
 impl Timer {
-    /// The cluster with which it goes.
+    /// The cluster that the timer belongs to.
     fn cluster(&self) -> Option<ClusterId> {
         match self {
             Self::Subject(subject) => Some(subject.cluster()),

@@ -1,4 +1,4 @@
-//! What rules decide about.
+//! Subjects: what rules plan.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ pub(crate) enum Subject {
     Route(ObjectRef),
 }
 
-/// What one touch covers.
+/// The Gateways that one touch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Target {
     Gateway(ObjectRef),
-    /// Every Gateway of a class, through the one that carries the trigger.
+    /// Every Gateway of a class, by the one that carries the trigger.
     Class(ClusterId, Arc<str>),
 }
 
 impl Subject {
-    /// Queues serve namespaces in turn. A class belongs to no namespace and stands for its own.
+    /// Namespaces take turns in a queue. A class has no namespace, so it counts as one.
     pub(crate) fn namespace(&self) -> &str {
         match self {
             Self::HubConnector(at) | Self::Route(at) => at.name.namespace(),
@@ -38,7 +38,7 @@ impl Subject {
         }
     }
 
-    /// The kind of object that is written for it.
+    /// The kind of the object that is written.
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::HubConnector(_) => Kind::Connector,

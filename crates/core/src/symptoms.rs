@@ -1,12 +1,12 @@
-//! What users get: whether each Gateway's Envoy was programmed with what upstream says of the connectors
-//! behind it.
+//! The answers that users get: whether each Gateway's Envoy is programmed with the status that
+//! upstream has for its connectors.
 //!
-//! Nobody watches Envoy. It is taken to have the state of the edge's Connectors at the moment when Envoy
-//! Gateway last translated the Gateway: when the Gateway appeared, when its HTTPProxy referenced other
-//! connectors, when its trigger was written, and when the Connectors became what its trigger announces. The
-//! delay of the extension server is not seen.
+//! Envoy is not watched. Its state is assumed to be that of the edge's Connectors when Envoy
+//! Gateway last translated the Gateway: when the Gateway appeared, when its HTTPProxy referenced
+//! other connectors, when its trigger was written, and when the Connectors became what its trigger
+//! announces. The delay of the extension server is not included.
 //!
-//! Nothing here decides about a write.
+//! Symptoms do not influence any write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,31 +32,29 @@ use crate::world::{Change, World};
 #[derive(Debug, Default)]
 pub(crate) struct Symptoms {
     edges: BTreeMap<ClusterId, Edge>,
-    /// Gateways that are compared again in this moment.
+    /// Gateways to compare again in this step.
     due: BTreeSet<ObjectRef>,
-    /// Of this moment.
+    /// Of the current step.
     notes: Vec<NoteKind>,
-    /// Edges whose answers changed since they were last polled; `None`: the edge left.
+    /// Edges whose answers changed since the last poll; `None`: the edge left.
     changed: BTreeMap<ClusterName, Option<Answers>>,
     is_edge_alone: bool,
-    /// For recordings: a write of the platform's key counts as a translation, although Envoy Gateway ignores
-    /// it, because operators wrote it as a workaround.
+    /// For recordings: a write of the platform's key counts as a translation. Envoy Gateway ignores
+    /// the key, but operators wrote it as a workaround.
     platform_key_heals: bool,
 }
 
 #[derive(Debug, Default)]
 struct Edge {
     gateways: Map<NamespacedName, Service>,
-    /// The sum of its Gateways' answers.
     answers: Answers,
 }
 
-/// What a Gateway serves.
 #[derive(Debug, Default)]
 struct Service {
-    /// Of the Gateway when it was last seen.
+    /// The Gateway at the last look.
     seen: Option<SeenGateway>,
-    /// What Envoy was programmed with, by connector; `None` where that was not seen.
+    /// The state that Envoy is programmed with, by connector; `None` if unknown.
     programmed: Box<[(NamespacedName, Option<Stamp>)]>,
     open: Vec<(NamespacedName, Symptom)>,
     answers: Answers,
@@ -70,23 +68,23 @@ struct SeenGateway {
     stamp: Option<Stamp>,
 }
 
-/// What was written on a Gateway.
+/// A write to a Gateway.
 struct Write {
-    /// Nothing but the platform's own key.
+    /// Only the platform's own key was written.
     of_platform: bool,
-    /// The trigger of this class.
+    /// The trigger of this class was written.
     of_class: Option<Arc<str>>,
 }
 
-/// What upstream says of a connector.
+/// The status of a connector upstream.
 struct Reported {
-    /// The last state that was seen.
+    /// The last state seen.
     stamp: Stamp,
     /// The watch of upstream's Connectors is live.
     is_seen: bool,
 }
 
-/// What happened.
+/// Handlers.
 impl Symptoms {
     pub(crate) fn on_change(&mut self, world: &World, change: &Change) {
         match change {
@@ -113,12 +111,13 @@ impl Symptoms {
         }
     }
 
-    /// A write of throughline succeeded. What the watch shows of it later is no change.
+    /// A write of throughline succeeded. The watch shows it again later, which is no further
+    /// change.
     pub(crate) fn on_written(&mut self, gateway: ObjectRef) {
         self.due.insert(gateway);
     }
 
-    /// What upstream says of a connector may have changed.
+    /// The upstream status of a connector may have changed.
     fn connector_changed(&mut self, world: &World, name: &NamespacedName) {
         for edge in world.edges() {
             let gateways = edge.edge.gateways_of(name).iter();
@@ -159,9 +158,9 @@ impl Symptoms {
     }
 }
 
-/// What follows.
+/// Updates.
 impl Symptoms {
-    /// Looks at every Gateway of which something changed. Returns which symptoms begin and end.
+    /// Checks every Gateway with a change. Returns the symptoms that began or ended.
     pub(crate) fn update(&mut self, world: &World) -> Vec<NoteKind> {
         let is_edge_alone = world.is_edge_alone();
         if is_edge_alone != self.is_edge_alone {
@@ -177,12 +176,11 @@ impl Symptoms {
         std::mem::take(&mut self.notes)
     }
 
-    /// How the Gateways of the next edge whose answers changed answer now; `None` for an edge that left.
+    /// The answers of the next edge whose answers changed; `None` for an edge that left.
     pub(crate) fn poll_answers(&mut self) -> Option<(ClusterName, Option<Answers>)> {
         self.changed.pop_first()
     }
 
-    /// How many Gateways are kept.
     pub(crate) fn len(&self) -> usize {
         self.edges.values().map(|edge| edge.gateways.len()).sum()
     }
@@ -221,7 +219,7 @@ impl Symptoms {
 }
 
 impl Edge {
-    /// The trigger of a class was written: all its Gateways are translated. Returns them.
+    /// The trigger of a class was written: translates all its Gateways, and returns them.
     fn translate_class(&mut self, cluster: &Cluster, class: &str) -> Vec<ObjectRef> {
         let tables = &cluster.edge;
         let members = tables.classes.get(class).into_iter().flat_map(|class| class.gateways());
@@ -236,8 +234,8 @@ impl Edge {
 }
 
 impl Service {
-    /// Takes over what the watch shows of the Gateway and its references, and what that makes Envoy Gateway
-    /// do. Returns what was written since.
+    /// Takes the current Gateway and its references, and derives what Envoy Gateway does. Returns
+    /// what was written since the last look.
     fn see(
         &mut self,
         tables: &EdgeTables,
@@ -275,15 +273,16 @@ impl Service {
         })
     }
 
-    /// Envoy Gateway translates the Gateway: its routes take the present state of their connectors.
+    /// Envoy Gateway translates the Gateway: its routes get the current state of their connectors.
     fn translate(&mut self, tables: &EdgeTables, name: &NamespacedName) {
         let connectors = tables.connectors_of(name).iter();
         self.programmed =
             connectors.map(|name| (name.clone(), Some(stamp_at_edge(tables, name)))).collect();
     }
 
-    /// The Gateway is seen for the first time. Its trigger says what was announced last; without one, it
-    /// counts as translated now. So does one of a class: a trigger of many Gateways says nothing of one.
+    /// The Gateway is seen for the first time. Its trigger shows what was last announced. Without a
+    /// trigger, it counts as translated now, and so does a Gateway of a class: the trigger of a
+    /// class does not show the state of one Gateway.
     fn see_first(&mut self, tables: &EdgeTables, name: &NamespacedName, gateway: &Gateway) {
         self.translate(tables, name);
         let announced = gateway.trigger.map(|trigger| trigger.digest);
@@ -291,7 +290,7 @@ impl Service {
             return;
         }
         let programmed = match &*self.programmed {
-            // Of a single connector the digest says which state it was.
+            // The digest of a single connector shows which state it was.
             [(connector, _)] => {
                 let offline = digest([connector_part(connector.name(), false, "")]);
                 Some(if announced == Some(offline) {
@@ -309,8 +308,8 @@ impl Service {
         self.programmed.iter().map(|(name, _)| name).eq(connectors)
     }
 
-    /// What is wrong now, and how the Gateway answers. Where the state of upstream or of Envoy is unknown, an
-    /// open symptom stays open and none begins.
+    /// The symptoms and answers now. If the state of upstream or of Envoy is unknown, an open
+    /// symptom stays open and none begins.
     fn compare(&self, world: &World, edge: &Cluster) -> (Vec<(NamespacedName, Symptom)>, Answers) {
         let mut open = Vec::new();
         let mut answers = Answers::default();
@@ -345,8 +344,8 @@ fn stamp_at_edge(tables: &EdgeTables, connector: &NamespacedName) -> Stamp {
     tables.connectors.seen(connector).map_or_else(Stamp::default, |row| row.stamp)
 }
 
-/// What upstream says of an edge Connector; `None` where nobody knows. Where no upstream is followed, the
-/// edge's own is all that there is.
+/// The upstream state of an edge Connector; `None` if unknown. If no upstream is in the run, the
+/// edge's own state is used.
 fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Reported> {
     let own = Some(Reported { stamp: stamp_at_edge(&edge.edge, name), is_seen: true });
     let Some(hub_connector) = world.hubs().find_map(|hub| hub.hub_connectors.seen(name)) else {
@@ -368,13 +367,14 @@ fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Repo
     })
 }
 
-/// Everything that says what its Gateways serve was listed once.
+/// Whether every list that determines what its Gateways serve was once complete.
 fn is_listed(edge: &Cluster) -> bool {
     Role::Edge.liveness_kinds().iter().all(|kind| edge.listed_since(*kind).is_some())
 }
 
-/// Whether the trigger announces the present state of the connectors. Lists and watches of two kinds have no
-/// common order, so the trigger of another instance may be seen before the change that it announces.
+/// Whether the trigger announces the current state of the connectors. Watches of two kinds have no
+/// common order, so the trigger of another instance may be seen before the change that it
+/// announces.
 fn is_announced(tables: &EdgeTables, gateway: &Gateway) -> bool {
     if !tables.is_by_class {
         let announced = gateway.trigger.map(|trigger| trigger.digest);
@@ -410,14 +410,14 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// One that knows no cluster. Events add them.
+    /// Starts without clusters. Events add them.
     pub fn new(settings: &Settings, node_ids: NodeIds) -> Self {
         let world = World::new(settings, node_ids);
         let symptoms = Symptoms { platform_key_heals: true, ..Symptoms::default() };
         Self { world, symptoms, now: UnixMillis(0) }
     }
 
-    /// Takes the recording's next event. Returns the symptoms that begin and end.
+    /// Takes the recording's next event. Returns the symptoms that began or ended.
     pub fn observe(&mut self, event: &Event) -> impl Iterator<Item = Note> + use<> {
         self.now = self.now.max(event.at);
         for change in self.world.observe(&event.kind, self.now) {

@@ -1,4 +1,4 @@
-//! At most one time for each key, earliest first.
+//! Timers: at most one for each key, earliest first.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -20,7 +20,7 @@ impl<K> Default for Timers<K> {
 
 impl<K: Clone + Hash + Ord> Timers<K> {
     pub(crate) fn set(&mut self, key: K, at: Option<UnixMillis>) {
-        // A time that saturated never comes.
+        // A saturated time is never reached.
         let at = at.filter(|at| *at < UnixMillis::NEVER);
         let old = match at {
             Some(at) => self.at.insert(key.clone(), at),
@@ -44,7 +44,7 @@ impl<K: Clone + Hash + Ord> Timers<K> {
         self.in_order.first()
     }
 
-    /// Takes out the earliest that has come.
+    /// Takes out the earliest timer that is due.
     pub(crate) fn pop(&mut self, now: UnixMillis) -> Option<K> {
         if self.first()?.0 > now {
             return None;

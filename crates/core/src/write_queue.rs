@@ -1,16 +1,16 @@
-//! Writes that wait behind one rate limit.
+//! Writes that wait for one rate limiter.
 //!
-//! The queue decides who goes next. Urgent writes go first, but one in sixteen is of a lower rank.
-//! Within a rank, namespaces are served in turn, so that no tenant waits for another one's
-//! thousand; within a namespace the oldest goes first.
+//! The queue decides which write is admitted next. Urgent writes come first, but one in sixteen is
+//! of a lower rank. Within a rank, namespaces take turns, so that no tenant waits for a thousand
+//! writes of another one. Within a namespace, the oldest write comes first.
 //!
-//! A write may go before its time, from [`Due::early_from`] on. [`Early`] says when: as soon as
-//! another one goes, because at an edge several touches at once cost one translation; or in turn,
-//! spread over the pause after a refusal. Without that a thousand that are refused in one moment
-//! would all be tried in one moment, and a permission that comes back right after it would go
-//! unnoticed for the whole pause.
+//! A write may be admitted early, from [`Due::early_from`] on. [`Early`] determines when. At an
+//! edge, early writes join another one, because simultaneous touches cost one translation. After
+//! refusals, retries are spread over the backoff. Otherwise a thousand writes that were refused
+//! together would be retried together, and a permission that is granted right afterwards would go
+//! unnoticed for a whole backoff.
 //!
-//! The queue holds subjects, not writes. Who is admitted is planned again.
+//! The queue holds subjects, not writes. An admitted subject is planned again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -21,37 +21,36 @@ use crate::data::time::UnixMillis;
 use crate::rate_limit::{Rate, RateLimiter};
 use crate::subject::Subject;
 
-/// Which queue a write waits in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum QueueKey {
-    /// No queue: a change that routes is written at once.
+    /// No queue: a mirror that affects routing is written immediately.
     Immediate,
-    /// Connectors of one upstream that were mirrored just before.
+    /// Connectors of one upstream that were mirrored recently.
     Repeats(ClusterId),
     /// Writes to one hub whose last attempt failed.
     Retries(ClusterId),
-    /// Values on one hub that another writer keeps changing.
+    /// Values at one hub that another writer keeps changing.
     Rewrites(ClusterId),
-    /// Mirrors to one hub that do not change routing.
+    /// Mirrors to one hub that do not affect routing.
     Deferrable(ClusterId),
     Nudges(ClusterId),
     /// Touches of one edge.
     Touches(ClusterId),
-    /// Annotations that go because upstream has nothing to say.
+    /// Annotations to remove because upstream has no status.
     Removals,
-    /// The same, where a person allowed it.
+    /// The same, allowed by an operator.
     AllowedRemovals,
-    /// Routes that go because their Gateways do not exist.
+    /// Routes to delete because their Gateways do not exist.
     Deletes,
 }
 
 impl QueueKey {
-    /// Whether a write that changed nothing must not use up what the others may do.
+    /// Whether a write that changed nothing is given back to the rate limit.
     pub(crate) fn is_scarce(self) -> bool {
         matches!(self, Self::Removals | Self::Deletes)
     }
 
-    /// The cluster with which the queue goes.
+    /// The cluster that the queue belongs to.
     pub(crate) fn cluster(self) -> Option<ClusterId> {
         match self {
             Self::Immediate | Self::Removals | Self::AllowedRemovals | Self::Deletes => None,
@@ -67,22 +66,21 @@ impl QueueKey {
 
 const MINUTE_MS: u64 = 60_000;
 
-/// What a queue admits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueLimit {
     pub(crate) rate: Rate,
-    /// Has a smaller burst, which leaves room for urgent writes.
+    /// The rate for lower ranks. Its burst is smaller, which leaves room for urgent writes.
     pub(crate) low_rank_rate: Rate,
     pub(crate) in_flight_max: usize,
     pub(crate) early: Early,
 }
 
-/// When writes go that may go before their time.
+/// How writes are admitted early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Early {
-    /// In the moment in which another one goes.
+    /// Together with another write.
     WithOthers,
-    /// In turn: of n, one every nth part of this time.
+    /// One by one: each of n waiting writes after an nth of this time.
     Spread { over_ms: u64 },
 }
 
@@ -92,7 +90,8 @@ impl QueueLimit {
         Self { rate, low_rank_rate: rate, in_flight_max, early: Early::WithOthers }
     }
 
-    /// At most `n` in any minute: half of them at once, then half of them in each minute.
+    /// At most `n` in any minute: a burst of half of them, then the other half spread over each
+    /// minute.
     pub(crate) fn at_most_per_minute(n: u32) -> Self {
         let closed = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
         Rate::at_most(n, MINUTE_MS).map_or(closed, Self::of)
@@ -101,10 +100,10 @@ impl QueueLimit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// Requests may go wrong until it is written.
+    /// Until the write, requests may be routed wrongly.
     Urgent,
     Normal,
-    /// Nothing is known to have changed.
+    /// No change is known.
     Low,
 }
 
@@ -112,12 +111,12 @@ impl Rank {
     const ALL: [Self; 3] = [Self::Urgent, Self::Normal, Self::Low];
 }
 
-/// When a write wants to go.
+/// When a write is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) rank: Rank,
     pub(crate) at: UnixMillis,
-    /// From then on it may go early.
+    /// From then on it may be admitted early.
     pub(crate) early_from: UnixMillis,
 }
 
@@ -126,13 +125,13 @@ impl Due {
         Self { rank: Rank::Urgent, at, early_from: at }
     }
 
-    /// It may be written before its time where few wait.
+    /// It may be admitted early.
     fn is_spread(self) -> bool {
         self.early_from != self.at
     }
 }
 
-/// One write in so many is of a lower rank, while such writes are due.
+/// While writes of a lower rank are due, one admitted write in this many is of a lower rank.
 const LOW_RANK_SHARE: u32 = 16;
 
 #[derive(Debug)]
@@ -141,12 +140,12 @@ pub(crate) struct WriteQueue {
     limiter: RateLimiter,
     waiting: Map<Subject, Due>,
     ranks: [RankQueue; Rank::ALL.len()],
-    /// How many urgent writes were admitted since a lower rank last was.
+    /// How many urgent writes were admitted since the last one of a lower rank.
     overtaken: u32,
-    /// One was admitted, and others may be in the same moment.
+    /// A write was just admitted, so early writes may join it in this step.
     is_admitting: bool,
     in_flight: usize,
-    /// When one that may go early last went.
+    /// When a write was last admitted early.
     spread_from: UnixMillis,
 }
 
@@ -164,7 +163,7 @@ impl WriteQueue {
         }
     }
 
-    /// Adds a subject, or moves it. One that is due and stays due keeps its place.
+    /// Adds a subject, or updates when it is due. One that is due and stays due keeps its place.
     pub(crate) fn insert(&mut self, subject: &Subject, mut due: Due, now: UnixMillis) {
         let old = self.due_of(subject);
         if let Some(old) = old
@@ -188,8 +187,8 @@ impl WriteQueue {
         Some(due)
     }
 
-    /// Takes out the next subject that may be written now. Once there is none, nothing joins those
-    /// that went before.
+    /// Takes out the next subject that may be written now. `None` also ends the step for writes
+    /// that join others.
     pub(crate) fn admit(&mut self, now: UnixMillis) -> Option<Subject> {
         let admitted = self.admit_next(now);
         self.is_admitting = admitted.is_some();
@@ -224,7 +223,7 @@ impl WriteQueue {
         self.in_flight += 1;
     }
 
-    /// Who was admitted used a turn, whether it is written or waits in another queue.
+    /// An admitted subject uses the rate limit, whether it is written or moves to another queue.
     pub(crate) fn on_turn(&mut self, now: UnixMillis) {
         self.limiter.take(self.limit.rate, now);
     }
@@ -233,15 +232,15 @@ impl WriteQueue {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// A write that started then changed nothing, so another one may go in its place. After the
-    /// time in which the limit makes room for one by itself, it has made up for that write.
+    /// A write that started at this time changed nothing, so the next one need not wait for it.
+    /// Does nothing once the limit has recovered by itself.
     pub(crate) fn give_back(&mut self, started_at: UnixMillis, now: UnixMillis) {
         if now < started_at.plus(self.limit.rate.interval_ms()) {
             self.limiter.give_back(self.limit.rate);
         }
     }
 
-    /// Forgets what was admitted. With a burst of 1 the next write may go at `at`.
+    /// Forgets what was admitted. With a burst of 1, the next write is admitted at `at`.
     pub(crate) fn restart_at(&mut self, at: UnixMillis) {
         self.limiter.restart_at(at);
     }
@@ -263,12 +262,10 @@ impl WriteQueue {
         self.waiting.get(subject).copied()
     }
 
-    /// How many are due.
     pub(crate) fn waiting(&self, now: UnixMillis) -> usize {
         self.waiting.values().filter(|due| due.at <= now).count()
     }
 
-    /// Whether any is due.
     pub(crate) fn is_waiting(&self, now: UnixMillis) -> bool {
         self.ranks.iter().filter_map(RankQueue::first_at).any(|at| at <= now)
     }
@@ -298,7 +295,7 @@ impl WriteQueue {
         }
     }
 
-    /// A share of the time after the last one went, or the first of them might have.
+    /// One share of the time after the last early admission, or after the first possible one.
     fn next_spread_at(&self) -> Option<UnixMillis> {
         let Early::Spread { over_ms } = self.limit.early else { return None };
         let first_at = self.ranks.iter().filter_map(|rank| rank.early.first()).min()?.0;
@@ -332,13 +329,14 @@ type Entry = (UnixMillis, Subject);
 
 #[derive(Debug, Default)]
 struct RankQueue {
-    /// Due, by namespace.
+    /// Due writes, by namespace.
     due: BTreeMap<Box<str>, BTreeSet<Entry>>,
-    /// Not due yet, by the time at which each is due; and from when on it may go early.
+    /// Writes that are not due yet, by their due time. The value is when each may be admitted
+    /// early.
     later: BTreeMap<Entry, UnixMillis>,
-    /// Not due yet, by the time from which each may go early.
+    /// Writes that are not due yet, by when each may be admitted early.
     early: BTreeSet<Entry>,
-    /// The namespace that was served last.
+    /// The namespace that was admitted last.
     last_namespace: Option<Box<str>>,
 }
 
@@ -376,7 +374,7 @@ impl RankQueue {
         }
     }
 
-    /// The oldest of the namespace after the one that was served last.
+    /// The oldest write of the namespace after the one admitted last.
     fn next_due(&self) -> Option<&Entry> {
         let after_last = match &self.last_namespace {
             Some(last) => (Bound::Excluded(&**last), Bound::Unbounded),

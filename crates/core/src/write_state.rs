@@ -1,13 +1,13 @@
-//! The writes to one object. This is the only backoff of the program.
+//! The writes to one object, with the only backoff of the program.
 //!
-//! At most one write is in flight. A failure makes the next one wait, and its [`FailureClass`] says
-//! what ends that early: a change of the object, another desired value, or evidence that the API
-//! server carries out such writes again.
+//! At most one write is in flight. A failure delays the next one. Its [`FailureClass`] determines
+//! what ends the delay early: a change of the object, another desired value, or evidence that the
+//! API server accepts such writes again.
 //!
-//! A failure is followed by a *backoff*. Apart from that there are *pauses*, which no success
-//! elsewhere ends. Most of them come from
-//! *contention*: another writer changes the value back. From some number of overwrites on, each one
-//! doubles the pause, so that two controllers never fight at full speed.
+//! After a failure there is a *backoff*. There are also *pauses*, which a success of other writes
+//! does not end. Most pauses come from *contention*: another writer changes the value back. From a
+//! certain number of overwrites on, each one doubles the pause, so that two controllers never
+//! overwrite each other at full speed.
 
 use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::event::Outcome;
@@ -15,19 +15,20 @@ use crate::contract::settings::RetrySettings;
 use crate::data::ids::{ActionId, ResourceVersion};
 use crate::data::time::UnixMillis;
 
-/// After so many conflicts in a row the object changes faster than a write takes.
+/// After this many conflicts in a row, the object changes faster than a write takes.
 const CONFLICTS_UNTIL_STARVING: u8 = 3;
 
-/// A lasting failure beside an object that alternates between success and failure must not be tried
-/// again with each success.
+/// How often a success of other writes may release a failed one. Another object may alternate
+/// between success and failure, and a lasting failure must not be retried after each of its
+/// successes.
 const RELEASE_INTERVAL_MS: u64 = 30_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct WriteState {
     in_flight: Option<Started>,
-    /// The last attempt failed.
+    /// The failure of the last attempt.
     failure: Option<Box<Failure>>,
-    /// No attempt before this, however well the API server works.
+    /// No attempt starts before this, even if the API server works.
     paused_until: Option<UnixMillis>,
     contention: Option<Box<Contention>>,
 }
@@ -45,13 +46,12 @@ pub(crate) struct Failure {
     pub(crate) error: RequestFailure,
     failed_at: UnixMillis,
     wait: Wait,
-    /// When such writes last were seen to succeed again, since this or one in a row before it
-    /// failed.
+    /// When a success of such writes last released this failure, or an earlier one in the same row.
     released_at: Option<UnixMillis>,
     failures: u32,
     /// Conflicts in a row.
     conflicts: u8,
-    /// The attempt before failed, too. That the object changed counts from the fourth time on.
+    /// The attempt before failed, too. Conflicts count from the fourth one on.
     is_repeated: bool,
 }
 
@@ -59,15 +59,15 @@ pub(crate) struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Until(UnixMillis),
-    /// The backoff is over. A rule whose retries wait in a queue lets it wait for its turn there.
+    /// The backoff is over. If the rule queues its retries, the write now waits to be admitted.
     Turn,
-    /// It is written like any other: it had its turn, or such writes succeed again.
+    /// The next attempt is no retry: it was admitted, or such writes succeed again.
     Nothing,
 }
 
-/// Why the last write was not carried out. Ordered by how much a success elsewhere says about it: a
-/// write that was refused and now succeeds says that the others may, too; one that got no answer
-/// says nothing about those that were refused.
+/// Why the last write failed, ordered by how many other failures a success ends. If a refused write
+/// succeeds, the other failed writes may succeed as well. If an unanswered one succeeds, this does
+/// not concern refused ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FailureClass {
     /// 409. Ends when the object changes.
@@ -86,22 +86,21 @@ pub(crate) struct Contention {
     overwrites: u32,
     last_at: UnixMillis,
     queued_ms: u64,
-    /// The field manager of the writer that did it last, where it is known.
+    /// The field manager of the last such writer, if known.
     pub(crate) manager: Option<Box<str>>,
 }
 
-/// When overwrites become a contention, and the pauses from then on.
+/// When overwrites cause pauses, and how long these are.
 pub(crate) struct ContentionLimits {
-    /// The first overwrite that brings a pause, counted from 1.
+    /// The first overwrite that causes a pause, counted from 1.
     pub(crate) pause_from: u32,
     /// The first pause; each further overwrite doubles it.
     pub(crate) first_ms: u64,
     pub(crate) max_ms: u64,
-    /// After this long without an overwrite the count starts again.
+    /// After this long without an overwrite, the count starts again.
     pub(crate) quiet_ms: u64,
 }
 
-/// Whether the object may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
@@ -109,16 +108,15 @@ pub(crate) enum Readiness {
     NotBefore(UnixMillis),
 }
 
-/// A failed write that waits for its turn in a queue of retries.
+/// A failed write that must be admitted by a queue of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retry {
     /// The end of its backoff.
     pub(crate) at: UnixMillis,
-    /// What the API server refused is tried earlier where few wait.
+    /// A write that the API server refused may be retried from then on, if few wait.
     pub(crate) early_from: UnixMillis,
 }
 
-/// What an outcome means for the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     Written { object_changed: bool },
@@ -134,7 +132,7 @@ impl WriteState {
         }
     }
 
-    /// The end of backoff and pause, also when it is past.
+    /// The end of the backoff or pause, even if it is past.
     pub(crate) fn not_before(&self) -> Option<UnixMillis> {
         self.failure().and_then(Failure::waits_until).max(self.paused_until)
     }
@@ -143,12 +141,11 @@ impl WriteState {
         self.in_flight.is_some()
     }
 
-    /// The action in flight.
     pub(crate) fn action(&self) -> Option<ActionId> {
         self.in_flight.as_ref().map(|started| started.id)
     }
 
-    /// The end of the pause; a backoff is none.
+    /// The end of the pause, regardless of any backoff.
     pub(crate) fn paused_until(&self) -> Option<UnixMillis> {
         self.paused_until
     }
@@ -157,8 +154,8 @@ impl WriteState {
         self.failure.as_deref()
     }
 
-    /// `None`: the next write is no retry. The last one did not fail by the API server's doing, it
-    /// had its turn, or such writes succeed again.
+    /// `None`: the next write is no retry. The last one did not fail because of the API server, it
+    /// was admitted as a retry, or such writes succeed again.
     pub(crate) fn retry(&self) -> Option<Retry> {
         let failure = self.failure().filter(|_| !self.is_in_flight())?;
         if failure.class < FailureClass::Unreachable {
@@ -182,12 +179,12 @@ impl WriteState {
         self.failure().is_some_and(|failure| failure.conflicts > 0)
     }
 
-    /// Every attempt meets a conflict, so the next one compares the annotation alone.
+    /// Several attempts in a row met a conflict, so the next one compares only the annotation.
     pub(crate) fn is_starving(&self) -> bool {
         self.failure().is_some_and(|failure| failure.conflicts >= CONFLICTS_UNTIL_STARVING)
     }
 
-    /// Nothing is in flight, and there is nothing to remember.
+    /// No write is in flight, and nothing needs to be remembered.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_in_flight()
             && self.failure.is_none()
@@ -200,7 +197,7 @@ impl WriteState {
         self.in_flight = Some(Started { id, object_changed: false });
     }
 
-    /// `None`: another action is in flight, or none.
+    /// `None`: this action is not in flight.
     pub(crate) fn on_finished(
         &mut self,
         id: ActionId,
@@ -217,11 +214,11 @@ impl WriteState {
                 self.paused_until = None;
                 Completion::Written { object_changed }
             }
-            // Nothing was tried, so a former failure still counts.
+            // No request was sent, so an earlier failure still counts.
             Outcome::Superseded => Completion::NotWritten,
             Outcome::Dropped => {
-                // The gate may be closed for a while before the machine learns of it: don't ask it
-                // again and again meanwhile.
+                // The gate may be closed before the machine learns of it: do not ask it again at
+                // once.
                 self.pause(now.plus(retry.first_ms));
                 Completion::NotWritten
             }
@@ -231,7 +228,8 @@ impl WriteState {
             Outcome::Refused { .. } => fail(FailureClass::Refused),
         };
         if object_changed {
-            // The change that it conflicts with was seen before the outcome: nothing to wait for.
+            // The watch showed the conflicting change before the outcome, so there is nothing to
+            // wait for.
             self.on_object_changed();
         }
         Some(completion)
@@ -261,14 +259,15 @@ impl WriteState {
         }
     }
 
-    /// A pause about the old value is over; one because the API server fails is not.
+    /// Ends a pause that belongs to the old value. A backoff because the API server fails
+    /// continues.
     pub(crate) fn on_desired_changed(&mut self) {
         if self.failure().is_none_or(|failure| failure.failures == 0) {
             self.end_pauses();
         }
     }
 
-    /// The API server carries out such writes again. Returns whether that ended a pause.
+    /// The API server accepts such writes again. Returns whether that ended a backoff.
     pub(crate) fn on_api_answers(&mut self, up_to: FailureClass, now: UnixMillis) -> bool {
         let Some(failure) = self.failure.as_mut() else { return false };
         let is_concerned = failure.class >= FailureClass::Unreachable && failure.class <= up_to;
@@ -282,14 +281,15 @@ impl WriteState {
         true
     }
 
-    /// A queue of retries admitted it.
+    /// The queue of retries admitted it.
     pub(crate) fn on_turn(&mut self) {
         if let Some(failure) = &mut self.failure {
             failure.wait = Wait::Nothing;
         }
     }
 
-    /// Another writer changed the value. From some number of times on the next write has to wait.
+    /// Another writer changed the value. From a certain number of overwrites on, this causes a
+    /// pause.
     pub(crate) fn on_overwritten(
         &mut self,
         manager: Option<&str>,
@@ -307,32 +307,33 @@ impl WriteState {
         }
     }
 
-    /// A rewrite waits in its queue beyond the pause. That time is not quiet.
+    /// A rewrite waits in its queue beyond the pause. This time does not count as quiet.
     pub(crate) fn on_rewrite_queued(&mut self, ms: u64) {
         if let Some(contention) = &mut self.contention {
             contention.queued_ms = ms;
         }
     }
 
-    /// Waits without a failure.
+    /// Delays the next attempt without a failure.
     pub(crate) fn pause(&mut self, until: UnixMillis) {
         self.paused_until = self.paused_until.max(Some(until));
     }
 
-    /// A person has resumed the object: the next attempt may come at once.
+    /// The next attempt may start immediately: an operator resumed the object, or the old value no
+    /// longer counts.
     pub(crate) fn end_pauses(&mut self) {
         self.paused_until = None;
         self.end_backoff();
     }
 
-    /// Another object is written in place of the one that failed.
+    /// Ends the backoff, because another object is written instead or the failed one changed.
     pub(crate) fn end_backoff(&mut self) {
         if let Some(failure) = &mut self.failure {
             failure.end_backoff();
         }
     }
 
-    /// Nothing of before counts.
+    /// Earlier overwrites do not count.
     pub(crate) fn forget_contention(&mut self) {
         self.contention = None;
     }
@@ -366,7 +367,7 @@ impl Failure {
         }
     }
 
-    /// Whether it is the second in a row, so that somebody should look.
+    /// Whether it is the second failure in a row, and thus a problem.
     pub(crate) fn is_repeated(&self) -> bool {
         self.is_repeated
     }
@@ -385,24 +386,23 @@ impl Failure {
     }
 }
 
-/// How long to wait after a failed attempt that came after so many failures.
+/// How long to wait after a failed attempt, given the number of failures before it.
 fn backoff_ms(outcome: &Outcome, failures: u32, retry: &RetrySettings) -> u64 {
     let doubled_ms = doubled(retry.first_ms, failures, retry.max_ms);
     match outcome {
-        // To try again does not help until something changes.
+        // Another attempt does not help until something changes.
         Outcome::Refused { .. } | Outcome::NotFound => retry.max_ms,
-        // One header must not stop a hub for a day.
+        // A `Retry-After` header must not stop the writes to a hub for a day.
         Outcome::Failed { retry_after_ms: Some(ms), .. } => doubled_ms.max(*ms).min(retry.max_ms),
         _ => doubled_ms,
     }
 }
 
-/// `first`, doubled `times` times, at most `max`.
 pub(crate) fn doubled(first: u64, times: u32, max: u64) -> u64 {
     first.saturating_mul(1_u64.checked_shl(times).unwrap_or(u64::MAX)).min(max)
 }
 
-/// The version of the object that a write made, where known.
+/// The version that a write created, if known.
 pub(crate) fn written_version(outcome: &Outcome) -> ResourceVersion {
     match outcome {
         Outcome::Applied { resource_version: Some(version) } => ResourceVersion::new(version),
@@ -411,7 +411,7 @@ pub(crate) fn written_version(outcome: &Outcome) -> ResourceVersion {
 }
 
 impl Contention {
-    /// How often the value was overwritten without a quiet time in between.
+    /// How often the value was overwritten without a quiet period in between.
     pub(crate) fn overwrites(&self) -> u32 {
         self.overwrites
     }
@@ -420,12 +420,12 @@ impl Contention {
         self.last_at
     }
 
-    /// Whether the last overwrite is so recent that the pauses keep growing.
+    /// Whether the last overwrite is so recent that another one makes the pause longer.
     pub(crate) fn is_recent(&self, quiet_ms: u64, now: UnixMillis) -> bool {
         now < self.quiet_at(quiet_ms)
     }
 
-    /// When it is over, if nobody overwrites the value again.
+    /// When the contention ends if no further overwrite follows.
     pub(crate) fn quiet_at(&self, quiet_ms: u64) -> UnixMillis {
         self.last_at.plus(quiet_ms).plus(self.queued_ms).plus(1)
     }

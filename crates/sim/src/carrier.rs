@@ -1,8 +1,9 @@
-//! The carrier, which copies Connectors from the hub to the edges: after a delay it applies all
-//! annotations of the hub object (Karmada's template), and never status.
+//! The carrier copies Connectors from the hub to the edges. After a delay it applies all
+//! annotations of the hub object (Karmada's template), but never its status.
 //!
-//! With a rate it takes one changed object at a time, first in, first out, as a controller does whose
-//! client has a limit. An object that changes again while it waits keeps its place and is taken once.
+//! With a rate, it takes one changed object at a time, first in, first out, like a controller whose
+//! client is rate-limited. An object that changes again while it waits keeps its place and is taken
+//! once.
 
 #[cfg(test)]
 mod tests;
@@ -16,12 +17,12 @@ use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::time::UnixMillis;
 
 /// How many changed objects a carrier takes in a second, 1 to 1,000. Karmada's default is 20: its
-/// client may send 40 requests a second, and each change costs two hub writes.
+/// client may send 40 requests a second, and each change costs two writes to the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CarrierRate(u16);
 
 impl CarrierRate {
-    /// Time has milliseconds, so a higher rate is none.
+    /// The simulated time is in milliseconds, so a higher rate is not possible.
     const MAX: u16 = 1_000;
 
     pub fn per_second(self) -> u16 {
@@ -58,15 +59,15 @@ impl fmt::Display for CarrierRate {
 /// Changed hub Connectors that a carrier with a rate has not taken yet.
 pub(super) struct HubQueue {
     rate: CarrierRate,
-    /// When it may take the next one.
+    /// When it may take the next object.
     free_at_us: u64,
     order: VecDeque<(ClusterName, ObjectKey)>,
-    /// The annotations of each that changed.
+    /// The changed annotations of each object.
     changed: BTreeMap<(ClusterName, ObjectKey), BTreeSet<Box<str>>>,
 }
 
 impl HubQueue {
-    /// When it takes the first one that waits.
+    /// When it takes the first waiting object.
     fn next_at(&self) -> Option<UnixMillis> {
         self.order.front().map(|_| UnixMillis(self.free_at_us.div_ceil(1_000)))
     }
@@ -80,7 +81,7 @@ impl HubQueue {
         waiting.extend(changed.iter().cloned());
     }
 
-    /// Takes the first, if it may by `now`. Returns when it did.
+    /// Takes the first object if that is allowed by `now`. Returns when it was taken.
     fn take(
         &mut self,
         now: UnixMillis,
@@ -99,7 +100,7 @@ impl HubQueue {
     }
 }
 
-/// Annotations of one hub Connector that are on their way to an edge.
+/// Annotations of one hub Connector that are being carried to an edge.
 #[derive(Default)]
 pub(super) struct PendingCarry {
     due_at: UnixMillis,
@@ -115,13 +116,13 @@ impl PendingCarry {
 }
 
 impl SimClusters {
-    /// Lets the carrier take at most this many changed objects in a second, from now on.
+    /// From now on, limits how many changed objects the carrier takes in a second.
     pub fn limit_carrier(&mut self, rate: CarrierRate) {
         let (order, changed) = (VecDeque::new(), BTreeMap::new());
         self.hub_queue = Some(HubQueue { rate, free_at_us: 0, order, changed });
     }
 
-    /// When the carrier next has something to do.
+    /// When the carrier's next work is due.
     pub fn next_due(&self) -> Option<UnixMillis> {
         let carry = self.next_carry().map(|(at, ..)| *at);
         let take = self.hub_queue.as_ref().and_then(HubQueue::next_at);
@@ -142,7 +143,7 @@ impl SimClusters {
         self.carry_queue.iter().find(|(_, edge, _)| is_reachable(edge))
     }
 
-    /// Moves time forward and lets the carrier do what falls due.
+    /// Moves time forward, and lets the carrier do the work that becomes due.
     pub fn advance(&mut self, to: UnixMillis) {
         self.now = self.now.max(to);
         while let Some((at, hub, key, changed)) =
@@ -169,7 +170,8 @@ impl SimClusters {
             let value = template.meta.annotations.get(&k).map(str::to_owned);
             (k.into_string(), value)
         };
-        // Karmada applies the whole template, whatever changed; keys that only the edge has stay.
+        // Karmada applies the whole template, whatever changed. Keys that exist only at the edge
+        // stay.
         let mut keys = carry.annotation_keys;
         keys.extend(template.meta.annotations.iter().map(|(k, _)| Box::from(k)));
         let patch: Vec<_> = keys.into_iter().map(annotation).collect();
@@ -199,13 +201,13 @@ impl SimClusters {
             return self.begin_carry(now, hub, key, changed);
         };
         if queue.order.is_empty() {
-            // While nothing waited, it gathered no credit.
+            // An idle carrier accumulates no burst.
             queue.free_at_us = queue.free_at_us.max(now.0.saturating_mul(1_000));
         }
         queue.push(hub, key, changed);
     }
 
-    /// The carrier took an object at `at`, and applies it after the delay.
+    /// The carrier took an object at `at`. Applies it after the delay.
     fn begin_carry(
         &mut self,
         at: UnixMillis,

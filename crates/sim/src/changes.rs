@@ -1,5 +1,5 @@
-//! Recent changes, so that watches can resume: a bounded history for each cluster and kind. Clusters
-//! that are not served keep none.
+//! Recent changes, so that watches can resume: a limited history for each cluster and kind.
+//! Clusters that are not served keep none.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use throughline_core::data::ids::{ClusterName, Kind};
 use throughline_core::data::objects::Object;
 use throughline_core::data::per_kind::PerKind;
 
-/// What happened to an object, as in a watch event.
+/// How an object changed, as in a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     Added,
@@ -32,14 +32,14 @@ pub struct Change<T = Arc<Object>> {
 }
 
 impl<T> Change<T> {
-    /// The change with its objects in another form.
+    /// Converts the objects of the change.
     pub(crate) fn map<U>(self, form: impl Fn(T) -> U) -> Change<U> {
         let Change { version, kind, object, previous } = self;
         Change { version, kind, object: form(object), previous: previous.map(form) }
     }
 }
 
-/// The history does not go back far enough.
+/// The history does not go back that far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("changes are known from resourceVersion {oldest} on")]
 pub struct TooOld {
@@ -90,9 +90,9 @@ pub(super) struct ClusterHistory {
 }
 
 impl SimCluster {
-    /// The version of the next change. The first one after a restore comes after all that the restore
-    /// undid, as where revisions are bumped (`etcdutl snapshot restore --bump-revision`): once the
-    /// cluster had the same versions again, no client could tell them apart.
+    /// The version of the next change. The first change after a restore gets a version after all
+    /// that the restore undid, as with bumped revisions (`etcdutl snapshot restore
+    /// --bump-revision`). If versions were used twice, no client could distinguish them.
     pub(super) fn next_version(&mut self) -> u64 {
         if let Some(undone) = self.undone_until.take() {
             self.version.set(undone.max(self.version.get()));
@@ -118,7 +118,7 @@ impl SimCluster {
     }
 
     pub(super) fn keep_history(&mut self, changes_per_kind: usize) {
-        // A watch from version 0 starts anywhere, so no cluster may be at 0.
+        // A watch from version 0 may start anywhere, so no cluster may have version 0.
         if self.version.get() == 0 {
             self.version.next();
         }
@@ -132,7 +132,7 @@ impl SimCluster {
 
 impl SimClusters {
     /// From now on, records changes (at most `changes_per_kind` for each cluster and kind) instead
-    /// of returning them from [`SimClusters::poll_event`]. A history that exists is kept.
+    /// of returning them from [`SimClusters::poll_event`]. An existing history is kept.
     pub fn keep_history(&mut self, changes_per_kind: usize) {
         self.history_changes = Some(changes_per_kind);
         for cluster in self.clusters.values_mut().filter(|c| c.history.is_none()) {
@@ -169,7 +169,7 @@ impl SimClusters {
         history.map_or(Ok(Vec::new()), |h| h.by_kind[kind].since(version))
     }
 
-    /// Drops a cluster's history up to now, as an etcd compaction does.
+    /// Drops a cluster's history until now, as an etcd compaction does.
     pub fn clear_history(&mut self, cluster: &ClusterName) {
         let Some(cluster) = self.clusters.get_mut(cluster) else { return };
         let version = cluster.version.get();
@@ -178,14 +178,14 @@ impl SimClusters {
         }
     }
 
-    /// Notifies watches although nothing changed: what they show is no longer the same.
+    /// Wakes watches without a change, because what they show is different now.
     pub(crate) fn wake_watches(&self, cluster: &ClusterName) {
         if let Some(history) = self.clusters.get(cluster).and_then(|c| c.history.as_ref()) {
             history.version.modify(|_| {});
         }
     }
 
-    /// Notifies of each new resourceVersion of a cluster; `None` without a history.
+    /// Follows the resourceVersion of a cluster; `None` without a history.
     pub fn subscribe(&self, cluster: &ClusterName) -> Option<signal::Receiver<u64>> {
         Some(self.clusters.get(cluster)?.history.as_ref()?.version.subscribe())
     }

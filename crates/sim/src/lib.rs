@@ -1,11 +1,11 @@
-//! Clusters in memory that behave like API servers where it matters here: one increasing
-//! resourceVersion per cluster, merge patches that change nothing if nothing differs,
-//! preconditions, the annotation limit, watch events in order. A simulated carrier copies
-//! annotations from the hub to the edges.
+//! Clusters in memory that behave like API servers as far as throughline needs it: one increasing
+//! resourceVersion per cluster, merge patches without effect if nothing differs, preconditions, the
+//! annotation limit, watch events in order. A simulated carrier copies annotations from the hub to
+//! the edges.
 //!
-//! Changes come out as [`Event`]s, the same that watches of real clusters produce, or over HTTP:
-//! [`apiserver`] serves a cluster as a kube-apiserver does. The demo, what-if replays and the tests use
-//! both.
+//! Changes are returned as [`Event`]s, like those from watches of real clusters, or served over
+//! HTTP: [`apiserver`] serves a cluster as a kube-apiserver does. The demo, what-if replays and the
+//! tests use both.
 //!
 #![doc = include_str!("../README.md")]
 
@@ -76,7 +76,7 @@ struct SimCluster {
     lost_watches: BTreeSet<Kind>,
     reachable: bool,
     history: Option<Box<changes::ClusterHistory>>,
-    /// The latest version before a restore, until something changes.
+    /// The latest version before a restore, until the next change.
     undone_until: Option<u64>,
 }
 
@@ -102,26 +102,27 @@ impl VersionCounter {
 pub struct SimClusters {
     now: UnixMillis,
     clusters: BTreeMap<ClusterName, SimCluster>,
-    /// The clusters of each role: a search among thousands of projects for each write takes longer
+    /// The clusters of each role. Searching thousands of projects for each write would take longer
     /// than the write.
     by_role: BTreeMap<Role, BTreeSet<ClusterName>>,
     pending_carries: BTreeMap<(ClusterName, ObjectKey), PendingCarry>,
-    /// The pending carries that are not stuck, by the time they are due.
+    /// The pending carries that are not stuck, by due time.
     carry_queue: BTreeSet<(UnixMillis, ClusterName, ObjectKey)>,
     carrier_delay_ms: u64,
-    /// Of a carrier with a rate.
+    /// Set if the carrier has a rate.
     hub_queue: Option<HubQueue>,
     /// Whether writes update `managedFields`.
     has_managed_fields: bool,
     events: VecDeque<Event>,
     /// The length of histories; `None` if changes are events instead.
     history_changes: Option<usize>,
-    /// Number of uids given out.
+    /// The number of assigned uids.
     uids: u64,
 }
 
 impl SimClusters {
-    /// Empty clusters. `carrier_delay_ms` is the time from a change at the hub to the edges.
+    /// Empty clusters. `carrier_delay_ms` is the time that a change takes from the hub to the
+    /// edges.
     pub fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
         let mut sim = Self {
             now: UnixMillis(0),
@@ -140,8 +141,8 @@ impl SimClusters {
         sim
     }
 
-    /// Adds an empty cluster; one of that name is replaced. With `shares_etcd`, its resourceVersion is
-    /// that of the other cluster, as of all projects of one Milo.
+    /// Adds an empty cluster, replacing one of that name. With `shares_etcd`, its resourceVersion
+    /// is that of the other cluster, as for all projects of one Milo.
     pub fn add_cluster(&mut self, spec: &ClusterSpec, shares_etcd: Option<&ClusterName>) {
         let shared = shares_etcd.and_then(|other| self.clusters.get(other));
         let version = shared.map(|other| other.version.clone()).unwrap_or_default();
@@ -161,7 +162,7 @@ impl SimClusters {
         self.clusters.insert(spec.name.clone(), cluster);
     }
 
-    /// Removes a cluster with its objects. No watch shows it.
+    /// Removes a cluster with its objects. No watch shows this.
     pub fn remove_cluster(&mut self, name: &ClusterName) {
         self.clusters.remove(name);
         for names in self.by_role.values_mut() {
@@ -170,7 +171,7 @@ impl SimClusters {
         self.forget_carries(name);
     }
 
-    /// Maintains `managedFields` from now on, as API servers do (recordings omit them).
+    /// Maintains `managedFields` from now on, as API servers do. Recordings omit them.
     pub fn keep_managed_fields(&mut self) {
         self.has_managed_fields = true;
     }
@@ -217,7 +218,7 @@ impl SimClusters {
         }
     }
 
-    /// Lists a kind in full and watches it from there.
+    /// Lists a kind in full, and watches it from there.
     pub fn list(&mut self, name: &ClusterName, kind: Kind) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         cluster.lost_watches.remove(&kind);

@@ -1,5 +1,5 @@
-//! An etcd that is restored from a backup: objects and resourceVersion go back, and nothing tells a
-//! watcher.
+//! Restoring an etcd from a backup: objects and resourceVersion go backwards, and watches get no
+//! notice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,13 +23,14 @@ impl Default for Backup {
 }
 
 impl SimClusters {
-    /// Everything of our kinds that the cluster holds; `None` if there is no such cluster.
+    /// All objects of the five kinds in the cluster; `None` if there is no such cluster.
     pub fn backup(&self, cluster: &ClusterName) -> Option<Backup> {
         let SimCluster { version, objects, .. } = self.clusters.get(cluster)?;
         Some(Backup { version: version.get(), objects: objects.clone() })
     }
 
-    /// Puts a cluster back into an older state. Its watches have to be cut: API servers restart.
+    /// Restores an older state of a cluster. The caller must cut its watches, because API servers
+    /// restart.
     pub fn restore(&mut self, name: &ClusterName, backup: &Backup) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         let latest = cluster.version.get().max(cluster.undone_until.unwrap_or(0));

@@ -1,5 +1,6 @@
-//! A value that tasks wait to change. As tokio's `watch`, except that those who wait are woken in the
-//! order in which they began to: that one wakes them in a random order, and then no seed gives one run.
+//! A value whose changes tasks await. Unlike tokio's `watch`, it wakes waiting tasks in the order
+//! in which they started to wait. `watch` wakes them in random order, so a run would not be
+//! determined by its seed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,14 +56,14 @@ impl<T: Clone> Sender<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// The present value, which counts as seen.
+    /// The current value, which counts as seen from now on.
     pub fn get(&mut self) -> T {
         let state = self.signal.lock();
         self.seen = state.1;
         state.0.clone()
     }
 
-    /// Waits until the value is set to one that was not seen.
+    /// Waits until the value is set again after the last look.
     pub async fn changed(&mut self) {
         loop {
             let signal = self.signal.clone();

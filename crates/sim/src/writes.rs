@@ -1,5 +1,5 @@
-//! What a write does to a simulated cluster: versions, preconditions, managed fields, and what the watches
-//! show of it.
+//! Writes to a simulated cluster: versions, preconditions, managed fields, and what the watches
+//! show.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use throughline_core::data::objects::{ManagedFields, Object, StringMap};
 use throughline_core::data::time::UnixMillis;
 
 impl SimClusters {
-    /// Creates or replaces an object in the name of `manager`. The object gets a resourceVersion
-    /// and, if it has none, a uid.
+    /// Creates or replaces an object as `manager`. The object gets a resourceVersion and, if it has
+    /// none, a uid.
     pub fn put(
         &mut self,
         name: &ClusterName,
@@ -70,7 +70,7 @@ impl SimClusters {
         Some(object)
     }
 
-    /// Why objects that a write requires to be absent do not count as absent, if they don't.
+    /// Checks that objects are absent as a write requires. Returns the reason if they are not.
     pub fn absence_conflict(&self, absent: &AbsentObjects) -> Option<String> {
         let AbsentObjects { cluster, namespace, namespace_uid, kind, names, .. } = absent;
         let found = self.get(cluster, Kind::Namespace, &ObjectKey::new("", namespace));
@@ -168,7 +168,7 @@ impl SimClusters {
         self.remove_object(name, kind, key, true);
     }
 
-    /// Removes an object that a list did not bring again: no watch shows that it was deleted.
+    /// Removes an object that a list lacked: no watch shows its deletion.
     pub fn remove_unlisted(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
         self.remove_object(name, kind, key, false);
     }

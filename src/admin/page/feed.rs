@@ -1,8 +1,9 @@
-//! What feeds the open pages. One task asks the loop, once a second at most, for as long as a page is
-//! open; all pages get what it makes of the answer. While none is open there is no task.
+//! The updates for open pages. While at least one page is open, a task queries the loop, at most once a
+//! second, and all pages get its result.
 //!
-//! A page gets everything at first, and when it missed a moment: a slow reader costs one waiting
-//! event. Its connection ends after a while, as all connections of this port do, and the page asks again.
+//! A page first gets the whole state, and again after it missed an update: a slow reader costs one
+//! waiting event. Its connection ends after a while, like all connections of this port, and the page
+//! reconnects.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,26 +21,26 @@ use super::moment::{Moment, Sent};
 use crate::admin::{Admin, NoAnswer, Query, state};
 use crate::environment::spawn;
 
-/// No more than one update in this time.
+/// The least time between two updates.
 const UPDATE_EVERY: Duration = Duration::from_secs(1);
 
 /// When a stream ends, before the port would cut it off.
 const STREAM_WITHIN: Duration = Duration::from_secs(50);
 
-/// How soon a page asks again when a stream has ended.
+/// How soon a page reconnects after a stream has ended.
 const RETRY_MS: u32 = 300;
 
-/// How soon a page asks again that was refused.
+/// How soon a page reconnects after a refusal.
 const REFUSED_RETRY_MS: u32 = 10_000;
 
-/// What the task has to say to the pages: the state, or an event that says why there is none.
+/// The task's update for the pages: the state, or an event that says why there is none.
 type Update = Result<Moment, Bytes>;
 
 #[derive(Debug)]
 pub(in crate::admin) struct Feed {
     pages: Arc<Semaphore>,
     pages_max: usize,
-    /// Whether the task runs. Only under this lock does a page join or the task end.
+    /// Whether the task runs. A page joins and the task ends only under this lock.
     runs: Mutex<bool>,
     /// `None` while no task runs, and until the loop has answered it.
     updates: watch::Sender<Option<Update>>,
@@ -48,7 +49,7 @@ pub(in crate::admin) struct Feed {
 }
 
 impl Feed {
-    /// A feed for so many pages at a time, until `stopping` turns true.
+    /// A feed for at most `pages_max` pages at a time, until `stopping` turns true.
     pub(in crate::admin) fn new(pages_max: usize, stopping: watch::Receiver<bool>) -> Self {
         Self {
             pages: Arc::new(Semaphore::new(pages_max)),
@@ -91,7 +92,7 @@ fn join(admin: &Arc<Admin>) -> watch::Receiver<Option<Update>> {
     updates
 }
 
-/// Asks the loop while there are pages.
+/// Queries the loop while pages are open.
 async fn run(admin: Arc<Admin>) {
     let feed = &admin.feed;
     let sent = Arc::default();
@@ -118,7 +119,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fleet as it is now.
+/// The current fleet.
 async fn look(admin: &Admin, sent: &Arc<Mutex<Sent>>) -> Result<Moment, NoAnswer> {
     let state = state::known(admin).await?;
     let hops = admin.ask(Query::PassedHops).await?;
@@ -130,7 +131,7 @@ async fn look(admin: &Admin, sent: &Arc<Mutex<Sent>>) -> Result<Moment, NoAnswer
 struct Page {
     updates: watch::Receiver<Option<Update>>,
     stopping: watch::Receiver<bool>,
-    /// The number of the last moment that it got.
+    /// The number of the last moment sent to it.
     has: Option<u64>,
     until: Instant,
     follows: bool,
@@ -140,11 +141,11 @@ struct Page {
 impl Page {
     /// Sends events until the page is closed, its time is over, or the port stops.
     async fn run(mut self, events: mpsc::Sender<Bytes>) {
-        // The head of the answer leaves with it, before the loop has been asked.
+        // This sends the head of the answer before the loop is queried.
         if events.send(format!("retry: {RETRY_MS}\n\n").into()).await.is_err() {
             return;
         }
-        // There is room when the last event was taken: a slow reader gets the newest one next.
+        // There is room once the last event was taken: a slow reader gets the newest one next.
         while let Ok(room) = events.reserve().await {
             tokio::select! {
                 // The end first: a stop must not wait for an update.
@@ -171,7 +172,8 @@ impl Page {
     }
 }
 
-/// An event rather than a status: a browser's `EventSource` shows a page no more of a failed request.
+/// An event rather than a status: a browser's `EventSource` gives a page no details of a failed
+/// request.
 fn refused(pages_max: usize) -> String {
     let seconds = REFUSED_RETRY_MS / 1_000;
     let why = match pages_max {
@@ -182,7 +184,7 @@ fn refused(pages_max: usize) -> String {
     format!("retry: {REFUSED_RETRY_MS}\n{}", event("refused", &why))
 }
 
-/// An event that says a sentence.
+/// An event with a text.
 fn event(name: &str, text: &str) -> String {
     format!("event: {name}\ndata: {}\n\n", json!(text))
 }

@@ -1,7 +1,8 @@
-//! The live page: the fleet as it is now, in a browser. `/` is the page, and `/changes` feeds it.
+//! The live page: the current fleet in a browser. `/` is the page, and `/changes` sends its updates.
 //!
-//! It shows what `/state` shows, so it answers whom `/state` answers. Texts from clusters reach the page
-//! as JSON alone, and its scripts show them only as text; its policy allows no other script or style.
+//! It shows the content of `/state`, so it has the same access rules. Texts from clusters reach the
+//! page only as JSON, and its scripts show them only as text; its policy allows no other script or
+//! style.
 
 mod feed;
 mod moment;
@@ -43,7 +44,7 @@ const PAGE: &str = concat!(
     "</script>\n</body>\n</html>\n"
 );
 
-/// The page for a browser, the list of paths for everybody else.
+/// The page for a browser, the list of paths for other clients.
 pub(super) async fn index(
     State(admin): State<Arc<Admin>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -82,7 +83,7 @@ pub(super) async fn changes(
     (headers, body).into_response()
 }
 
-/// Whether the client names this media type. `*/*` does not count: it is what programs send.
+/// Whether the client names this media type. `*/*` does not count: programs send it.
 fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut ranges = values.flat_map(|value| value.split(','));

@@ -1,4 +1,4 @@
-//! What a page gets: the whole state, and then what has changed.
+//! The events for a page: first the whole state, then its changes.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -14,28 +14,28 @@ use crate::admin::state::InstanceState;
 use crate::core::view::fleet::Connector;
 use crate::outside_text::plain_json::PlainJson;
 
-/// The state at one moment, as the events that bring it to the pages.
+/// The state at one time, as the events that send it to the pages.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
-    /// Counts up by one with each moment, from 1.
+    /// Increases by one with each moment, from 1.
     pub(super) number: u64,
     whole: Bytes,
     changes: Bytes,
 }
 
 impl Moment {
-    /// The changes for a page that has the moment before this one; everything for any other.
+    /// The changes for a page with the previous moment; everything for any other page.
     pub(super) fn event_for(&self, page_has: Option<u64>) -> Bytes {
         let has_former = page_has.is_some_and(|number| number + 1 == self.number);
         if has_former { self.changes.clone() } else { self.whole.clone() }
     }
 }
 
-/// What tells one moment from the next.
+/// The data for detecting changes since the last moment.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     moments: u64,
-    /// Of each field of the state by its name, and of each connector by its id.
+    /// The hash of each field of the state by its name, and of each connector by its id.
     hashes: HashMap<String, u64>,
     /// The number of the last hop.
     last_hop: u64,
@@ -107,7 +107,7 @@ impl Part {
     }
 }
 
-/// Those of the state, without its connectors. No name of one is the id of a connector.
+/// The fields of the state, without its connectors. No field's name is the id of a connector.
 fn fields(state: &InstanceState) -> serde_json::Result<Vec<Part>> {
     let state = serde_json::to_value(state)?;
     let fields = state.as_object().into_iter().flatten();
@@ -126,14 +126,15 @@ fn event(name: &str, fields: &[String]) -> Bytes {
     format!("event: {name}\ndata: {{{}}}\n\n", fields.join(",")).into()
 }
 
-/// JSON for a page, which shows its texts to people as they are.
+/// JSON for a page, which shows its texts to people unchanged.
 fn encode(value: impl Serialize) -> serde_json::Result<String> {
     let mut json = Vec::new();
     serde_json::to_writer(PlainJson::for_people(&mut json), &value)?;
     Ok(String::from_utf8_lossy(&json).into_owned())
 }
 
-/// Where it is at the hub and the edges, else where it is upstream. The page forms the same.
+/// The connector's id: its key at the hub and the edges, else its upstream key. The page computes the
+/// same.
 fn id_of(connector: &Connector) -> String {
     match (&connector.name, &connector.upstream) {
         (Some(name), _) => name.to_string(),

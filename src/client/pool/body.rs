@@ -1,5 +1,5 @@
-//! A response body that holds its stream's place on the connection, or ends when the host's connections are
-//! dead.
+//! A response body that keeps its stream's slot on the connection, and ends when the host's connections
+//! are dead.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ pub(in crate::client) struct PoolBody {
     body: Incoming,
     /// `None` over HTTP/1.1.
     slot: Option<Slot>,
-    /// Of a watch over HTTP/1.1.
+    /// Set for a watch over HTTP/1.1.
     probe_failure: Option<ProbeFailure>,
 }
 

@@ -1,4 +1,4 @@
-//! Connects: TCP, TLS, and what the server speaks.
+//! Connects: TCP, TLS, and the choice of the HTTP version.
 
 use std::fmt;
 use std::io;
@@ -20,24 +20,24 @@ use tower::{BoxError, Service};
 use super::CONNECT_TIMEOUT;
 use crate::environment::{self, Connected as Simulated};
 
-/// HTTP/2, as ALPN spells it.
+/// The ALPN name of HTTP/2.
 pub(super) const H2: &[u8] = b"h2";
 
-/// The kernel asks for a sign of life where nothing arrives for this long…
+/// The kernel sends a keepalive after this long without data.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
 
-/// …again after this time…
+/// The interval of further keepalives.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 
-/// …and so often: a connection whose packets vanish ends within 15 s. One to a proxy that acknowledges them
-/// and forwards nothing does not.
+/// The number of keepalives: a connection whose packets are lost ends within 15 s. A connection to a
+/// proxy that acknowledges them and forwards nothing does not end.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// The same, while what was sent is not acknowledged.
+/// The same limit while sent data is not acknowledged.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
-/// Where and how to connect.
+/// The address and the TLS configuration.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) url: Uri,
@@ -48,13 +48,13 @@ pub(super) struct Target {
 #[derive(Clone)]
 pub(super) struct TargetTls {
     pub(super) server_name: ServerName<'static>,
-    /// Asks for HTTP/1.1 by not asking.
+    /// Offers no protocol by ALPN, which means HTTP/1.1.
     pub(super) http1: Arc<ClientConfig>,
-    /// Offers both.
+    /// Offers HTTP/2 and HTTP/1.1.
     pub(super) both: Arc<ClientConfig>,
 }
 
-/// Why connecting failed. All that waited for the connection get it.
+/// Why connecting failed. All callers that waited for the connection get it.
 #[derive(Clone)]
 pub(super) struct DialError(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -139,8 +139,8 @@ impl Stream {
         }
     }
 
-    /// Will hold the first error. hyper keeps it to itself, and it may be the server's reason to
-    /// reject a client certificate: in TLS 1.3 that follows the handshake.
+    /// Will hold the first error. hyper does not return it, and it may be the server's reason to reject
+    /// a client certificate: in TLS 1.3 that follows the handshake.
     pub(super) fn failure(&self) -> Arc<OnceLock<String>> {
         self.failure.clone()
     }
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Linux shows the timer of each socket: 02 is that of the next keepalive, in hundredths of a second.
+    /// Linux shows the timer of each socket: 02 is the keepalive timer, in hundredths of a second.
     #[tokio::test]
     async fn the_kernel_asks_for_a_sign_of_life() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -21,23 +21,22 @@ use super::probe::{self, WeakProbeFailure};
 use crate::client::tls::Tls;
 use crate::environment::{random, spawn};
 
-/// A server that did not offer HTTP/2 is asked again after this time.
+/// How long to use HTTP/1.1 after a server did not offer HTTP/2.
 const HTTP1_FOR: Duration = Duration::from_secs(600);
 
-/// How often a request may be sent that no server handled.
+/// How often a request may be sent while no server handles it.
 const SENT_MAX: usize = 4;
 
-/// How long a request pauses that the server refused; with jitter, up to twice as long.
+/// The pause before a refused request is sent again; with jitter, up to twice as long.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
-/// Each pause is longer by this factor than the one before. All of them together take less than a write
-/// may.
+/// The factor from one pause to the next. All pauses together take less time than a write may.
 const REFUSED_FACTOR: f32 = 4.0;
 
-/// After so many connections that ended before a request could be sent, the request fails.
+/// A request fails after this many connections that ended before it could be sent.
 const ENDED_AT_ONCE_MAX: usize = 3;
 
-/// A host, as one set of certificates sees it.
+/// A host, for one set of certificates.
 pub(in crate::client) struct Host {
     name: Arc<str>,
     target: Arc<Target>,
@@ -52,7 +51,7 @@ struct State {
     /// When the server last chose HTTP/1.1.
     http1_since: Option<Instant>,
     http1: Option<Http1>,
-    /// Of the watches over HTTP/1.1.
+    /// The probe of the watches over HTTP/1.1.
     probe: Option<WeakProbeFailure>,
 }
 
@@ -110,7 +109,7 @@ impl Host {
                     return Err(failed.error.into());
                 }
                 Err(failed) if failed.retry == Retry::Later => {
-                    // Others may use its place meanwhile.
+                    // Other requests may use its slot meanwhile.
                     drop(slot);
                     let pauses = pauses.get_or_insert_with(refused_pauses);
                     sleep(pauses.next().unwrap_or_default()).await;
@@ -134,7 +133,7 @@ impl Host {
         Ok(response.map(|body| PoolBody::over_http1(body, probe_failure)))
     }
 
-    /// A place on an HTTP/2 connection; `None` if the server speaks HTTP/1.1.
+    /// A slot on an HTTP/2 connection; `None` if the server speaks HTTP/1.1.
     async fn slot(self: &Arc<Self>, lane: Lane) -> Result<Option<Slot>, DialError> {
         if self.target.tls.is_none() {
             return Ok(None);
@@ -161,7 +160,7 @@ impl Host {
         }
     }
 
-    /// Connects in a task of its own: whoever asked first may give up, and the others still wait.
+    /// Connects in a separate task: if the first caller gives up, the others still wait.
     fn begin_dialling(self: &Arc<Self>, lane: Lane) -> Dialling {
         let host = self.clone();
         let task = spawn(async move {
@@ -189,7 +188,7 @@ impl Host {
         Ok(())
     }
 
-    /// The HTTP/1.1 connections are dead: none that is idle carries another request.
+    /// Drops the HTTP/1.1 connections, which are dead: no idle one carries another request.
     pub(super) fn forget_http1(&self) {
         let mut state = self.state();
         (state.http1, state.probe) = (None, None);
@@ -226,7 +225,7 @@ mod tests {
 
     const REFUSALS: usize = 2;
 
-    /// Serves HTTP/2 and refuses each path so often; returns how many streams it saw.
+    /// Serves HTTP/2 and refuses each path this often; returns the number of streams.
     async fn refuse(listener: TcpListener) -> usize {
         let (stream, _) = listener.accept().await.unwrap();
         let mut connection = server::handshake(stream).await.unwrap();
@@ -249,8 +248,7 @@ mod tests {
         config.with_root_certificates(RootCertStore::empty()).with_no_client_auth().into()
     }
 
-    /// The host cannot make another connection than the one that it is given: its certificate is
-    /// unknown.
+    /// The host can make no connection but the given one, because its certificate is unknown.
     #[tokio::test]
     async fn a_refused_stream_is_sent_again_later_on_its_connection() {
         const WRITES: usize = 30;

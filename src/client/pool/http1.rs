@@ -17,7 +17,7 @@ use crate::environment::HereExecutor;
 
 pub(super) type Http1 = Client<Http1Connector, Body>;
 
-/// How long a connection without a request is kept.
+/// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// A connection that waited longer for its first request may be closed by now.
@@ -27,7 +27,7 @@ const SPARE_FOR: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(super) struct Http1Connector {
     target: Arc<Target>,
-    /// The connection by which it became known that the server does not speak HTTP/2.
+    /// The connection that showed that the server does not speak HTTP/2.
     spare: Arc<Mutex<Option<(Instant, Stream)>>>,
 }
 

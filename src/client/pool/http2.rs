@@ -1,4 +1,4 @@
-//! One HTTP/2 connection: how many requests it carries, and whether it takes another.
+//! One HTTP/2 connection: its requests, and whether it takes another.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -19,26 +19,26 @@ use super::lane::Lane;
 use super::{STREAMS_MAX, STREAMS_SPARE};
 use crate::environment::HereExecutor;
 
-/// A connection on which nothing arrives for this long is asked for a sign of life…
+/// A ping is sent after this long without data.
 pub(super) const PING_AFTER: Duration = Duration::from_secs(10);
 
-/// …and counts as dead if none comes within this time.
+/// The connection counts as dead if no data follows within this time.
 pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A request that was given up after this long casts doubt on its connection.
+/// A request given up after this long makes its connection suspect.
 const DOUBT_AFTER: Duration = Duration::from_secs(1);
 
-/// How often a connection is looked at: is it of use still, and what does the server allow?
+/// How often the connection's usability and the server's stream limit are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The connection with its requests.
+/// A connection with its requests.
 pub(super) struct Http2 {
     sender: SendRequest<Body>,
-    /// Requests without a response, and responses whose body is not read to its end.
+    /// Requests without a response, and responses not read to the end.
     streams: AtomicUsize,
-    /// What the server allows at the same time.
+    /// The server's limit of parallel streams.
     allowed: AtomicUsize,
-    /// It takes no further requests.
+    /// Whether it takes no further requests.
     retired: AtomicBool,
     opened: Instant,
     /// Milliseconds after `opened`: when the server last answered, when a request was last given up,
@@ -48,10 +48,10 @@ pub(super) struct Http2 {
     idle_ms: AtomicU64,
 }
 
-/// A place for one request on a connection, until its response has been read or dropped.
+/// A slot for one request on a connection, until its response has been read or dropped.
 pub(super) struct Slot {
     connection: Arc<Http2>,
-    /// When a request without a response was sent.
+    /// When the request was sent, while it has no response.
     waiting_since: Option<Instant>,
 }
 
@@ -66,20 +66,20 @@ pub(super) struct Failed {
 pub(super) enum Retry {
     /// The server may have handled it.
     Never,
-    /// The connection takes no more requests, and did not carry this one: another may at once.
+    /// The connection takes no more requests and did not carry this one: another connection may, at
+    /// once.
     Elsewhere,
-    /// The server refused the stream, as one does that has enough to do: not at once, and no sooner on
-    /// another connection.
+    /// The server refused the stream, as an overloaded one does: wait first, on any connection.
     Later,
 }
 
-/// A connection and what drives it.
+/// A connection and its driver.
 pub(super) type Connection = http2::Connection<TokioIo<Stream>, Body, HereExecutor>;
 
 /// Begins HTTP/2 and waits for the server's settings.
 ///
 /// # Errors
-/// The server closed the connection: with TLS 1.3 also because it rejects the client certificate.
+/// The server closed the connection; with TLS 1.3 this may mean that it rejects the client certificate.
 pub(super) async fn begin(
     stream: Stream,
     lane: Lane,
@@ -93,7 +93,8 @@ pub(super) async fn begin(
         .keep_alive_interval(PING_AFTER)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
-        // Nothing is sent before the server has told its limit, and so the limit shows when it has.
+        // With no streams allowed, nothing is sent before the server's settings, so the limit shows
+        // that they have arrived.
         .initial_max_send_streams(0)
         .handshake(TokioIo::new(stream));
     let (sender, mut connection) = begun.await.map_err(DialError::new)?;
@@ -123,7 +124,7 @@ pub(super) async fn begin(
     Ok((Arc::new(http2), connection))
 }
 
-/// Keeps the connection going until it ends: it broke, or nobody uses it any more.
+/// Drives the connection until it breaks or is unused.
 pub(super) async fn drive(
     connection: Connection,
     http2: Weak<Http2>,
@@ -157,9 +158,9 @@ impl Http2 {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The server answers.
+    /// Records that the server answered.
     pub(super) fn heard(&self) {
-        // At least 1 ms, so that a doubt of the same moment does not win.
+        // At least 1 ms, so that this outweighs a request given up at the same moment.
         self.heard_ms.store(self.now_ms() + 1, Relaxed);
     }
 
@@ -175,32 +176,32 @@ impl Http2 {
         self.streams.load(Relaxed)
     }
 
-    /// How many streams it may carry.
+    /// The most streams that it may carry.
     fn limit(&self) -> usize {
         limit(self.allowed.load(Relaxed))
     }
 
-    /// Whether it takes another request. While a request was given up and nothing was heard since, it
-    /// takes none: the server may be gone, and a ping takes its time to show it.
+    /// Whether it takes another request. It takes none after a request was given up until the server
+    /// answers: the server may be gone, and a ping takes time to show it.
     pub(super) fn has_room(&self) -> bool {
         let is_doubted = self.doubted_ms.load(Relaxed) > self.heard_ms.load(Relaxed);
         !self.is_gone() && !is_doubted && self.streams() < self.limit()
     }
 
-    /// How long it has carried nothing; `None` while it carries something.
+    /// How long it has been idle; `None` while it carries a request.
     pub(super) fn idle(&self) -> Option<Duration> {
         let idle = self.now_ms().saturating_sub(self.idle_ms.load(Relaxed));
         (self.streams() == 0).then(|| Duration::from_millis(idle))
     }
 
-    /// Takes a place. The caller holds the lane's lock and has seen that there is room.
+    /// Takes a slot. The caller holds the lane's lock and has checked that there is room.
     pub(super) fn take(self: &Arc<Self>) -> Slot {
         self.streams.fetch_add(1, Relaxed);
         Slot { connection: self.clone(), waiting_since: None }
     }
 }
 
-/// Some streams fewer than allowed: a stream that was reset here may still count there.
+/// Fewer streams than allowed: a stream reset here may still count there.
 fn limit(allowed: usize) -> usize {
     STREAMS_MAX.min(allowed.saturating_sub(STREAMS_SPARE).max(allowed / 2)).max(1)
 }
@@ -249,7 +250,7 @@ impl Drop for Slot {
     }
 }
 
-/// Whether the server says that it has not handled the request (RFC 9113, section 8.7): its GOAWAY
+/// Whether the server states that it has not handled the request (RFC 9113, section 8.7): its GOAWAY
 /// names a lower stream as its last, or it refused the stream.
 fn retry(error: &hyper::Error) -> Retry {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);

@@ -1,4 +1,4 @@
-//! The HTTP/2 connections of one host that carry one sort of request.
+//! The HTTP/2 connections of one host for one class of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use super::http2::{Http2, Slot};
 /// An unused connection is kept for this long.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// One beside which another has room, for this long.
+/// An unused connection is kept this long if another one has room.
 const SURPLUS_IDLE_MAX: Duration = Duration::from_secs(15);
 
-/// Which connections a request uses.
+/// The class of a request, which selects its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     /// Requests that last for minutes.
     Watches,
-    /// All others: they never wait for a watch whose reader is slow.
+    /// All other requests: they never wait for a watch whose reader is slow.
     Short,
 }
 
-/// What ends when a connection could be made, or could not.
+/// Completes when a connection was made or failed.
 pub(super) type Dialling = Shared<BoxFuture<'static, Result<(), DialError>>>;
 
-/// A lane's connections.
+/// The connections of one class.
 #[derive(Default)]
 pub(super) struct Connections {
     open: Vec<Arc<Http2>>,
@@ -35,16 +35,17 @@ pub(super) struct Connections {
 }
 
 impl Lane {
-    /// A watch says so in its query, as API servers understand it.
+    /// A watch has `watch` in its query, as API servers require.
     pub(super) fn of<B>(request: &Request<B>) -> Self {
         let query = request.uri().query().unwrap_or_default();
         let is_watch = |part: &str| matches!(part, "watch=true" | "watch=1" | "watch");
         if query.split('&').any(is_watch) { Lane::Watches } else { Lane::Short }
     }
 
-    /// How many bytes the server may send ahead of the reader: on a stream, and on the connection. What
-    /// is sent ahead takes memory here. A watch's events are small and its lists short; a list of 8 MB
-    /// over a distance of 50 ms takes a fifth of a second with 2 MB, and with HTTP/2's own 64 kB seven.
+    /// How many bytes the server may send ahead of the reader: on a stream, and on the connection. They
+    /// take memory here. A watch's events are small and its lists short; a list of 8 MB with a round
+    /// trip of 50 ms takes a fifth of a second with 2 MB, and seven seconds with HTTP/2's default of 64
+    /// kB.
     pub(super) fn windows(self) -> (u32, u32) {
         match self {
             Lane::Watches => (256 << 10, 1 << 20),
@@ -54,7 +55,7 @@ impl Lane {
 }
 
 impl Connections {
-    /// A place on the fullest connection that has room, so that others become unused.
+    /// A slot on the fullest connection with room, so that others become unused.
     pub(super) fn take(&mut self) -> Option<Slot> {
         self.open.retain(|connection| !connection.is_gone());
         let with_room = self.open.iter().filter(|connection| connection.has_room());
@@ -69,7 +70,7 @@ impl Connections {
         self.open.push(connection);
     }
 
-    /// Lets go of connections that ended, and of unused ones.
+    /// Drops connections that ended, and unused ones.
     pub(super) fn tidy(&mut self) {
         self.open.retain(|connection| !connection.is_gone());
         let mut with_room = self.open.iter().filter(|connection| connection.has_room()).count();

@@ -1,25 +1,25 @@
-//! Connections to API servers: HTTP/2 where a server offers it, HTTP/1.1 elsewhere.
+//! Connections to API servers: HTTP/2 if a server offers it, else HTTP/1.1.
 //!
-//! HTTP/2 needs a pool of our own. hyper-util's keeps *one* HTTP/2 connection for each host, and a
-//! request beyond the server's limit of streams (100 in API servers and in Envoy) waits there without a
-//! limit: with 34 projects and three watches each, no write would ever be sent. client-go opens a further
-//! connection instead, and so does this:
+//! hyper-util's pool keeps *one* HTTP/2 connection for each host, and a request beyond the server's
+//! limit of streams (100 in API servers and in Envoy) waits there without a limit: with 34 projects and
+//! three watches each, no write would ever be sent. client-go opens a further connection instead. So
+//! does this pool:
 //!
 //! - A connection carries at most [`STREAMS_MAX`] streams, and always [`STREAMS_SPARE`] less than the
-//!   server allows: what either side still counts as open never makes a request wait.
-//! - Watches and short requests have connections of their own. A watch whose reader is slow fills its
+//!   server allows, so that a stream that only one side has closed never makes a request wait.
+//! - Watches and short requests have separate connections. A watch whose reader is slow fills its
 //!   connection's window, and a write must not wait for that.
-//! - A connection that got a GOAWAY, or that did not answer lately, takes no new requests; those on it
+//! - A connection that got a GOAWAY, or has not answered lately, takes no new requests; those on it
 //!   finish. Pings find a dead one within 20 s.
 //! - Of the requests that wait for a connection, one connects.
 //! - A request is sent again only if the server cannot have handled it: it was never sent, or the
-//!   server said so (a GOAWAY with a lower stream, or REFUSED_STREAM). One that was refused waits
-//!   first, and its connection carries the others on.
+//!   server said so (a GOAWAY with a lower stream, or REFUSED_STREAM). A refused request waits first,
+//!   and its connection stays in use for the others.
 //!
-//! HTTP/1.1 has none of these questions, and hyper-util's pool serves it. It has no pings either: a
-//! [`probe`] finds what breaks all connections of a host, and the kernel's keepalives find a single one
-//! whose packets vanish. Only the silence of a watch shows a proxy that forgets one connection and still
-//! acknowledges its packets.
+//! HTTP/1.1 needs none of this, and uses hyper-util's pool. It also has no pings: a [`probe`] finds a
+//! failure of all connections of a host, and the kernel's keepalives find a single one whose packets
+//! are lost. A proxy that drops one connection's data and still acknowledges its packets is found only
+//! because a watch is silent.
 
 mod body;
 mod dial;
@@ -46,22 +46,22 @@ pub(super) use host::Host;
 
 use body::PoolBody;
 
-/// The longest that connecting may take, TLS and the server's HTTP/2 settings included.
+/// The longest time for connecting, including TLS and the server's HTTP/2 settings.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most streams on one connection.
 const STREAMS_MAX: usize = 90;
 
-/// How many streams fewer than the server allows are used.
+/// The streams below the server's limit that stay unused.
 const STREAMS_SPARE: usize = 10;
 
-/// The connections of several hosts, each shared by all that use it with the same certificates.
+/// The connections of several hosts, each shared by all clusters with the same certificates.
 #[derive(Clone, Default)]
 pub(super) struct Pools {
     hosts: Arc<Mutex<HashMap<HostKey, Weak<Host>>>>,
 }
 
-/// What a connection depends on. A token is no part of it: each request carries its own.
+/// The properties that a connection depends on. A token is not among them: each request carries one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct HostKey {
     scheme: Scheme,
@@ -76,10 +76,10 @@ impl fmt::Debug for Pools {
 }
 
 impl Pools {
-    /// The connections to the URL's host, as long as somebody holds them.
+    /// The connections to the URL's host, while any cluster holds them.
     ///
     /// # Errors
-    /// The URL names no host, or one that no certificate can be for.
+    /// The URL has no host, or one that no certificate can be issued for.
     pub(super) fn host(&self, url: &Uri, tls: &Arc<Tls>) -> Result<Arc<Host>, String> {
         let (Some(scheme), Some(authority)) = (url.scheme(), url.authority()) else {
             return Err("the server's URL has no host".to_owned());

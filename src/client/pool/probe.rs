@@ -1,12 +1,12 @@
-//! Probes whether a host's HTTP/1.1 watches are in a black hole.
+//! Probes whether a host's HTTP/1.1 watches still get data.
 //!
-//! HTTP/1.1 has no ping, and a connection with a watch on it carries nothing else. A proxy that forwards
-//! nothing any more still acknowledges what it gets, so the kernel's keepalives do not show it. Therefore
-//! a host whose watches are on HTTP/1.1 has one connection more, which stands for theirs: it is asked for
-//! a sign of life as HTTP/2 connections are. If none comes, all these watches end and are opened again.
+//! HTTP/1.1 has no ping, and a connection with a watch carries nothing else. A proxy that stopped
+//! forwarding still acknowledges packets, so the kernel's keepalives do not detect it. Therefore a host
+//! with watches over HTTP/1.1 has one more connection, which is probed as HTTP/2 connections are. If no
+//! answer comes, all these watches end and are opened again.
 //!
-//! It finds what happens to all connections, not to a single one; nothing that began before it was opened;
-//! and nothing where the server ends idle connections sooner than it asks.
+//! It detects a failure of all connections, not of a single one; no failure from before it was opened;
+//! and none if the server closes idle connections sooner than it asks.
 
 use std::sync::{Arc, Weak};
 
@@ -28,18 +28,18 @@ use super::http2::{PING_AFTER, PING_TIMEOUT};
 use super::{CONNECT_TIMEOUT, dial};
 use crate::environment::{is_simulated, spawn};
 
-/// Any answer is a sign of life, a refusal as well: the request has no credentials.
+/// Any answer counts, even a refusal: the request has no credentials.
 const PATH: &str = "/livez";
 
-/// Ready once the host's HTTP/1.1 connections are dead. The probe runs for as long as a watch holds it.
+/// Ready once the host's HTTP/1.1 connections are dead. The probe runs while a watch holds it.
 pub(super) type ProbeFailure = Shared<oneshot::Receiver<()>>;
 
-/// That of the host's present probe.
+/// The host's current probe.
 pub(super) type WeakProbeFailure = WeakShared<oneshot::Receiver<()>>;
 
 type Connection = SendRequest<Empty<Bytes>>;
 
-/// For one more watch. In a simulation there is no probe: its network ends what it cuts.
+/// The probe for one more watch. A simulation needs none: its network closes the connections it cuts.
 pub(super) fn failure(
     present: &mut Option<WeakProbeFailure>,
     target: &Arc<Target>,
@@ -48,7 +48,7 @@ pub(super) fn failure(
     if is_simulated() {
         return None;
     }
-    // One that has failed is of the watches before this one.
+    // A failed probe belongs to earlier watches.
     let running = present.as_ref().and_then(WeakProbeFailure::upgrade);
     let failure = running.filter(|failure| failure.peek().is_none()).unwrap_or_else(|| {
         let (fail, failed) = oneshot::channel();
@@ -64,7 +64,7 @@ async fn probe_until_dead(target: Arc<Target>, host: Weak<Host>, mut fail: onesh
         () = fail.closed() => return, // the last watch has ended
         () = until_silent(&target) => {}
     }
-    // First, so that no watch is opened again on a dead connection that is idle.
+    // First, so that no watch is reopened on a dead idle connection.
     if let Some(host) = host.upgrade() {
         host.forget_http1();
     }
@@ -72,7 +72,7 @@ async fn probe_until_dead(target: Arc<Target>, host: Weak<Host>, mut fail: onesh
     let _ = fail.send(());
 }
 
-/// Ends when a connection that worked before answers no more.
+/// Ends when a connection that worked before stops answering.
 async fn until_silent(target: &Target) {
     let mut connection = None;
     loop {
@@ -81,7 +81,7 @@ async fn until_silent(target: &Target) {
             None => connect(target).await.ok(),
             Some(mut before) => match timeout(PING_TIMEOUT, ask(&mut before, target)).await {
                 Ok(Ok(())) => Some(before),
-                Ok(Err(_)) => connect(target).await.ok(), // the server ended it
+                Ok(Err(_)) => connect(target).await.ok(), // the server closed it
                 Err(_) => return,
             },
         };
@@ -100,7 +100,7 @@ async fn connect(target: &Target) -> Result<Connection, BoxError> {
 }
 
 async fn ask(connection: &mut Connection, target: &Target) -> Result<(), BoxError> {
-    // Not the whole authority, which may have a password.
+    // Not the whole authority, which may contain a password.
     let (host, port) = (target.url.host().unwrap_or_default(), target.url.port());
     let host = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
     connection.ready().await?;

@@ -1,4 +1,4 @@
-//! Looks at real files, without the pauses between them.
+//! Tests with real files, without the pauses between checks.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl Bench {
         let (to, followed) = mpsc::channel(8);
         let follower = Follower::new(source, started, metrics.clone(), to);
         let mut bench = Self { folder, file, follower, followed, metrics };
-        // The first looks find what was loaded at the start.
+        // The first checks find the configuration of the start.
         assert_eq!(bench.looks(2).await, None);
         assert_eq!(bench.counts(), (0, 0));
         bench
@@ -61,7 +61,7 @@ impl Bench {
         fs::write(&self.file, text).unwrap();
     }
 
-    /// The clusters that the last of so many looks sends on.
+    /// The clusters that the last of `looks` checks sends.
     async fn looks(&mut self, looks: usize) -> Option<Vec<ClusterConfig>> {
         for _ in 0..looks {
             self.follower.look().await;
@@ -90,7 +90,7 @@ async fn a_changed_file_is_taken_when_two_looks_show_the_same() {
     let mut bench = Bench::new("stable", &[]).await;
     bench.write(&["hub", "a", "b", "c"], "");
     assert_eq!(bench.looks(1).await, None);
-    // It goes on being written.
+    // The write continues.
     bench.write(&["hub", "a", "b", "c", "d"], "");
     assert_eq!(bench.looks(1).await, None);
     let clusters = bench.looks(1).await.unwrap();
@@ -136,14 +136,14 @@ async fn a_broken_file_is_refused_once_and_the_former_stays() {
     fs::remove_file(&bench.file).unwrap();
     assert_eq!(bench.looks(4).await, None);
     assert_eq!(bench.counts(), (0, 3));
-    // The same as in force again.
+    // The current content again.
     bench.write(&["hub", "a", "b"], "");
     assert_eq!(bench.looks(2).await, None);
     assert_eq!(bench.counts(), (1, 3));
 }
 
-/// A file that is written in two steps has no list of clusters in between. No signal makes the fleet
-/// leave for it.
+/// A file written in two steps has no list of clusters in between. Even with a signal, no cluster
+/// leaves because of it.
 #[tokio::test]
 async fn a_file_whose_clusters_vanish_changes_nothing_whoever_asks() {
     let mut bench = Bench::new("vanish", &[]).await;
@@ -172,7 +172,7 @@ async fn what_takes_away_the_hub_or_a_third_needs_a_persons_word() {
     assert_eq!((bench.counts(), bench.names().len()), ((0, 1), 3));
     assert_eq!(bench.sighup().await.unwrap().len(), 1);
     assert_eq!(bench.counts(), (1, 1));
-    // A person's word is enough for a change that nobody looked at twice, not for a broken file.
+    // SIGHUP is enough for a change that was checked only once, but not for a broken file.
     bench.write(&["hub", "b"], "");
     assert_eq!(bench.sighup().await.unwrap().len(), 2);
     bench.write_text("clusters: [");
@@ -229,7 +229,7 @@ fn who_joins_leaves_and_is_reached_in_another_way() {
     assert_eq!(same.describe(), "the clusters are the same");
 }
 
-/// Its Lease is asked for where it has been since the start.
+/// The Lease stays in its cluster of the start.
 #[tokio::test]
 async fn the_cluster_of_the_lease_keeps_its_connection() {
     let mut bench = Bench::new("lease", &[]).await;

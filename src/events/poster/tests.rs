@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 
 const START: UnixMillis = UnixMillis(1_795_252_772_000);
 
-/// A poster with all that feeds it, and what it posts.
+/// A poster with its inputs, and the Events that it posts.
 struct Bench {
     problems: Problems,
     poster: Poster,
@@ -34,7 +34,7 @@ fn bench() -> Bench {
     Bench { problems: Problems::default(), poster: Poster::new(recorder), queue }
 }
 
-/// One that has led for long.
+/// A poster that has led for a long time.
 fn leading() -> Bench {
     let mut bench = bench();
     bench.poster.on_event(UnixMillis(0), &EventKind::LeadershipAcquired);
@@ -83,7 +83,7 @@ impl Bench {
         self.poster.on_event(START.plus(ms), &kind);
     }
 
-    /// Lets time pass, as the loop does.
+    /// Advances the time as the loop does.
     fn pass_to(&mut self, ms: u64) {
         let due = |bench: &Self| bench.problems.due().into_iter().chain(bench.poster.due()).min();
         while let Some(at) = due(self).filter(|at| *at <= START.plus(ms)) {
@@ -119,7 +119,7 @@ fn few_objects_get_an_event_each_and_their_ends_too() {
     let began = ["Warning NotMirrored a 1", "Warning NotMirrored b 1"];
     assert_eq!(bench.posted(2_000), began);
     bench.end(5_000, &not_mirrored("a"), true);
-    // Its object is gone: nothing can be said on it.
+    // Its object is deleted: no Event can be posted on it.
     bench.end(5_000, &not_mirrored("b"), false);
     assert_eq!(bench.posted(999_000), ["Normal Resolved a 1"]);
     bench.begin(1_000_000, &not_mirrored("a"));
@@ -186,7 +186,7 @@ fn a_new_leader_posts_what_is_still_wrong_and_a_standby_nothing() {
     bench.end(61_000, &not_mirrored("a"), true);
     assert_eq!(bench.events(69_000), []);
     assert_eq!(bench.posted(71_000), ["Warning NotMirrored b 1"]);
-    // It leads again while the problem goes on: the same Event.
+    // It leads again while the problem is open: the same Event.
     bench.lead(80_000, false);
     bench.lead(90_000, true);
     assert_eq!(bench.posted(999_000), ["Warning NotMirrored b 2"]);

@@ -27,7 +27,7 @@ fn action(id: u64, name: &str, urgency: Urgency) -> PendingAction {
     PendingAction::new(decision, concerned)
 }
 
-/// Queues actions named by their objects; returns those that they replaced.
+/// Queues actions named by their objects; returns the actions that they replaced.
 fn push(queue: &mut Queue, actions: &[(&str, Urgency)]) -> Vec<String> {
     let mut replaced = Vec::new();
     for (name, urgency) in actions {
@@ -43,7 +43,7 @@ fn push_many(queue: &mut Queue, prefix: &str, urgency: Urgency, count: usize) {
     }
 }
 
-/// Sends the next one, which ends at once.
+/// Sends the next action, which ends at once.
 fn next(queue: &mut Queue) -> Option<String> {
     let PendingAction { decision, .. } = queue.start_next(1)?;
     let object = decision.action.object;
@@ -114,10 +114,11 @@ fn namespaces_are_served_in_turn_and_the_oldest_of_each_goes_first() {
 fn a_newer_action_has_its_own_urgency_and_the_older_ones_place_in_time() {
     let mut queue = Queue::default();
     push(&mut queue, &[("a", Deferrable), ("b", Routing), ("c", Deferrable), ("d", Routing)]);
-    // The address waited first, so its flip goes before the others, as it would without classes.
+    // The write of an address waited first, so its liveness change goes before the others, as it would
+    // without classes.
     assert_eq!(push(&mut queue, &[("a", Routing)]), ["a"]);
     assert_eq!((queue.ready(), next(&mut queue).as_deref()), (4, Some("a")));
-    // This one flipped and flipped back: what is left to write routes nothing.
+    // Liveness changed and changed back, so the write that is left does not route.
     assert_eq!(push(&mut queue, &[("b", Deferrable)]), ["b"]);
     assert_eq!(rest(&mut queue), ["d", "b", "c"]);
 }
@@ -167,7 +168,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A queue and what left it.
+/// A queue and the actions that left it.
 #[derive(Default)]
 struct Run {
     queue: Queue,
@@ -216,7 +217,7 @@ impl Run {
 }
 
 proptest! {
-    /// Whatever happens to a queue, each action is sent, replaced or removed, once.
+    /// Whatever happens to a queue, each action is sent, replaced or removed exactly once.
     #[test]
     fn every_action_ends(steps in prop::collection::vec(step(), 1..200)) {
         let mut run = Run::default();
@@ -233,8 +234,8 @@ proptest! {
         assert_eq!(run.ended, (1..=run.queued).collect::<Vec<_>>());
     }
 
-    /// The promise against starvation, from outside: whatever else is queued, sixteen times as many
-    /// starts as actions that began to wait earlier are enough.
+    /// No starvation: whatever else is queued, an action starts after at most sixteen starts for each
+    /// action that waited before it.
     #[test]
     fn no_action_waits_longer_than_sixteen_starts_for_each_that_came_before(
         earlier in prop::collection::vec(select(vec![Routing, Nudge, Deferrable, Delete]), 0..20),

@@ -1,4 +1,4 @@
-//! Scripts of requests and responses, and what the election asks for and allows.
+//! Scripts of requests and responses, with the requests and the gate of the election.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn after_reading(found: LeaseResponse) -> (Election, Option<LeaseRequest>) {
     (election, next)
 }
 
-/// A leader, by a renewal that was sent at 1,000 and answered at 1,500, as version 2.
+/// A leader whose renewal was sent at 1,000 and answered at 1,500, as version 2.
 fn leader() -> Election {
     let (mut election, next) = after_reading(current(&record("", 1_000, 4, "t"), "1"));
     let mine = record("me", 15_000, 5, "t1");
@@ -73,7 +73,7 @@ fn anothers_lease_expires_a_duration_after_this_instance_saw_it_change() {
     let other = record("other", 15_000, 1, "1999-01-01T00:00:00.000000Z");
     let (mut election, next) = after_reading(current(&other, "1"));
     assert_eq!(next, None);
-    // An annotation changes the version alone.
+    // An annotation changes only the version.
     for (now, version) in [(9_000, "1"), (16_000, "2")] {
         assert_eq!(election.begin_attempt(now, "-"), Some(LeaseRequest::Get));
         assert_eq!(
@@ -94,7 +94,7 @@ fn anothers_longer_lease_is_waited_for_and_a_renewal_restarts_it() {
     let (mut election, _) = after_reading(current(&record("other", 60_000, 1, "a"), "1"));
     let renewed = record("other", 15_000, 1, "b");
     election.handle_response(&LeaseRequest::Get, current(&renewed, "2"), 20_000, "-");
-    // Somebody may have edited it: its holder still goes by the longer duration.
+    // A person may have edited it: its holder still uses the longer duration.
     for (now, free) in [(79_999, false), (80_000, false), (80_001, true)] {
         let next = election.handle_response(&LeaseRequest::Get, current(&renewed, "2"), now, "-");
         assert_eq!(next.is_some(), free, "at {now}");
@@ -105,7 +105,7 @@ fn anothers_longer_lease_is_waited_for_and_a_renewal_restarts_it() {
 fn a_lease_freed_by_an_edit_is_acquired_at_once_but_led_a_duration_later() {
     let found = [
         current(&record("", 15_000, 1, "a"), "1"),
-        // Only the duration that client-go writes makes it released.
+        // Only the duration that client-go writes marks it as released.
         current(&record("", 0, 1, "a"), "1"),
     ];
     for found in found {

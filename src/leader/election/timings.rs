@@ -1,13 +1,13 @@
-//! The election's times, and those that follow from them.
+//! The election's timings, and the times derived from them.
 
 use serde::{Deserialize, Serialize};
 
 /// The election's timings, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timings {
-    /// A Lease that did not change for this long has expired.
+    /// A Lease unchanged for this long has expired.
     pub lease_ms: u64,
-    /// A tenure that was not renewed for this long is over.
+    /// A tenure not renewed for this long is over.
     pub renew_deadline_ms: u64,
     /// From the start of one attempt to the start of the next.
     pub retry_ms: u64,
@@ -15,7 +15,7 @@ pub struct Timings {
     pub write_ms: u64,
 }
 
-/// What is no share of the Lease's duration.
+/// Timings that do not follow from the Lease's duration alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ElectionConstants {
@@ -29,8 +29,8 @@ pub struct ElectionConstants {
 const ATTEMPTS_PER_GATE: u64 = 4;
 
 impl Timings {
-    /// Those for a Lease of this duration: it is renewed in time if it is tried again after two fifteenths
-    /// of its duration, for two thirds of it.
+    /// The timings for a Lease of this duration: an attempt every two fifteenths of it, and a renew
+    /// deadline after two thirds.
     pub fn of(lease_ms: u64, write_ms: u64) -> Self {
         Self {
             lease_ms,
@@ -40,20 +40,20 @@ impl Timings {
         }
     }
 
-    /// Whether an attempt that fails leaves time for another before the gate closes.
+    /// Whether a failed attempt leaves time for another before the gate closes.
     pub fn are_usable(&self) -> bool {
         self.gate_ms() >= 2 * self.retry_ms
     }
 
-    /// How long after a renewal was sent the gate stays open. Another instance's clock may run up
-    /// to a tenth faster, so that it sees our lease expire after ten elevenths of its duration; a
-    /// write that passed the gate must have ended by then. Zero when the timings leave no room.
+    /// How long after a renewal was sent the gate stays open. Another instance's clock may run up to a
+    /// tenth faster, so that our lease expires there after ten elevenths of its duration; a write that
+    /// passed the gate must have ended by then. Zero if the timings leave no room.
     pub fn gate_ms(&self) -> u64 {
         (self.lease_ms * 10 / 11).saturating_sub(self.write_ms).min(self.renew_deadline_ms)
     }
 
-    /// The longest that one request may take. Several fit between a renewal and the closing of the
-    /// gate, so that one request that hangs does not lose the Lease.
+    /// The longest time for one request. Several fit between a renewal and the closing of the gate, so
+    /// that one request that hangs does not lose the Lease.
     pub fn request_ms(&self) -> u64 {
         (self.gate_ms() / ATTEMPTS_PER_GATE).max(1)
     }

@@ -1,4 +1,4 @@
-//! A Lease as the API server has it: what the election reads and writes of it.
+//! The format of a Lease: the fields that the election reads and writes.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::core::data::time::UnixMillis;
 use crate::environment;
 use crate::leader::election::LeaseRecord;
 
-/// Reads an API server's answer: the Lease, what the election needs of it, and its resourceVersion.
+/// Reads an API server's answer: the Lease, its record, and its resourceVersion.
 ///
 /// # Errors
 /// It is no object with a resourceVersion.
@@ -22,7 +22,7 @@ pub fn read(answer: &[u8]) -> Result<(Value, LeaseRecord, String), CallError> {
     Ok((object, record, version))
 }
 
-/// Reads the answer to a list: each Lease's name, and what the election needs of it.
+/// Reads the answer to a list: each Lease's name and record.
 ///
 /// # Errors
 /// It is no list.
@@ -70,7 +70,7 @@ fn now_micros() -> u64 {
     u64::try_from(environment::wall_clock().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Makes values for `renewTime`, each different from all before.
+/// Generates values for `renewTime`, each different from all before.
 #[derive(Debug, Default)]
 pub struct RenewTimes {
     last_micros: u64,

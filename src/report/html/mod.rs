@@ -1,4 +1,4 @@
-//! The HTML report: one page, whose own scripts draw it from the JSON report.
+//! The HTML report: one page, drawn from the JSON report by its scripts.
 //!
 //! Everything in a log is untrusted. It enters the page in one place, as JSON with `<` escaped, and
 //! the scripts show it only as text. The page's Content-Security-Policy forbids any other script or
@@ -50,9 +50,9 @@ const END: &str = concat!(
 
 /// Writes the replay as one self-contained HTML page.
 ///
-/// The page holds the JSON report ([`json`](super::json())) without annotations and preconditions,
-/// and a `picture` field for its own scripts, whose content may change. `options.connector` narrows
-/// it as it narrows the JSON report.
+/// The page contains the JSON report ([`json`](super::json())) without annotations and preconditions,
+/// and a `picture` field for its scripts, whose content may change. `options.connector` restricts it as
+/// in the JSON report.
 ///
 /// # Errors
 /// Those of `out`.
@@ -98,18 +98,18 @@ struct PageData<'a> {
     picture: Picture<'a>,
 }
 
-/// What the scripts need in addition to the report.
+/// The scripts' data in addition to the report.
 #[derive(Serialize)]
 struct Picture<'a> {
-    /// Parts of the text report: its head, and its end with what needs a person and the summary.
-    /// Each level of indentation is two spaces.
+    /// Parts of the text report: its head, and its end with the open problems and the summary. Each
+    /// level of indentation is two spaces.
     head: Vec<String>,
     summary: Vec<String>,
     /// The connector that the report is restricted to.
     only: Option<String>,
     /// In the order of the report's `connectors`.
     connectors: Vec<ConnectorPart<'a>>,
-    /// What is not tied to one connector.
+    /// Entries that belong to no single connector.
     others: Vec<StoryEntry>,
 }
 
@@ -120,7 +120,7 @@ struct ConnectorPart<'a> {
     key: Option<String>,
     full_name: String,
     figures: Vec<Value>,
-    /// Which of the report's `problems` are about it.
+    /// The indexes of the report's `problems` about it.
     problems: &'a [usize],
     story: Vec<StoryEntry>,
 }

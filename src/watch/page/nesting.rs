@@ -3,10 +3,10 @@
 use super::broken;
 use crate::client::CallError;
 
-/// How deep values may be nested: as deep as Go's encoding/json reads.
+/// The deepest nesting: as deep as Go's encoding/json reads.
 const DEPTH_MAX: u32 = 10_000;
 
-/// How far a value has been read.
+/// The state of the scan of a value.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
     depth: u32,
@@ -21,12 +21,12 @@ enum Within {
     String,
     /// Within a string, after a backslash.
     Escape,
-    /// A number, `true` or the like, that is the whole value: it ends before what follows it.
+    /// A number, `true` or the like as the whole value: it ends before the next byte.
     Bare,
 }
 
 impl Nesting {
-    /// Reads on from `at`, and stops behind the value. Returns whether that is reached.
+    /// Reads from `at` and stops after the value. Returns whether its end was reached.
     pub(super) fn read(&mut self, bytes: &[u8], at: &mut usize) -> Result<bool, CallError> {
         while let Some(&byte) = bytes.get(*at) {
             match (self.within, byte) {

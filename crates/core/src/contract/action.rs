@@ -1,4 +1,4 @@
-//! Actions: the writes that the machine asks for, each to one object.
+//! Actions: the writes that the machine decides, each to one object.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::data::time::UnixMillis;
 /// One write to one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// Outcomes refer to it.
+    /// Referred to by the outcome.
     pub id: ActionId,
     #[serde(rename = "type")]
     pub verb: Verb,
@@ -23,7 +23,7 @@ pub struct Action {
     pub annotations: Vec<(String, Option<String>)>,
     #[serde(default)]
     pub precondition: Precondition,
-    /// The connectors that it is about, at most [`Action::CONNECTORS_MAX`].
+    /// The connectors that the action is about, at most [`Action::CONNECTORS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connectors: Vec<ObjectKey>,
 }
@@ -31,7 +31,7 @@ pub struct Action {
 impl Action {
     pub const CONNECTORS_MAX: usize = 16;
 
-    /// Every instance may touch, because each edge must heal even without a leader.
+    /// Touches are not: each edge must recover even without a leader.
     pub fn is_leader_only(&self) -> bool {
         self.verb != Verb::Touch
     }
@@ -41,19 +41,19 @@ impl Action {
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Verb {
-    /// Write or remove the status annotation of a hub Connector.
+    /// Writes or removes the status annotation of a hub Connector.
     Mirror,
-    /// Change the nudge annotation of a hub Connector, so that the carrier tries again.
+    /// Changes the nudge annotation of a hub Connector, so that the carrier tries again.
     Nudge,
-    /// Write the trigger annotation of an edge Gateway, so that Envoy Gateway translates again.
+    /// Writes the trigger annotation of an edge Gateway, so that Envoy Gateway translates it again.
     Touch,
-    /// Delete an orphaned hub HTTPRoute.
+    /// Deletes an orphaned hub HTTPRoute.
     Delete,
 }
 
 closed_list!(Verb);
 
-/// What must still be true of an object when it is written.
+/// What the API server must still show for the write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Precondition {
@@ -63,38 +63,38 @@ pub struct Precondition {
     /// The object has not changed since the decision (leader-only actions).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
-    /// One annotation has not changed since the decision. It stands instead of `resource_version`
-    /// where others change the object faster than a write to it takes.
+    /// One annotation has not changed since the decision. Replaces `resource_version` if others
+    /// change the object faster than a write takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotation: Option<Box<AnnotationBefore>>,
     /// None of these objects exists upstream; checked live, just before the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<AbsentObjects>,
-    /// The upstream cluster does not exist any longer; checked live, just before the write.
+    /// The upstream cluster no longer exists; checked live, just before the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent_project: Option<AbsentProject>,
 }
 
-/// The annotation that a decision was made on.
+/// The annotation on which the decision was based.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnnotationBefore {
     pub key: String,
-    /// As the watch showed it, to the byte; `None` where the object had no such annotation.
+    /// The exact text that the watch showed; `None` if the object had no such annotation.
     pub value: Option<String>,
-    /// The object had no annotations at all. A hint: it saves a request.
+    /// The object had no annotations at all. A hint that saves a request.
     #[serde(default, rename = "noAnnotations", skip_serializing_if = "std::ops::Not::not")]
     pub no_annotations: bool,
 }
 
-/// The upstream objects whose absence justifies a write: the Gateways of a route that is deleted, the
-/// Connector of a status annotation that is removed.
+/// The upstream objects whose absence justifies a write: the Gateways of a route to delete, or the
+/// Connector of a status annotation to remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbsentObjects {
     /// The upstream cluster.
     pub cluster: ClusterName,
     /// The upstream namespace.
     pub namespace: String,
-    /// The uid that the upstream namespace must have: the one in the name of the hub namespace.
+    /// The uid that the upstream namespace must have, taken from the name of the hub namespace.
     #[serde(default, rename = "namespaceUid", skip_serializing_if = "Option::is_none")]
     pub namespace_uid: Option<String>,
     /// The namespace itself was deleted, so none with that uid may exist.
@@ -108,12 +108,12 @@ pub struct AbsentObjects {
 /// The project whose absence justifies the delete of a route that names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbsentProject {
-    /// Where it was discovered.
+    /// The source that discovered it.
     pub source: SourceName,
     pub cluster: ClusterName,
 }
 
-/// What `kind` was before it was written down.
+/// The kind in logs from before `kind` was recorded.
 fn gateway() -> Kind {
     Kind::Gateway
 }
@@ -127,35 +127,34 @@ fn is_gateway(kind: &Kind) -> bool {
 pub struct Decision {
     pub at: UnixMillis,
     pub action: Action,
-    /// Not in the event log: it changes only when the action is sent.
+    /// Not in the event log: it only affects when the action is sent.
     pub urgency: Urgency,
     pub because: String,
 }
 
 impl Decision {
-    /// Whether both are the same line of an event log, which does not have the urgency.
+    /// Whether both have the same line in an event log, which omits the urgency.
     pub fn is_logged_as(&self, other: &Self) -> bool {
         (self.at, &self.action, &self.because) == (other.at, &other.action, &other.because)
     }
 }
 
-/// The order in which actions leave while many wait: the first is the most urgent.
+/// The order in which waiting actions are sent: the first is the most urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// It changes where requests go: a mirror of liveness, the first touch of a change.
+    /// It changes routing: a mirror of liveness, the first touch after a change.
     Routing,
     /// It repeats a touch, in case a cache was late.
     Confirmation,
-    /// It asks the carrier to try again.
+    /// It makes the carrier try again.
     Nudge,
-    /// It mirrors what routes nothing, such as an address.
+    /// It mirrors a change that does not affect routing, such as an address.
     Deferrable,
-    /// It deletes.
     Delete,
 }
 
 impl Urgency {
-    /// The urgency of an action of which only the verb is known.
+    /// The urgency of an action, derived from its verb alone.
     pub fn of(verb: Verb) -> Self {
         match verb {
             Verb::Mirror | Verb::Touch => Self::Routing,

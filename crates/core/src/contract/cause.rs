@@ -1,8 +1,8 @@
-//! What can be wrong: one closed table, from which log, Events, metrics, alerts, `status`, `trace`, `check`
-//! and the runbook take their names and their words.
+//! Causes: one closed table of what can be wrong. Log, Events, metrics, alerts, `status`, `trace`,
+//! `check` and the runbook take their names and texts from it.
 //!
-//! A [`Problem`] is a cause with its subject and the facts that its texts need. A text has one form or
-//! two; the first whose facts are all known is used.
+//! A [`Problem`] is a cause with its subject and the facts for its texts. A text may have several
+//! forms. The first form with all facts known is used.
 
 use serde::Serialize;
 
@@ -11,11 +11,11 @@ use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::data::time::UnixMillis;
 
-/// A longer text of an error is cut.
+/// A longer error text is truncated.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// Declares [`Cause`] with its table. A row: severity, hop, state, whether an Event is posted, alerts; the
-/// forms of the sentence; those of the remedy.
+/// Declares [`Cause`] and its table. A row has the severity, hop, state, whether an Event is
+/// posted, the alerts, the forms of the sentence, and the forms of the remedy.
 macro_rules! table {
     ($($cause:ident: $severity:ident, $hop:expr, $state:expr, $event:literal, [$($alert:ident),*],
         [$($sentence:literal),+], [$($remedy:literal),*];)+) => {
@@ -234,35 +234,35 @@ pub enum Severity {
     Error,
 }
 
-/// A step of a change on its way.
+/// A step on a change's way to the users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Hop {
-    /// The status changed upstream, where the way begins.
+    /// The status changed upstream: the start of the way.
     Upstream,
-    /// The hub has what the upstream has.
+    /// The hub annotation equals the upstream status.
     Mirrored,
-    /// An edge has what the hub has.
+    /// An edge Connector equals the hub Connector.
     Carried,
-    /// The Gateways of an edge announce what it has.
+    /// The Gateways of an edge announce the edge Connector.
     Announced,
 }
 
-/// What a connector is in; it has the worst of its hops.
+/// The state of a connector: the worst of its hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum State {
     Ok,
     Pending,
-    /// Nothing is left for throughline to do until a person or another controller acts.
+    /// throughline can do nothing until an operator or another controller acts.
     Held,
     Unknown,
     Stuck,
 }
 
-/// An alert that fires on a cause. The one about stuck connectors follows from the cause's state.
+/// The alert for a cause. The alert about stuck connectors follows from the cause's state instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
@@ -278,7 +278,7 @@ pub enum AlertRule {
 closed_list!(Cause, Severity, Hop, State, AlertRule);
 
 impl Hop {
-    /// The hops that take time, and of which one can be late.
+    /// The hops that take time and can be late.
     pub const TIMED: [Self; 3] = [Self::Mirrored, Self::Carried, Self::Announced];
 }
 
@@ -286,21 +286,21 @@ impl Hop {
 #[derive(Debug)]
 pub struct CauseInfo {
     pub severity: Severity,
-    /// The hop that it delays; `None` where that is no one hop.
+    /// The hop that it delays; `None` if it does not concern exactly one hop.
     pub hop: Option<Hop>,
-    /// What it makes of the connectors concerned.
+    /// The state of the connectors concerned.
     pub state: Option<State>,
-    /// Whether a Kubernetes Event tells of it.
+    /// Whether a Kubernetes Event is posted.
     pub event: bool,
     pub alert: &'static [AlertRule],
-    /// What is wrong, with places for the subject and the facts.
+    /// The description, with placeholders for the subject and the facts.
     pub sentence: &'static [&'static str],
-    /// What to do about it, in one line. Commands and keys stand in backticks; `@{cluster}` is kubectl for
-    /// that cluster.
+    /// The remedy, in one line. Commands and keys are in backticks; `@{cluster}` is replaced by
+    /// kubectl for that cluster.
     pub remedy: &'static [&'static str],
 }
 
-/// One thing that is wrong with one subject.
+/// One occurrence of a cause for one subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     pub cause: Cause,
@@ -309,13 +309,13 @@ pub struct Problem {
     pub facts: Facts,
 }
 
-/// What makes two problems the same one, whatever is known about them by now.
+/// Identifies a problem while its facts change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProblemId {
     pub cause: Cause,
     pub cluster: ClusterName,
     pub kind: Option<Kind>,
-    /// Of several objects the first.
+    /// The first, if there are several objects.
     pub object: Option<ObjectKey>,
 }
 
@@ -323,15 +323,15 @@ pub struct ProblemId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct About {
     pub cluster: ClusterName,
-    /// `None` where it is none of the watched kinds.
+    /// `None` if it is none of the watched kinds.
     pub kind: Option<Kind>,
-    /// An empty name stands for all objects of the namespace.
+    /// An empty name means all objects of the namespace.
     pub object: Option<ObjectKey>,
-    /// How many more objects have the same problem.
+    /// The number of further objects with the same problem.
     pub more: usize,
 }
 
-/// What the texts need beside the subject.
+/// The facts for the texts, beside the subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facts {
     pub upstream: Option<ClusterName>,
@@ -339,15 +339,15 @@ pub struct Facts {
     pub edge: Option<ClusterName>,
     pub error: Option<RequestFailure>,
     pub verb: Option<Box<str>>,
-    /// The new role that a remedy creates.
+    /// The name of the role that the remedy creates.
     pub role: Option<Box<str>>,
-    /// Whom the API server takes us for.
+    /// The user that the API server sees.
     pub account: Option<Box<str>>,
     /// A field manager.
     pub manager: Option<Box<str>>,
     /// An annotation, a label, a key of the configuration or a resource.
     pub key: Option<Box<str>>,
-    /// Who holds a Lease.
+    /// The holder of a Lease.
     pub holder: Option<Box<str>>,
     /// A source of clusters.
     pub source: Option<Box<str>>,
@@ -359,14 +359,14 @@ pub struct Facts {
     pub limit_ms: Option<u64>,
 }
 
-/// What a failed request was for.
+/// The purpose of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Read,
     Write,
 }
 
-/// kubectl for a cluster, as the reader reaches it; `None` where that is not known.
+/// Returns the kubectl command for a cluster as the reader uses it; `None` if unknown.
 pub type Kubectl<'a> = &'a dyn Fn(&ClusterName) -> Option<String>;
 
 impl Problem {
@@ -396,8 +396,8 @@ impl About {
 }
 
 impl Facts {
-    /// What RBAC's 403 says: `User "a" cannot patch resource "gateways" in API group "b.c" …`. A webhook
-    /// names nobody.
+    /// Parses RBAC's 403: `User "a" cannot patch resource "gateways" in API group "b.c" …`. A
+    /// webhook's 403 names no user.
     pub fn of_refusal(error: &RequestFailure) -> Self {
         let after = |mark: &str| {
             let (_, rest) = error.split_once(mark)?;
@@ -423,7 +423,7 @@ impl Facts {
 }
 
 impl Cause {
-    /// The cause that a failed request stands for.
+    /// The cause of a failed request.
     pub fn of_request(error: ErrorCause, request: Request) -> Self {
         match error {
             ErrorCause::Unauthorized => Self::CredentialsRejected,
@@ -436,12 +436,12 @@ impl Cause {
         }
     }
 
-    /// What is wrong, in one sentence.
+    /// The description in one sentence.
     pub fn sentence(self, about: &About, facts: &Facts) -> String {
         Texts { about, facts, kubectl: &|_| None }.first_known(self.info().sentence)
     }
 
-    /// What to do about it, in one line; commands and keys stand in backticks.
+    /// The remedy in one line; commands and keys are in backticks.
     pub fn remedy(self, about: &About, facts: &Facts, kubectl: Kubectl<'_>) -> Option<String> {
         let forms = self.info().remedy;
         let first = || Texts { about, facts, kubectl }.first_known(forms);
@@ -457,7 +457,7 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// The first form whose facts are all known, else the last.
+    /// The first form with all facts known, or the last form.
     fn first_known(&self, forms: &[&str]) -> String {
         let mut text = String::new();
         for form in forms {
@@ -499,7 +499,7 @@ impl Texts<'_> {
         (text + rest, is_complete)
     }
 
-    /// A command never uses throughline's own account, which may do little.
+    /// A command never uses throughline's own account, which may lack the permissions.
     fn kubectl(&self, cluster: &str) -> String {
         let cluster = match cluster {
             "cluster" => Some(&self.about.cluster),
@@ -549,7 +549,7 @@ fn objects(first: &ObjectKey, more: usize) -> String {
     if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
-/// Without the full stop that a sentence adds.
+/// One line, truncated, without a full stop: the sentence adds one.
 fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.trim_end_matches('.');
@@ -567,7 +567,7 @@ fn limit(ms: u64) -> String {
     }
 }
 
-/// A text as one word of a POSIX shell.
+/// Quotes a text as one word of a POSIX shell.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

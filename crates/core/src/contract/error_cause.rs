@@ -1,5 +1,5 @@
-//! Why a request to an API server failed. The client classifies the error where it occurs; the
-//! machine, the event log, `/state` and `trace` carry the result, so that no text is parsed back.
+//! Why a request to an API server failed. The client classifies the error where it occurs. The
+//! machine, the event log, `/state` and `trace` pass the result on, so no text is parsed again.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::ids::Kind;
 
-/// Why a request failed, as far as it decides when to retry and what a person can do.
+/// Why a request failed, as far as it determines when to retry and what a remedy is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -37,31 +37,31 @@ pub enum ErrorCause {
     Unreachable,
     /// One side rejected the other's TLS certificate.
     Certificate,
-    /// No client could be made: a missing or broken kubeconfig, or credentials that can't be read.
+    /// No client could be created: a missing or broken kubeconfig, or unreadable credentials.
     Kubeconfig,
-    /// The response broke off or could not be parsed.
+    /// The response was incomplete or could not be parsed.
     Unreadable,
-    /// 2xx, but the object in the answer does not say what was written.
+    /// 2xx, but the object in the response differs from what was written.
     NotKept,
-    /// None of these is known to be the cause; also a cause that a newer version wrote.
+    /// None of these is known to be the cause, or a newer version recorded another one.
     #[default]
     #[serde(other)]
     Other,
 }
 
-/// What to do about a failed request.
+/// How to treat a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The same request will fail again: do not retry it soon.
     Never,
     /// It may succeed later.
     Backoff,
-    /// It was decided on an old view of the object: wait for the watch to show the new one.
+    /// It was based on an old state of the object: wait until the watch shows the new one.
     Refetch,
 }
 
 impl ErrorCause {
-    /// The cause that an HTTP status stands for.
+    /// The cause for an HTTP status.
     pub fn from_status(code: u16, reason: &str, message: &str) -> Self {
         match code {
             401 => Self::Unauthorized,
@@ -69,8 +69,8 @@ impl ErrorCause {
             404 => Self::NotFound,
             409 if reason == "AlreadyExists" => Self::AlreadyExists,
             409 => Self::Conflict,
-            // A patch names the uid that it was decided for. For an object of the same name with
-            // another uid, API servers answer 422 about `metadata.uid` where they don't answer 409.
+            // A patch contains the uid of the object that it was decided for. If the object now has
+            // another uid, some API servers answer 422 about `metadata.uid` rather than 409.
             422 if message.contains("metadata.uid") => Self::Conflict,
             410 => Self::Expired,
             408 => Self::TimedOut,
@@ -80,8 +80,8 @@ impl ErrorCause {
         }
     }
 
-    /// Classifies the text of an error whose cause was not recorded: logs and `/state` of versions
-    /// before `cause` was added. The only place that reads a cause from text.
+    /// Classifies the text of an error without a recorded cause, from logs and `/state` of versions
+    /// before `cause` was added. Causes are read from text only here.
     pub fn from_text(text: &str) -> Self {
         let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
         if let Ok(code) = first.trim_end_matches(':').parse::<u16>()
@@ -90,7 +90,7 @@ impl ErrorCause {
             let (reason, message) = rest.split_once(": ").unwrap_or((rest, ""));
             return Self::from_status(code, reason, message);
         }
-        // As the versions that recorded no cause spelled them.
+        // The texts of versions that recorded no cause.
         if text.starts_with("no way to the cluster") {
             Self::Kubeconfig
         } else if text.starts_with("can't reach the API server") {
@@ -106,14 +106,14 @@ impl ErrorCause {
         }
     }
 
-    /// When to retry.
     pub fn class(self) -> ErrorClass {
         match self {
             Self::Forbidden | Self::Invalid | Self::AlreadyExists | Self::NotKept => {
                 ErrorClass::Never
             }
             Self::NotFound | Self::Conflict | Self::Expired => ErrorClass::Refetch,
-            // Credentials may be renewed in place at any time: 401 is no refusal of the request.
+            // Credentials may be renewed in place at any time, so 401 does not refuse the request
+            // for good.
             Self::Unauthorized
             | Self::Throttled
             | Self::ServerError
@@ -126,12 +126,12 @@ impl ErrorCause {
         }
     }
 
-    /// Whether the API server refused the request and will refuse it again: a person has to act.
+    /// Whether the API server will refuse the request again until an operator intervenes.
     pub fn is_refusal(self) -> bool {
         self.class() == ErrorClass::Never
     }
 
-    /// What a person can do about it; `None` when only waiting helps.
+    /// The remedy; `None` if only waiting helps.
     pub fn remedy(self, verb: &str, kind: Kind) -> Option<String> {
         let resource = kind.resource();
         Some(match self {
@@ -162,23 +162,24 @@ impl ErrorCause {
     }
 }
 
-/// Whether a connection failed over a certificate. rustls is not a direct dependency, so its errors
-/// are known by their text alone: `invalid peer certificate: …`, `received fatal alert: BadCertificate`.
+/// Whether a connection failed because of a certificate. rustls is not a direct dependency, so its
+/// errors are recognized by their text: `invalid peer certificate: …`, `received fatal alert:
+/// BadCertificate`.
 pub fn is_about_certificate(text: &str) -> bool {
     text.contains("peer certificate") || text.contains("Certificate") || text.contains("UnknownCA")
 }
 
-/// A request that failed: the cause for the program, the text for people.
+/// A failed request: the cause for the program, the text for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "FailureFields")]
 pub struct RequestFailure {
-    /// What the API server answered, or why it did not.
+    /// The API server's answer, or why there was none.
     #[serde(rename = "error")]
     pub text: Box<str>,
     pub cause: ErrorCause,
 }
 
-/// As it is read: logs and `/state` of older versions have no `cause`.
+/// The fields as read: logs and `/state` of older versions have no `cause`.
 #[derive(Deserialize)]
 struct FailureFields {
     error: Box<str>,
@@ -196,7 +197,8 @@ impl RequestFailure {
         Self { text: text.into(), cause }
     }
 
-    /// As read from a log or `/state`, where `cause` may be missing, or one of a newer version.
+    /// As read from a log or `/state`. `cause` may be missing, or one that a newer version
+    /// recorded.
     pub fn recorded(text: impl Into<Box<str>>, cause: Option<ErrorCause>) -> Self {
         let text = text.into();
         let cause = cause.filter(|cause| *cause != ErrorCause::Other);

@@ -1,4 +1,4 @@
-//! Events: everything that enters the machine, as one closed enum.
+//! Events: everything that enters the machine, in one closed enum.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::data::objects::Object;
 use crate::data::time::UnixMillis;
 
-/// Something that happened, and when. The machine has no other clock.
+/// An event and its time. The machine has no other clock.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub at: UnixMillis,
     pub kind: EventKind,
 }
 
-/// A cluster and what it is for.
+/// A cluster and its roles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterSpec {
     pub name: ClusterName,
@@ -27,14 +27,14 @@ pub struct ClusterSpec {
 }
 
 impl ClusterSpec {
-    /// The event that configures the cluster. For the clusters of an event log's header, the header
-    /// stands for it.
+    /// The event that adds the cluster. For the clusters in its header, an event log has no such
+    /// line.
     pub fn added(&self) -> EventKind {
         EventKind::ClusterAdded { cluster: self.name.clone(), roles: self.roles.clone() }
     }
 }
 
-/// What happened. [`EventName`] holds the names that the event log uses.
+/// The kinds of events. [`EventName`] has their names in the event log.
 #[derive(Clone, Debug)]
 #[derive(strum::EnumDiscriminants)]
 #[strum_discriminants(
@@ -50,11 +50,11 @@ pub enum EventKind {
         cluster: ClusterName,
         roles: Vec<Role>,
     },
-    /// A cluster left, or could not join. The machine drops everything that it knows about it.
+    /// A cluster left, or failed to join. The machine drops everything that it knows about it.
     ClusterRemoved {
         cluster: ClusterName,
     },
-    /// A full list began. Known objects that it does not contain are gone at its end.
+    /// A full list started. Known objects that it lacks are gone at its end.
     ListStarted {
         cluster: ClusterName,
         kind: Kind,
@@ -79,22 +79,23 @@ pub enum EventKind {
         cluster: ClusterName,
         object: Arc<Object>,
     },
-    /// An object was listed or changed whose content can't be read. It exists, so it is not absent;
-    /// nothing that it could concern is decided. Its name is empty when not even that can be read.
+    /// An object was listed or changed, but its content cannot be read. It exists, so it is not
+    /// absent, and nothing is decided that could concern it. The name is empty if it cannot be
+    /// read, either.
     Unreadable {
         cluster: ClusterName,
         kind: Kind,
         object: ObjectKey,
         error: RequestFailure,
     },
-    /// A watch broke. What it showed is now unknown, not absent.
+    /// A watch broke. Its objects are now unknown, not absent.
     WatchLost {
         cluster: ClusterName,
         kind: Kind,
         error: RequestFailure,
     },
-    /// A broken watch continues where it stopped: nothing was missed, and the changes made in the
-    /// meantime follow in order.
+    /// A broken watch resumed where it stopped: no event was missed, and the changes made meanwhile
+    /// follow in order.
     WatchResumed {
         cluster: ClusterName,
         kind: Kind,
@@ -106,15 +107,15 @@ pub enum EventKind {
         cluster: ClusterName,
         kind: Kind,
     },
-    /// The resourceVersions of an upstream cluster are lower than before: it was restored from an
-    /// older state. `kind` is the watch that noticed it.
+    /// The resourceVersions of an upstream cluster went backwards: it was restored from an older
+    /// state. `kind` is the kind whose watch noticed it.
     #[strum_discriminants(strum(serialize = "went_back"))]
     ResourceVersionRegressed {
         cluster: ClusterName,
         kind: Kind,
     },
-    /// This instance created the Lease, which was not there, and leads after `wait_ms` unless it
-    /// loses the Lease before. Until then nobody writes, so nothing is late.
+    /// This instance created the missing Lease, and leads after `wait_ms` unless it loses the Lease
+    /// first. Until then no instance may write, so nothing is late.
     LeadershipPending {
         wait_ms: u64,
     },
@@ -125,13 +126,13 @@ pub enum EventKind {
         id: ActionId,
         outcome: Outcome,
     },
-    /// A source began to list its clusters.
+    /// A source started to list its clusters.
     DiscoveryStarted {
         source: SourceName,
         join: JoinRule,
     },
-    /// The source shows a cluster: a new one, a changed one, or one as before. Its uid is empty
-    /// where the source has none.
+    /// The source shows a cluster: new, changed, or unchanged. The uid is empty if the source has
+    /// none.
     ClusterOffered {
         source: SourceName,
         cluster: ClusterName,
@@ -139,39 +140,39 @@ pub enum EventKind {
         roles: Vec<Role>,
         state: OfferState,
     },
-    /// The source says that the cluster is gone: it was deleted, or lost the label that selects it.
+    /// The source reports that the cluster is gone: it was deleted, or lost the label that selects
+    /// it.
     ClusterWithdrawn {
         source: SourceName,
         cluster: ClusterName,
         uid: String,
     },
-    /// The list is complete: clusters that it does not contain are gone.
+    /// The list is complete: clusters that it lacks are gone.
     DiscoveryFinished {
         source: SourceName,
     },
-    /// The source broke. Which clusters there are is now unknown; none of them is gone.
+    /// The watch of the source broke. Its clusters are now unknown, not gone.
     DiscoveryLost {
         source: SourceName,
         error: RequestFailure,
     },
-    /// A broken source continues where it stopped: nothing was missed.
+    /// A broken source resumed where it stopped: no event was missed.
     DiscoveryResumed {
         source: SourceName,
     },
-    /// A live GET of the Project's name answered 404, after it was seen deleted or while only hub
-    /// objects name it: its API may answer under that name for ever, but nobody owns it any longer.
+    /// A live GET of the Project's name answered 404, after its deletion was seen or while only hub
+    /// objects name it. The Project's API may still answer, but the Project no longer exists.
     ClusterGone {
         source: SourceName,
         cluster: ClusterName,
     },
-    /// The time that `Machine::poll_deadline` returned has
-    /// come.
+    /// The time that `Machine::poll_deadline` returned has come.
     TimedOut,
-    /// A recording without a machine was stopped: until now, what the watches showed last held.
+    /// The end of a recording without a machine: the last state of the watches held until now.
     RecordingEnded,
 }
 
-/// How an action ended. [`OutcomeName`] holds the names that the event log uses.
+/// How an action ended. [`OutcomeName`] has the names in the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[derive(strum::EnumDiscriminants)]
 #[strum_discriminants(
@@ -184,14 +185,14 @@ pub enum EventKind {
 pub enum Outcome {
     /// Written or deleted.
     Applied {
-        /// The resourceVersion after the write, where known.
+        /// The resourceVersion after the write, if known.
         resource_version: Option<String>,
     },
     /// The object already was as desired.
     Unchanged,
-    /// A newer action for the same object replaced it before it was sent.
+    /// Not sent: a newer action for the same object replaced it.
     Superseded,
-    /// The API server refused, and will refuse again (403, 422, an admission webhook).
+    /// The API server refused it, and will refuse it again (403, 422, an admission webhook).
     Refused { error: RequestFailure },
     /// It failed but may succeed later (a time-out, 429, 5xx).
     Failed {
@@ -199,23 +200,22 @@ pub enum Outcome {
         /// The server's `Retry-After`.
         retry_after_ms: Option<u64>,
     },
-    /// A delete was sent, but no answer came: the object may or may not be gone. The watch will
-    /// show which.
+    /// A delete was sent, but no answer came. The watch will show whether the object is gone.
     Unanswered { error: RequestFailure },
-    /// A precondition no longer holds (409): the decision was made on an old view.
+    /// A precondition no longer holds (409): the decision was based on an old state.
     Conflict { error: RequestFailure },
     /// The object does not exist (404).
     NotFound,
-    /// Not attempted: leadership was lost first, or the cluster left.
+    /// Not sent: leadership was lost first, or the cluster left.
     Dropped,
-    /// Not attempted: a dry run writes nothing. The machine continues as if it had been written.
+    /// Not sent: a dry run writes nothing. The machine continues as if it had been written.
     DryRun,
 }
 
 closed_list!(EventName, OutcomeName);
 
 impl Outcome {
-    /// Why it failed; `None` when it did not.
+    /// The error of a failed request; `None` otherwise.
     pub fn error(&self) -> Option<&RequestFailure> {
         match self {
             Outcome::Refused { error }
@@ -231,7 +231,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it is certain that the request changed nothing.
+    /// Whether the request certainly changed nothing.
     pub(crate) fn changed_nothing(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::NotFound | Self::Conflict { .. })
     }

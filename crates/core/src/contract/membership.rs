@@ -1,4 +1,4 @@
-//! Which clusters a run follows: what discovery offers, and who joins and leaves because of it.
+//! The clusters in the run: what discovery offers, and which clusters join and leave.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::contract::error_cause::RequestFailure;
 use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterName, Role};
 
-/// Where clusters are discovered. Metrics, logs and the configuration use the same names.
+/// The sources of clusters. Metrics, logs and the configuration use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "camelCase", const_into_str)]
@@ -19,20 +19,20 @@ pub enum SourceName {
     KubeconfigDir,
 }
 
-/// Which of the clusters that a source offers are joined.
+/// Which offered clusters join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum JoinRule {
-    /// Those that a hub Connector or a hub HTTPRoute names. A watch costs an API server memory, so
-    /// one that nothing needs is not opened.
+    /// Those that a hub Connector or a hub HTTPRoute names. A watch costs the API server memory, so
+    /// clusters that nothing needs are not watched.
     #[default]
     Needed,
-    /// Every one.
+    /// All of them.
     All,
 }
 
-/// What a source says about a cluster. [`OfferStateName`] holds the names that the event log uses.
+/// The state of an offered cluster. [`OfferStateName`] has the names in the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[derive(strum::EnumDiscriminants)]
 #[strum_discriminants(
@@ -45,18 +45,18 @@ pub enum JoinRule {
 pub enum OfferState {
     /// It serves requests.
     Ready,
-    /// It does not yet, or not any longer. One that has joined stays.
+    /// It does not serve requests yet, or no longer. A member stays.
     NotReady,
-    /// It is being deleted, and serves requests until it is gone.
+    /// It is being deleted, but serves requests until it is gone.
     Deleting,
-    /// No connection can be made of it. One that has joined keeps the connection that it has.
+    /// Its connection data cannot be used. A member keeps its connection.
     Broken { error: RequestFailure },
 }
 
-/// Who joins or leaves: the machine's third output, beside actions and notes. The shell carries it
-/// out, and says so with the events `ClusterAdded` and `ClusterRemoved`, which are what changes the
-/// machine's tables. A join that it can't carry out is answered with `ClusterRemoved`,
-/// too: the machine asks again while the cluster is offered.
+/// A request to add or remove a cluster: the machine's third output, beside actions and notes. The
+/// shell carries it out, and confirms it by `ClusterAdded` or `ClusterRemoved`. Only these events
+/// change the machine's tables. A join that fails is answered with `ClusterRemoved`, too; the
+/// machine requests it again while the cluster is offered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "membership", rename_all = "snake_case")]
 pub enum Membership {
@@ -71,34 +71,34 @@ pub enum Membership {
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum LeaveReason {
-    /// Its source said that it was deleted, or is no longer meant for this program.
+    /// Its source reported that it was deleted or is no longer selected.
     Withdrawn,
-    /// A complete list of its source does not contain it.
+    /// A complete list of its source lacks it.
     NotListed,
-    /// Another cluster has its name now: the uid differs.
+    /// Another cluster has its name: the uid differs.
     Replaced,
     /// It is offered with other roles.
     RolesChanged,
     /// No hub object has named it for ten minutes (`join: needed`).
     NotNeeded,
-    /// The configuration file has a cluster of that name, which counts.
+    /// The configuration file has a cluster of that name, which has precedence.
     NameTaken,
 }
 
-/// What became of an offered cluster.
+/// The state of an offered cluster in this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum MemberState {
-    /// It is followed, or about to be.
+    /// It is in the run, or about to be.
     Joined,
-    /// It is followed although its source no longer shows it: too many were missing at once.
+    /// It is in the run although its source no longer shows it: too many went missing together.
     Held,
-    /// It could be followed, but nothing names it (`join: needed`).
+    /// It is ready, but nothing names it (`join: needed`).
     Idle,
     NotReady,
     Broken,
-    /// Another cluster has its name: one of the configuration file, or of another source.
+    /// Another cluster has its name, from the configuration file or from another source.
     NameTaken,
     /// It was deleted, but hub objects still name it.
     Gone,

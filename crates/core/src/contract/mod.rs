@@ -1,5 +1,5 @@
-//! What goes into the machine and comes out of it: events, actions, notes, settings, why requests
-//! fail, why what upstream seems to say is not acted on, why a route is kept, and who joins and leaves.
+//! The machine's inputs and outputs: events, actions, notes, settings, causes of problems and of
+//! failed requests, and the clusters that join and leave.
 
 pub mod action;
 pub mod cause;

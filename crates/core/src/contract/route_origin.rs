@@ -1,4 +1,4 @@
-//! Where a hub HTTPRoute comes from, as its labels and parentRefs say.
+//! The origin of a hub HTTPRoute, by its labels and parentRefs.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,21 @@ use crate::data::objects::{
     Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
 };
 
-/// Where a route comes from, as its labels and parentRefs say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteOrigin {
     /// The upstream cluster.
     pub cluster: String,
     /// The upstream namespace.
     pub namespace: String,
-    /// The Gateways that it names as parents; never empty.
+    /// The Gateways that are its parents; never empty.
     pub gateways: BTreeSet<String>,
 }
 
-/// Reads where a route comes from.
+/// Reads the origin of a route.
 ///
 /// # Errors
-/// Why the route must be kept, whatever exists upstream. `None`: it is no copy of an upstream HTTPRoute.
+/// The cause for keeping the route in any case, or `None` if it was not made from an upstream
+/// HTTPRoute.
 pub fn origin_of(object: &Object) -> Result<RouteOrigin, Option<Cause>> {
     let Body::HttpRoute { parents } = &object.body else { return Err(None) };
     let labels = &object.meta.labels;

@@ -1,5 +1,5 @@
-//! Every setting that can change a decision. The header of an event log carries them, so that the
-//! log replays to the same actions.
+//! Every setting that can change a decision. An event log has them in its header, so that it
+//! replays to the same actions.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::shard::Shard;
 
-/// A shorter wait than this would let one Connector outrun the pace of its mirrors.
+/// A shorter delay would let one Connector exceed the rate limit of its mirrors.
 pub const DEFER_MS_MIN: u64 = 200;
 
 /// The machine's settings. Durations are in milliseconds.
@@ -21,49 +21,49 @@ pub struct Settings {
     #[serde(rename = "stall")]
     pub late: LateSettings,
     pub retry: RetrySettings,
-    /// What this instance keeps.
+    /// The part of the fleet that this instance keeps.
     #[serde(skip_serializing_if = "Shard::is_whole")]
     pub shard: Shard,
 }
 
-/// What throughline writes at the hub: the status annotation and the nudge.
+/// Writes to the hub: the status annotation and the nudge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MirrorSettings {
-    /// Whether to mirror.
     pub enabled: bool,
     /// The limit for all annotations of one object together; the API server's is 256 KiB.
     pub annotation_limit_bytes: usize,
-    /// How long a difference that routes nothing waits for company, counted from its start or from the
-    /// last mirror, whichever is later. 0 writes every difference at once; 1 to [`DEFER_MS_MIN`] are one.
+    /// How long a difference that does not affect routing is deferred, counted from its start or
+    /// from the last mirror, whichever is later. 0 defers nothing; 1 to [`DEFER_MS_MIN`] are
+    /// equivalent.
     pub defer_ms: u64,
-    /// How many such writes the hub gets in a second, twice as many at once. 0: no limit.
+    /// The rate of deferred mirrors at the hub, with a burst of twice that. 0: no limit.
     pub deferrable_per_second: u32,
     /// How long a hub Connector may outlive its upstream Connector before its annotation is
     /// removed. The platform's replicator usually deletes the hub Connector within this time.
     pub absent_grace_ms: u64,
-    /// While a larger share of the annotations of an upstream, or of all of them, would go within ten
-    /// minutes because upstream has nothing to say, none of them does.
+    /// The largest share of annotations, of one upstream or of all, that may be removed within ten
+    /// minutes because upstream has no status. Above it, none is removed.
     pub max_share: Fraction,
-    /// `max_share` applies from so many annotations on. Below it none goes where all would, two or more,
-    /// and no watch saw one of the losses.
+    /// `max_share` applies to at least this many annotations. With fewer, none is removed if all
+    /// would be, two or more, and no watch saw any of the losses.
     pub share_from: u32,
-    /// How many such removals may be decided in any 60 seconds, over all upstreams: half of them at once,
-    /// then half of them in each minute. One that changed nothing does not count.
+    /// How many removals may be decided in any 60 seconds, over all upstreams: a burst of half of
+    /// them, then the other half spread over each minute. A removal that changed nothing does not
+    /// count.
     pub max_removals_per_minute: u32,
-    /// How long the statuses of an upstream that was restored from an older state wait, unless their
-    /// Connector changes.
+    /// How long the statuses of a restored upstream are not mirrored, unless their Connector
+    /// changes.
     pub restored_settle_ms: u64,
-    /// This many overwrites, each within `contention_quiet_ms` of the one before, are a contention.
+    /// This many overwrites, each within `contention_quiet_ms` of the last, count as contention.
     pub contention_count: u32,
     /// During a contention, the pause before an overwritten value is first written again; it
     /// doubles each time.
     pub contention_backoff_ms: u64,
     /// The longest such pause.
     pub contention_backoff_max_ms: u64,
-    /// A contention is over after this long without an overwrite.
+    /// The contention ends after this long without an overwrite.
     pub contention_quiet_ms: u64,
-    /// Whether to nudge.
     pub nudge: bool,
     /// The annotation whose change makes the carrier try again.
     pub nudge_key: String,
@@ -78,8 +78,8 @@ pub struct MirrorSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlatformKeyMode {
-    /// When another writer changes it, the extension server's cache has the change, so throughline
-    /// touches the Gateway once more.
+    /// A change by another writer means that the extension server's cache has the connector's
+    /// change, so throughline touches the Gateway once more.
     Observe,
     /// Write it together with the trigger, for edges whose extension server does not.
     Write,
@@ -87,35 +87,34 @@ pub enum PlatformKeyMode {
     Off,
 }
 
-/// How many gateways one change of liveness touches.
+/// Which Gateways a change of liveness touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TouchScope {
-    /// Every gateway that routes to the connector. Works for every edge.
+    /// Every Gateway that routes to the connector. Works at every edge.
     Gateway,
-    /// One gateway of the GatewayClass, on behalf of all. Only for `mergeGateways: true`.
+    /// One Gateway of the GatewayClass, which covers all. Only for `mergeGateways: true`.
     GatewayClass,
 }
 
-/// What throughline writes at the edges: the trigger.
+/// Writes to the edges: the trigger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TouchSettings {
-    /// Whether to touch.
     pub enabled: bool,
     /// The trigger annotation. Only a key that starts with `gateway.envoyproxy.io/` reaches Envoy
     /// Gateway's extension hook.
     pub key: String,
     pub platform_key: PlatformKeyMode,
-    /// How long to wait before a touch, so that the edge's caches have the change.
+    /// The delay before a touch, so that the edge's caches have the change.
     pub window_ms: u64,
-    /// So many announcements on one object may follow one another at once. Confirmations don't count.
+    /// The burst of announcements on one object. Confirmations do not count.
     pub burst: u32,
-    /// After that, the time until the next announcement; also the shortest time between any touch of an
-    /// object and a confirmation of it.
+    /// The interval between announcements after the burst. Also the shortest time between a touch
+    /// of an object and its confirmation.
     pub min_interval_ms: u64,
-    /// How many touches a second one edge gets while many are due, with [`BURST_SECONDS`] of them at
-    /// once; 0 lifts the limit.
+    /// How many touches a second an edge gets, with a burst of [`BURST_SECONDS`] times that; 0
+    /// lifts the limit.
     ///
     /// [`BURST_SECONDS`]: TouchSettings::BURST_SECONDS
     pub max_per_second: u32,
@@ -124,7 +123,7 @@ pub struct TouchSettings {
     /// When to confirm once more after an edge's lost watch is live again.
     pub confirm_after_outage_ms: u64,
     pub scope: TouchScope,
-    /// Exceptions from `scope`, by edge.
+    /// Exceptions to `scope`, by edge.
     pub edge_scopes: BTreeMap<ClusterName, TouchScope>,
 }
 
@@ -134,7 +133,7 @@ pub struct TouchSettings {
 pub enum OrphanMode {
     /// Do not look for them.
     Off,
-    /// Find and report them.
+    /// Find and report them, but delete none.
     Report,
     /// Delete them.
     Delete,
@@ -148,16 +147,16 @@ pub struct OrphanSettings {
     pub min_age_ms: u64,
     /// How long a route must be an orphan, without interruption, before it is deleted.
     pub settle_ms: u64,
-    /// How old the last sign of life of the upstream Gateway watch may be; a bookmark counts.
+    /// How old the last event of the upstream Gateway watch may be; a bookmark counts.
     pub fresh_ms: u64,
-    /// How many deletes may be decided in any 60 seconds, as with removals.
+    /// How many deletes may be decided in any 60 seconds, spread like removals.
     pub max_per_minute: u32,
     /// While a larger share of an upstream cluster's routes are orphans, none of them is deleted.
     pub max_share: Fraction,
     /// `max_share` applies to clusters with more routes than this.
     pub share_from: u32,
-    /// Whether to delete the routes of projects that were deleted, too. Their Gateways can't be
-    /// looked for any more: that the project is gone has to stand for it.
+    /// Whether to delete the routes of deleted projects as well. Their Gateways cannot be looked up
+    /// any more; the deletion of the project is the proof instead.
     pub deleted_projects: bool,
 }
 
@@ -308,7 +307,7 @@ impl Settings {
 }
 
 impl TouchSettings {
-    /// An edge that was at rest takes the touches of so many seconds at once.
+    /// The burst of an edge that was at rest, in seconds of its rate.
     pub const BURST_SECONDS: u32 = 4;
 
     pub fn scope_of(&self, edge: &ClusterName) -> TouchScope {

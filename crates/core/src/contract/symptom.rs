@@ -1,8 +1,9 @@
-//! What users get from Gateways, as far as the watches show it.
+//! The answers that users get from Gateways, as far as the watches show them.
 
 use serde::{Deserialize, Serialize};
 
-/// What is wrong with what a Gateway's Envoy was programmed with for a connector.
+/// How the state that a Gateway's Envoy is programmed with differs from upstream, for one
+/// connector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Symptom {
@@ -19,28 +20,28 @@ pub enum Symptom {
 pub enum SymptomChange {
     Began,
     Ended,
-    /// It ends only because the platform's own key was written, which Envoy Gateway is known to ignore.
+    /// It ended only because the platform's own key was written, which Envoy Gateway is known to
+    /// ignore.
     EndedByPlatformKey,
 }
 
-/// How many pairs of a Gateway and a connector behind it answer how, at one edge.
+/// The number of pairs of a Gateway and one of its connectors, by their answers, at one edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Up upstream, and programmed so.
+    /// Up upstream, and programmed accordingly.
     pub right: u32,
     /// Up upstream, but programmed offline or to another node: users get 503.
     pub down: u32,
     /// Down upstream, but programmed online.
     pub dead_tunnel: u32,
-    /// Down upstream, and programmed so.
+    /// Down upstream, and programmed accordingly.
     pub offline: u32,
-    /// A watch that is needed to tell is lost, the connector's upstream is not followed, or it was not seen
-    /// what the Gateway was programmed with.
+    /// A watch is lost that would show it, the connector's upstream is not in the run, or the state
+    /// that the Gateway was programmed with was not seen.
     pub unknown: u32,
 }
 
 impl Symptom {
-    /// What users get, in a word or two.
     pub const fn users_get(self) -> &'static str {
         match self {
             Self::Offline | Self::OtherNode => "503",
@@ -64,7 +65,7 @@ impl Answers {
     pub(crate) const UNKNOWN: Self =
         Self { right: 0, down: 0, dead_tunnel: 0, offline: 0, unknown: 1 };
 
-    /// The same pairs, while nothing of the edge can be seen.
+    /// The same pairs, all unknown while the edge is not watched.
     pub(crate) fn all_unknown(self) -> Self {
         let Self { right, down, dead_tunnel, offline, unknown } = self;
         Self { unknown: right + down + dead_tunnel + offline + unknown, ..Self::default() }

@@ -1,11 +1,11 @@
-//! The circuit breakers, and what they count.
+//! The circuit breakers and what they count.
 //!
-//! An upstream in which many Connectors vanish at once has more likely lost its objects than its
-//! tenants. So what would be removed is counted from the moment it goes missing; the grace period
-//! of each lets the others be counted first. Two breakers must let a removal go: that of its
-//! upstream, and that of the fleet, because a mistake that takes every connector of sixty small
-//! projects is within the limits of each. They count what can be harmed: hub Connectors that have
-//! an annotation, or lost it within the window. What a person allowed does not count.
+//! An upstream from which many Connectors vanish together has more likely lost its data than its
+//! tenants. So a removal counts as pending as soon as the upstream status disappears, and all of
+//! them are counted before the first grace period ends. Two breakers must let a removal pass: that
+//! of its upstream, and that of the fleet, because a mistake that removes every connector of sixty
+//! small projects stays within the limits of each. They count hub Connectors that have an
+//! annotation, or lost it within the window. Removals that an operator allowed do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,26 +18,25 @@ use crate::roster::Roster;
 use crate::rules::mirror::{Ground, Verdict};
 use crate::world::World;
 
-/// What was removed within this time counts with what would be.
+/// Removals within this time count together with pending ones.
 const REMOVAL_WINDOW_MS: u64 = 600_000;
 
 #[derive(Default)]
 pub(crate) struct Breakers {
     breakers: BTreeMap<BreakerKey, CircuitBreaker<ObjectRef>>,
-    /// Removals that a person allowed, by upstream.
+    /// Removals that an operator allowed, by upstream.
     allowed: BTreeMap<ClusterName, BTreeSet<ObjectRef>>,
-    /// Whose count or population changed in this moment.
+    /// Breakers whose count or population changed in this step.
     changed: BTreeSet<BreakerKey>,
 }
 
-/// A breaker after its update.
 #[derive(Debug)]
 pub(crate) struct Updated {
     pub(crate) key: BreakerKey,
     pub(crate) is_tripped: bool,
-    /// What would go: the first, and how many more.
+    /// The first pending object, and the number of further ones.
     pub(crate) wanted: Option<(ObjectRef, usize)>,
-    /// Objects that are planned again, because it tripped or was reset.
+    /// Objects to plan again, because the breaker tripped or was reset.
     pub(crate) affected: Vec<ObjectRef>,
     pub(crate) count: u64,
     pub(crate) population: u64,
@@ -49,13 +48,13 @@ impl Breakers {
         self.breakers.get(key).map(CircuitBreaker::state).unwrap_or_default()
     }
 
-    /// Removals of an upstream must pass its own breaker and that of the fleet.
+    /// A removal must pass the breaker of its upstream and that of the fleet.
     pub(crate) fn removals_of(&self, upstream: &ClusterName) -> BreakerState {
         let of_upstream = self.state(&BreakerKey::Removals(upstream.clone()));
         of_upstream.and(self.state(&BreakerKey::FleetRemovals))
     }
 
-    /// Whether all that the breaker of the fleet holds is held by those of upstreams, too.
+    /// Whether the breakers of upstreams already hold everything that the fleet's breaker holds.
     pub(crate) fn is_said_by_upstreams(&self, key: &BreakerKey) -> bool {
         let count = |breaker: &CircuitBreaker<ObjectRef>| breaker.wanted().count();
         let of_upstreams = self.breakers.iter().filter(|(key, breaker)| {
@@ -71,7 +70,7 @@ impl Breakers {
         self.state(&upstream.cloned().map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans))
     }
 
-    /// Those of an upstream that would go, or that a person allowed to.
+    /// The pending removals of an upstream, including those that an operator allowed.
     pub(crate) fn would_go(&self, upstream: &ClusterName) -> Vec<ObjectRef> {
         let key = BreakerKey::Removals(upstream.clone());
         let wanted = self.breakers.get(&key).into_iter().flat_map(CircuitBreaker::wanted);
@@ -79,8 +78,8 @@ impl Breakers {
         wanted.chain(allowed).cloned().collect()
     }
 
-    /// Counts a removal from the moment at which the upstream status goes missing, not from the end
-    /// of the grace period.
+    /// Counts a removal as pending as soon as the upstream status disappears, not after the grace
+    /// period.
     pub(crate) fn on_verdict(
         &mut self,
         at: &ObjectRef,
@@ -89,7 +88,7 @@ impl Breakers {
         now: UnixMillis,
     ) {
         match verdict {
-            // All stays as it was.
+            // Nothing is known to have changed.
             Verdict::Disabled | Verdict::HubNotLive => return,
             Verdict::UpstreamNotLive | Verdict::UpstreamNotConfigured => {
                 let of_fleet = BreakerKey::FleetRemovals;
@@ -112,7 +111,7 @@ impl Breakers {
         }
     }
 
-    /// Counts a route none of whose parents exists, or no longer.
+    /// Counts a route as an orphan, or no longer as one.
     pub(crate) fn on_orphan(&mut self, at: &ObjectRef, key: BreakerKey, is_orphan: bool) {
         if is_orphan {
             self.want(key, at, true);
@@ -121,7 +120,7 @@ impl Breakers {
         }
     }
 
-    /// The object is gone, or names another upstream: the platform may have cleaned up after what a
+    /// The object is gone, or names another upstream. The platform may have cleaned up what the
     /// breaker holds.
     pub(crate) fn forget(&mut self, at: &ObjectRef, upstream: &ClusterName) {
         self.set_allowed(at, upstream, false);
@@ -132,7 +131,7 @@ impl Breakers {
         self.on_population_changed(upstream);
     }
 
-    /// The upstream left. Another one may take its name.
+    /// The upstream left the run. Another one may take its name.
     pub(crate) fn forget_upstream(&mut self, upstream: &ClusterName) {
         self.breakers.remove(&BreakerKey::Removals(upstream.clone()));
         if self.allowed.remove(upstream).is_some() {
@@ -141,14 +140,14 @@ impl Breakers {
         self.changed.insert(BreakerKey::Orphans(upstream.clone()));
     }
 
-    /// Annotations or routes of the upstream came or went.
+    /// The upstream gained or lost annotations or routes.
     pub(crate) fn on_population_changed(&mut self, upstream: &ClusterName) {
         self.changed.extend(removal_keys(upstream));
         self.changed.insert(BreakerKey::Orphans(upstream.clone()));
         self.changed.insert(BreakerKey::DeletedProjects);
     }
 
-    /// A breaker that waited for evidence may be reset.
+    /// A breaker that waits for evidence may reset.
     pub(crate) fn on_cluster_answers(&mut self, name: &ClusterName) {
         self.changed.insert(BreakerKey::Removals(name.clone()));
         self.changed.insert(BreakerKey::Orphans(name.clone()));
@@ -158,7 +157,7 @@ impl Breakers {
         self.changed.insert(key);
     }
 
-    /// Trips and resets the breakers whose count changed. Called once all of one moment is counted.
+    /// Trips and resets the breakers whose count changed. Called once the whole step is counted.
     pub(crate) fn update(
         &mut self,
         world: &World,
@@ -190,7 +189,7 @@ impl Breakers {
                 orphan_limit(&settings.orphans).within(settings.shard)
             }
         };
-        // What expires is no longer part of the population, either.
+        // Expired entries leave the population, too.
         self.breakers.get_mut(&key)?.drop_expired(limit, now);
         let population = self.population(&key, world)?;
 
@@ -208,7 +207,8 @@ impl Breakers {
         Some(Updated { key, is_tripped, wanted, affected, count, population, next_expiry })
     }
 
-    /// How many could go. One that never had an annotation is not among them; one that lost it is.
+    /// How many objects could be removed or deleted. An object that lost its annotation within the
+    /// window counts; one that never had an annotation does not.
     fn population(&self, key: &BreakerKey, world: &World) -> Option<u64> {
         let breaker = self.breakers.get(key)?;
         let lost = || breaker.entries().filter(|at| has_lost_annotation(world, at)).count() as u64;
@@ -276,7 +276,8 @@ fn has_lost_annotation(world: &World, at: &ObjectRef) -> bool {
     row.is_some_and(|row| row.seen.annotation.is_none())
 }
 
-/// What is out of sight is no all-clear. The fleet does not wait for an upstream that is not live.
+/// A breaker resets only while its evidence is in sight. The fleet's does not wait for an upstream
+/// that is not live.
 fn is_evidence_in_sight(
     key: &BreakerKey,
     world: &World,

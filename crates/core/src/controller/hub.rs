@@ -1,6 +1,6 @@
-//! Plans a hub Connector by three rules in turn. The mirror says what is true of the annotation,
-//! the nudge whether an edge lacks it, and the hop what is late. Whatever changed since the plan
-//! before is reported here: the rules know nothing of it.
+//! Plans a hub Connector with three rules in turn: the mirror determines the state of the
+//! annotation, the nudge whether an edge lacks the value, and the hop what is late. The controller
+//! reports what changed since the last plan: the rules cannot know.
 
 use super::hub_memory::HubMemory;
 use super::leadership::Leadership;
@@ -19,7 +19,6 @@ use crate::subject::Subject;
 use crate::world::World;
 use crate::write_queue::QueueKey;
 
-/// What the rules read of one hub Connector, looked up once.
 struct Facts<'w> {
     place: Place<'w>,
     world: &'w World,
@@ -27,12 +26,12 @@ struct Facts<'w> {
     leadership: Leadership,
     /// The queue that it waits in.
     queue: Option<QueueKey>,
-    /// The queue that has room for it in this moment.
+    /// The queue that admits it now.
     admitted_by: Option<QueueKey>,
     now: UnixMillis,
 }
 
-/// `None` where there is no such hub Connector.
+/// `None` if there is no such hub Connector.
 pub(super) fn plan(
     c: &mut Controller,
     at: &ObjectRef,
@@ -64,7 +63,7 @@ pub(super) fn plan(
 
     let before = memory.mirror.before();
     memory.mirror.on_verdict(plan.verdict, c.now);
-    let has_arrived = facts.pass_hops(&mut memory, &plan, before, &mut c.notes);
+    let is_carried = facts.pass_hops(&mut memory, &plan, before, &mut c.notes);
     let nudge = facts.plan_nudge(&memory, plan.verdict);
     memory.hop.on_verdict(plan.verdict);
     let found = facts.find_problems(&memory, &plan);
@@ -73,8 +72,8 @@ pub(super) fn plan(
         c.notes.found_by_rule(&subject, found);
     }
 
-    if has_arrived {
-        on_arrived(c, at.cluster);
+    if is_carried {
+        on_carried(c, at.cluster);
     }
     memory.forget_what_is_over(plan.verdict, &c.settings.mirror, c.now);
     if !memory.is_at_rest(plan.verdict, &c.settings.mirror, c.now) {
@@ -98,15 +97,15 @@ impl Facts<'_> {
         mirror::plan(&view)
     }
 
-    /// Whether it is not known yet whether the limit of removals holds this one: all of this moment
-    /// come to wait for it before the first is admitted.
+    /// Whether it is still open if the limit of removals holds this one: all removals of a step are
+    /// queued before the first is admitted.
     fn awaits_turn(&self, subject: &Subject, verdict: Verdict, awaiting_turn: &Dirty) -> bool {
         let is_queued = self.queue == Some(QueueKey::Removals);
         matches!(verdict, Verdict::RemovalQueued(_))
             && (!is_queued || awaiting_turn.contains(subject))
     }
 
-    /// Notes the hops that the status has passed. Returns whether it has arrived at an edge.
+    /// Reports the hops that the status has completed. Returns whether it was carried to an edge.
     fn pass_hops(
         &self,
         memory: &mut HubMemory,
@@ -124,11 +123,11 @@ impl Facts<'_> {
             nudge.on_mirrored();
         }
 
-        let has_arrived = passed.iter().any(|passed| passed.cluster != hub.name);
+        let is_carried = passed.iter().any(|passed| passed.cluster != hub.name);
         for Passed { hop, cluster, after_ms } in passed {
             notes.hop_passed(&cluster, &at.name, hop, change.is_online, after_ms);
         }
-        has_arrived
+        is_carried
     }
 
     fn plan_nudge(&self, memory: &HubMemory, verdict: Verdict) -> Next {
@@ -141,7 +140,7 @@ impl Facts<'_> {
         })
     }
 
-    /// `None`: that is not known.
+    /// `None`: unknown.
     fn find_problems(&self, memory: &HubMemory, plan: &Plan) -> Option<Findings> {
         let HubMemory { mirror, hop, .. } = memory;
         let view = hop::View {
@@ -156,14 +155,14 @@ impl Facts<'_> {
     }
 }
 
-/// A value arrived at an edge, so the carrier answers.
-fn on_arrived(c: &mut Controller, hub: ClusterId) {
+/// A value was carried to an edge, so the carrier answers.
+fn on_carried(c: &mut Controller, hub: ClusterId) {
     if c.memory.carriers.get_mut(&hub).is_some_and(Carrier::on_arrived) {
         restart_nudges(c, hub, c.now);
     }
 }
 
-/// The carrier fell silent, or answers again: what was nudged before does not count.
+/// The carrier became silent, or answers again: earlier nudges do not count.
 pub(super) fn restart_nudges(c: &mut Controller, hub: ClusterId, at: UnixMillis) {
     let queue = QueueKey::Nudges(hub);
     let limit = c.limit_of(queue);

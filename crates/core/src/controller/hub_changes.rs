@@ -1,4 +1,4 @@
-//! What happens to hub Connectors: the watch shows them, and writes to them are decided and end.
+//! Handles changes of hub Connectors: what the watch shows, and the writes that start and end.
 
 use super::hub::restart_nudges;
 use super::state::Controller;
@@ -36,7 +36,7 @@ pub(super) fn on_change(c: &mut Controller, change: &Change) {
     }
 }
 
-/// The watch showed the object, in a version that is not older.
+/// The watch showed the object in a version that is not older.
 fn on_seen(c: &mut Controller, seen: &HubConnectorSeen) {
     let at = &seen.at;
     if let Some(memory) = c.memory.hub.get_mut(at) {
@@ -51,7 +51,7 @@ fn on_seen(c: &mut Controller, seen: &HubConnectorSeen) {
     let is_followed = |c: &Controller| {
         Place::find(&c.world, at).is_some_and(|place| place.hub.is_live(Kind::Connector))
     };
-    // What the leader mirrors, the hub's watch may show before upstream's shows why.
+    // The hub's watch may show the leader's mirror before upstream's watch shows the reason for it.
     let is_ahead = is_overwritten && is_leaders;
     if is_ahead || seen.is_resumed || (!seen.is_same_object && is_followed(c)) {
         c.memory.hub.entry(at.clone()).or_default().mirror.on_resumed(c.now);
@@ -61,7 +61,7 @@ fn on_seen(c: &mut Controller, seen: &HubConnectorSeen) {
     }
 }
 
-/// An annotation came or went.
+/// An annotation appeared or disappeared.
 fn on_population_changed(c: &mut Controller, at: &ObjectRef) {
     if let Some(upstream) = Place::find(&c.world, at).and_then(Place::named) {
         c.breakers.on_population_changed(upstream);
@@ -81,13 +81,13 @@ fn is_overwritten(c: &Controller, seen: &HubConnectorSeen) -> bool {
     mirror::is_overwritten(&view, seen.before)
 }
 
-/// Another writer changed an annotation that was right.
+/// Another writer changed an annotation that was in sync.
 fn on_overwritten(c: &mut Controller, at: &ObjectRef, manager: Option<&str>) {
     let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
     memory.on_overwritten(manager, &c.settings.mirror, c.now);
 }
 
-/// A write is decided. It gets its number when the moment ends.
+/// A write is decided. It gets its number at the end of the step.
 pub(super) fn on_decided(c: &mut Controller, planned: &PlannedWrite) {
     match &planned.write.job {
         Job::Mirror(at, _) => {
@@ -103,7 +103,7 @@ pub(super) fn on_decided(c: &mut Controller, planned: &PlannedWrite) {
     }
 }
 
-/// An action ended. An outcome of one that was given up changes nothing.
+/// An action ended. The outcome of an abandoned one changes nothing.
 pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
     let is_absent = Place::find(&c.world, at).is_some_and(Place::is_source_absent);
     let Some(memory) = c.memory.hub.get_mut(at) else { return };
@@ -125,8 +125,9 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
         (Completion::NotWritten, _) => {}
     }
 
-    // The annotation itself is not what the watch showed: that is more than a busy object. Without
-    // this, two writers would go at each other's speed.
+    // Not only the object but the annotation itself differs from what the watch showed, so another
+    // writer contends for it. If this did not count, the two would overwrite each other at full
+    // speed.
     let compares_annotation = mirror.is_some_and(|job| job.compares_annotation);
     let is_conflict = matches!(outcome, Outcome::Conflict { .. });
     let is_paused = || Place::find(&c.world, at).is_some_and(|place| place.row.seen.is_paused);
@@ -135,7 +136,7 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
     }
 }
 
-/// A mirror succeeded. The watch may have shown it, and even a later one, before its outcome.
+/// A mirror succeeded. The watch may have shown it, or even a later one, before its outcome.
 fn on_mirrored(
     c: &mut Controller,
     at: &ObjectRef,
@@ -155,7 +156,7 @@ fn on_mirrored(
         && !is_shown
         && let Some(memory) = c.memory.hub.get_mut(at)
     {
-        // Which of the two came first is not known: let the watch catch up.
+        // Which of the two came first is unknown, so wait for the watch.
         memory.mirror.write.pause(c.now.plus(c.settings.retry.first_ms));
     }
 }

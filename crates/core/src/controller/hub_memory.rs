@@ -1,4 +1,4 @@
-//! What is remembered of a hub Connector. Each rule has its own.
+//! The memory of one hub Connector: one part for each rule.
 
 use crate::contract::settings::MirrorSettings;
 use crate::data::time::UnixMillis;
@@ -11,13 +11,13 @@ pub(crate) struct HubMemory {
     pub(crate) mirror: MirrorMemory,
     pub(crate) nudge: NudgeMemory,
     pub(crate) hop: HopMemory,
-    /// That the status does not fit was reported.
+    /// The oversize of the status was reported.
     pub(super) is_oversize_reported: bool,
 }
 
 impl HubMemory {
-    /// It is known to be behind, here or at an edge. What failed before but is not behind is not
-    /// released when the API server answers.
+    /// The hub Connector or one of its edges is known to be out of sync. A failed write is not
+    /// released when the API server answers unless this is so.
     pub(super) fn is_unsettled(&self) -> bool {
         self.mirror.sync == SyncState::Behind
             || self.mirror.deferred_since.is_some()
@@ -45,7 +45,7 @@ impl HubMemory {
         }
     }
 
-    /// Without this memory the same would be planned and reported.
+    /// Whether an empty memory would lead to the same plan and the same notes.
     pub(super) fn is_at_rest(
         &self,
         verdict: Verdict,

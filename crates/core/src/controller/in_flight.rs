@@ -1,11 +1,11 @@
-//! Actions: those that this moment decides, those without an outcome, and those that the executor
-//! has not taken yet.
+//! Actions: those decided in this step, those without an outcome, and those that the executor has
+//! not taken yet.
 //!
-//! What a moment decides gets its numbers when it ends, by cluster, kind, namespace and name. So
-//! they depend on nothing else than what is written: not on which rule or timer came first.
+//! The actions of a step get their numbers at its end, in the order of cluster, kind, namespace and
+//! name. So the numbers depend only on what is written, not on which rule or timer came first.
 //!
-//! An action outlives its subject: its place in the queue is free again when the action ends,
-//! whatever became of the object.
+//! An action outlives its subject. It occupies its queue until it ends, whether or not the object
+//! still exists.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,11 +19,11 @@ use crate::write_queue::QueueKey;
 
 #[derive(Default)]
 pub(crate) struct InFlight {
-    /// Decided in this moment. Empty between two moments.
+    /// Decided in this step. Empty between two steps.
     decided: BTreeMap<Subject, Box<PlannedWrite>>,
     last_id: u64,
     actions: BTreeMap<ActionId, Submitted>,
-    /// For the executor, oldest first.
+    /// Not yet taken by the executor, oldest first.
     outbox: VecDeque<Decision>,
 }
 
@@ -39,12 +39,12 @@ impl InFlight {
         self.decided.insert(subject, write);
     }
 
-    /// A write of this moment is not decided a second time.
+    /// Whether this step already decided a write of the subject.
     pub(crate) fn is_decided(&self, subject: &Subject) -> bool {
         self.decided.contains_key(subject)
     }
 
-    /// What the moment decided, in the order of its numbers.
+    /// The writes of this step, in the order of their numbers.
     pub(crate) fn take_decided(
         &mut self,
         name_of: impl Fn(ClusterId) -> ClusterName,
@@ -62,7 +62,7 @@ impl InFlight {
         ActionId(self.last_id)
     }
 
-    /// Hands an action to the executor. It is in flight until [`Self::finish`].
+    /// Queues an action for the executor. It is in flight until [`Self::finish`].
     pub(crate) fn submit(
         &mut self,
         id: ActionId,
@@ -93,18 +93,17 @@ impl InFlight {
         });
     }
 
-    /// `None`: it has ended before, its cluster has left, or it was never decided.
+    /// `None`: it has already ended, its cluster has left, or it was never decided.
     pub(crate) fn finish(&mut self, id: ActionId) -> Option<Submitted> {
         self.actions.remove(&id)
     }
 
-    /// The cluster left: nobody waits for the outcomes of its actions.
+    /// The cluster left: the outcomes of its actions no longer matter.
     pub(crate) fn forget(&mut self, cluster: ClusterId) -> Vec<Submitted> {
         let of_cluster = |_: &ActionId, action: &mut Submitted| action.subject.cluster() == cluster;
         self.actions.extract_if(.., of_cluster).map(|(_, action)| action).collect()
     }
 
-    /// Whether an action of this number was ever decided.
     pub(crate) fn has_decided(&self, id: ActionId) -> bool {
         id.0 <= self.last_id
     }

@@ -1,4 +1,4 @@
-//! Which limit each queue and each breaker has.
+//! The limits of the queues and breakers.
 
 use super::state::Controller;
 use crate::contract::settings::TouchSettings;
@@ -12,10 +12,10 @@ use crate::write_queue::{Early, QueueKey, QueueLimit};
 const REPEATS_WITHIN_S: u64 = 30;
 const REPEATS_PER_SECOND_MIN: u64 = 20;
 
-/// What the carrier takes: removals that a person allowed, and retries.
+/// The carrier's default rate. It applies to removals that an operator allowed, and to retries.
 const CARRIER_RATE: Rate = Rate::every_ms(50, 20);
 
-/// A tenth of what the carrier takes.
+/// A tenth of the carrier's default rate.
 const REWRITES_PER_SECOND: u32 = 2;
 
 impl Controller {
@@ -52,8 +52,8 @@ impl Controller {
     }
 }
 
-/// `mirror.deferredPerSecond`, twice that at once, and as many without an outcome, so that a hub
-/// that answers slowly is not given ever more of them. 0 lifts the limit.
+/// `mirror.deferredPerSecond`, with a burst of twice that, and at most as many in flight: a hub
+/// that answers slowly gets no more. 0 lifts the limit.
 fn deferrable(per_second: u32) -> QueueLimit {
     let at_once = per_second.saturating_mul(2);
     let limit = QueueLimit::of(Rate::per_second(per_second, at_once));

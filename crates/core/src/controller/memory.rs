@@ -1,8 +1,8 @@
-//! What throughline did and waits for.
+//! What throughline did, and what it waits for.
 //!
-//! Nothing here is needed to know what is desired. After a restart it is empty, and at rest an
-//! empty memory plans no write but touches that repeat what a Gateway announces. What is at rest is
-//! forgotten.
+//! Nothing here is needed to determine what is desired. The memory is empty after a restart. At
+//! rest, an empty memory plans no write except touches that repeat a Gateway's announcement.
+//! Entries at rest are dropped.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) struct Memory {
     pub(crate) targets: Map<Target, Box<TouchMemory>>,
     pub(crate) edges: BTreeMap<ClusterId, EdgeMemory>,
     pub(crate) routes: BTreeMap<ObjectRef, OrphanMemory>,
-    /// Upstreams whose names do not fit those in hub labels.
+    /// Upstreams whose names differ from those in hub labels.
     pub(crate) naming: NamingMemory,
     /// When the failed writes of one kind in one cluster were last released.
     released: BTreeMap<(ClusterId, Kind), UnixMillis>,
@@ -58,7 +58,6 @@ impl Memory {
         }
     }
 
-    /// The cluster left.
     pub(crate) fn forget_cluster(&mut self, cluster: ClusterId) {
         self.hub.retain(|at, _| at.cluster != cluster);
         self.routes.retain(|at, _| at.cluster != cluster);
@@ -76,19 +75,19 @@ impl Memory {
         }
     }
 
-    /// How much is remembered.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.hub.len() + self.routes.len() + self.targets.len() + self.edges.len()
     }
 
-    /// Hub objects that are not at rest, of all hubs.
+    /// Hub objects that are not at rest, in all hubs.
     pub(crate) fn hub_objects(&self) -> impl Iterator<Item = Subject> {
         let connectors = self.hub.keys().cloned().map(Subject::HubConnector);
         connectors.chain(self.routes.keys().cloned().map(Subject::Route))
     }
 
-    /// The API server carries out writes of the kind again. Returns those that failed for this
-    /// reason, or for a lesser one: they need not wait any longer.
+    /// The API server accepts writes of the kind again. Returns the subjects whose writes failed
+    /// for this reason, or for a lesser one: their backoff is over.
     pub(crate) fn release(
         &mut self,
         cluster: ClusterId,
@@ -112,7 +111,7 @@ impl Memory {
         released
     }
 
-    /// Those whose last write failed, of one kind in one cluster.
+    /// The subjects of one kind in one cluster whose last write failed.
     fn failed(&self, cluster: ClusterId, kind: Kind) -> Vec<Subject> {
         let has_failed =
             |of: ClusterId, write: &WriteState| of == cluster && write.failure().is_some();

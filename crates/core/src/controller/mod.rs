@@ -1,12 +1,11 @@
-//! The only place with effects: it carries plans out.
+//! The controller: carries out plans. Only this module has effects.
 //!
 //! The [`Controller`] has three kinds of methods:
 //!
-//! - A. `on_*` for what happened: an event, an outcome, a Lease that is won or lost. They say which
-//!   subjects are dirty.
-//! - B. [`Controller::end_moment`] plans these and what is due.
-//! - C. [`InFlight::poll_action`] and [`Notes::poll`] for what the executor has to do, and what is
-//!   reported; [`Scheduler::next_deadline`] for when B must be called although nothing happens.
+//! - A. `on_*` take an event, an outcome, or a change of leadership, and mark subjects dirty.
+//! - B. [`Controller::end_moment`] plans the dirty subjects and those whose timer is due.
+//! - C. [`InFlight::poll_action`] returns actions for the executor, and [`Notes::poll`] returns
+//!   notes. [`Scheduler::next_deadline`] is when B must be called even without an event.
 //!
 //! [`InFlight::poll_action`]: in_flight::InFlight::poll_action
 //! [`Notes::poll`]: notes::Notes::poll
@@ -47,15 +46,13 @@ use crate::world::observe::watched_cluster;
 use crate::write_queue::QueueKey;
 use crate::write_state::FailureClass;
 
-/// A moment that takes more steps would never end: a write is admitted and not started.
+/// More iterations mean an endless loop: a write is admitted and never started.
 const STEPS_MAX: u32 = 10_000_000;
 
-/// Kinds of objects that throughline writes.
 const WRITTEN_KINDS: [Kind; 3] = [Kind::Connector, Kind::Gateway, Kind::HttpRoute];
 
-/// What happened.
+/// Handlers.
 impl Controller {
-    /// A cluster joined or left, or one of its watches showed something.
     pub(crate) fn on_watch_event(&mut self, event: &EventKind) {
         if let Some(unknown) =
             watched_cluster(event).filter(|name| self.world.id_of(name).is_none())
@@ -70,7 +67,7 @@ impl Controller {
         }
     }
 
-    /// An event about what a discovery shows.
+    /// An event from cluster discovery.
     pub(crate) fn on_discovery(&mut self, event: &EventKind) {
         naming::on_discovery_started(self);
         self.with_roster(|roster, facts| roster.on_event(event, facts));
@@ -81,12 +78,13 @@ impl Controller {
         self.with_roster(|roster, facts| roster.on_cluster_added(name, facts));
     }
 
-    /// The shell removed a cluster, or could not let it join.
+    /// The shell removed a cluster, or failed to add it.
     pub(crate) fn on_member_removed(&mut self, name: &ClusterName) {
         self.with_roster(|roster, facts| roster.on_cluster_removed(name, facts));
     }
 
-    /// An action ended. Its subject is planned again, and what failed for the same reason.
+    /// An action ended. Plans its subject again. After a success, it also plans the subjects whose
+    /// writes failed for the same reason.
     pub(crate) fn on_outcome(&mut self, id: ActionId, outcome: &Outcome) {
         let Some(Submitted { subject, queue, at }) = self.in_flight.finish(id) else {
             return self.on_unknown_outcome(id);
@@ -106,7 +104,7 @@ impl Controller {
         self.dirty.insert(subject);
     }
 
-    /// An answer about a cluster that left, or a second one.
+    /// Ignores a second outcome, and one of a cluster that left.
     fn on_unknown_outcome(&mut self, id: ActionId) {
         if !self.in_flight.has_decided(id) {
             let detail = format!("an outcome came for action {}, which was never decided", id.0);
@@ -114,7 +112,7 @@ impl Controller {
         }
     }
 
-    /// What a success of this write says about others: the failure that it ends.
+    /// The failure that this success ends. Other writes that failed like this may succeed now, too.
     fn ended_failure(&mut self, subject: &Subject, outcome: &Outcome) -> Option<FailureClass> {
         match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged => {
@@ -124,12 +122,12 @@ impl Controller {
         }
     }
 
-    /// Those that failed for this reason, or for a lesser one, are due.
+    /// Makes the writes due that failed for this reason, or for a lesser one.
     fn release(&mut self, cluster: ClusterId, kind: Kind, up_to: FailureClass) {
         self.dirty.extend(self.memory.release(cluster, kind, up_to, self.now));
     }
 
-    /// This instance leads, or does no longer: everything that waited is due, or waits for nothing.
+    /// This instance started or stopped leading: plans all pending work on hubs again.
     pub(crate) fn on_leadership(&mut self, is_leader: bool) {
         self.leadership.on_decided(is_leader, self.now);
         self.dirty.extend(self.memory.hub_objects());
@@ -142,7 +140,7 @@ impl Controller {
                 self.leave_breakers(subject, named.as_ref());
                 self.dirty.insert(subject.clone());
             }
-            // Its write state stays: a write may be in flight.
+            // Its write state is kept: a write may be in flight.
             Change::Relinked { subject, from } => self.leave_breakers(subject, Some(from)),
             Change::ClusterAnswers { id, name, kind } => {
                 for kind in WRITTEN_KINDS {
@@ -196,10 +194,9 @@ impl Controller {
     }
 }
 
-/// What follows.
+/// Planning.
 impl Controller {
-    /// Everything is planned that changed or is due. What that decides gets its numbers, and goes
-    /// to the executor.
+    /// Plans everything that changed or is due, and gives the resulting actions to the executor.
     pub(crate) fn end_moment(&mut self) {
         self.with_roster(Roster::run);
         self.run();
@@ -210,8 +207,8 @@ impl Controller {
         self.notes.end_moment(self.now);
     }
 
-    /// All that changed is planned, then counted, then what may go is written. In this order
-    /// nothing goes before all that the moment brings is counted.
+    /// Plans everything that changed, then updates the breakers, then admits writes. In this order,
+    /// no write is admitted before the breakers have counted the whole step.
     fn run(&mut self) {
         for _ in 0..STEPS_MAX {
             self.fire_timers();
@@ -228,7 +225,7 @@ impl Controller {
                 self.reconcile(&admitted.subject, Some(admitted.queue));
                 continue;
             }
-            // Those that are left say that a limit holds them.
+            // Plans the rest once more: a limit holds them.
             self.dirty = std::mem::take(&mut self.awaiting_turn);
             if self.dirty.is_empty() {
                 return;
@@ -244,7 +241,7 @@ impl Controller {
                 Timer::Breaker(key) => self.breakers.on_expiry(key),
                 Timer::Outage(edge) => touch::on_outage_over(self, edge),
                 Timer::Naming => naming::report(self),
-                // It was run before.
+                // `end_moment` has already run the roster.
                 Timer::Roster => {}
                 Timer::Queue(key) => self.scheduler.on_queue_due(key),
             }
@@ -264,7 +261,7 @@ impl Controller {
         }
     }
 
-    /// A queue has room. Retries had their turn with that, whatever they wait for next.
+    /// A queue admitted the subject. An admitted retry is planned like any other write from now on.
     fn on_admitted(&mut self, subject: &Subject, queue: QueueKey) {
         if let QueueKey::Retries(_) = queue
             && let Some(write) = self.memory.write_state(subject)
@@ -274,9 +271,9 @@ impl Controller {
         }
     }
 
-    /// Plans one subject and carries the plan out. `admitted_by`: the queue that has room for it.
+    /// Plans one subject and carries out the plan. `admitted_by`: the queue that admits it now.
     fn reconcile(&mut self, subject: &Subject, admitted_by: Option<QueueKey>) {
-        // What this moment decided about it counts as in flight.
+        // A write decided in this step counts as in flight.
         if self.in_flight.is_decided(subject) {
             return;
         }
@@ -287,7 +284,6 @@ impl Controller {
         };
         match agenda {
             Some(agenda) => self.carry_out(subject, agenda),
-            // The object no longer exists.
             None => self.forget(subject),
         }
     }
@@ -329,7 +325,7 @@ impl Controller {
         self.memory.forget(subject);
     }
 
-    /// Nothing is kept of a cluster that left. Another one may take its name.
+    /// Keeps nothing of a cluster that left: another one may take its name.
     fn forget_cluster(&mut self, id: ClusterId, name: &ClusterName) {
         for Submitted { queue, at, .. } in self.in_flight.forget(id) {
             self.scheduler.on_finished(queue, at, false, self.now);

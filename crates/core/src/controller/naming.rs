@@ -1,4 +1,4 @@
-//! Names: when those of upstreams and of hub labels are compared, and what is reported.
+//! Naming: when the names of upstreams are compared with those in hub labels, and what is reported.
 
 use super::state::Controller;
 use super::whole;
@@ -15,13 +15,12 @@ pub(super) fn on_change(c: &mut Controller, change: &Change) {
             c.memory.naming.on_changed(upstream, verdict, c.roster.has_sources(), c.now);
             schedule(c);
         }
-        // Names that could not be judged before.
+        // These names could not be judged before.
         Change::ClusterAnswers { kind: Kind::Connector | Kind::Namespace, .. } => schedule(c),
         _ => {}
     }
 }
 
-/// The first source begins to list its clusters.
 pub(super) fn on_discovery_started(c: &mut Controller) {
     if !c.roster.has_sources() {
         c.memory.naming.on_discovery_started(c.now);
@@ -31,7 +30,7 @@ pub(super) fn on_discovery_started(c: &mut Controller) {
 
 pub(super) fn report(c: &mut Controller) {
     if !naming::is_judged(&c.world) {
-        // The next list of the hub has them judged.
+        // The names are judged with the next list of the hub.
         return;
     }
 

@@ -1,7 +1,6 @@
-//! What is reported, oldest first: the hops that connectors pass, and what is wrong.
+//! Notes, oldest first: the hops that connectors complete, and the problems that begin and end.
 //!
-//! Whoever finds problems says each time all that it finds. What is new, changed or over becomes a
-//! note.
+//! A finder passes all its problems each time. Problems that are new, changed or over become notes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,22 +18,22 @@ use crate::subject::Subject;
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     ready: VecDeque<Note>,
-    /// Of this moment.
+    /// Of the current step.
     notes: Vec<NoteKind>,
     open: BTreeMap<Finder, Vec<Problem>>,
 }
 
-/// Who finds problems.
+/// The source of a problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Finder {
     /// The plan of a subject.
     Subject(Subject),
     Watch(ClusterId, Kind),
-    /// The look at an object, whether it can be read.
+    /// The check of whether an object can be read.
     Object(ObjectRef),
     Source(SourceName),
     Breaker(BreakerKey),
-    /// One cause of an upstream or an edge as a whole.
+    /// One cause that concerns an upstream or an edge as a whole.
     Whole(ClusterName, Cause),
 }
 
@@ -65,7 +64,7 @@ impl Notes {
         self.notes.push(NoteKind::HopPassed { cluster, connector, hop, online, after_ms });
     }
 
-    /// All that a finder finds wrong now.
+    /// Takes all problems that a finder finds now.
     pub(crate) fn found(&mut self, finder: &Finder, mut found: Vec<Problem>) {
         if found.is_empty() && !self.open.contains_key(finder) {
             return;
@@ -90,7 +89,8 @@ impl Notes {
         }
     }
 
-    /// The same by a rule. What was late stays so until it is right, also where its time starts again.
+    /// The same for the findings of a rule. A late problem stays open until it is solved, even if
+    /// its time starts again.
     pub(crate) fn found_by_rule(&mut self, subject: &Subject, found: Findings) {
         let is_open = |new: &Problem| self.of_subject(subject).iter().any(|p| p.id() == new.id());
         let mut problems = found.problems;
@@ -98,23 +98,23 @@ impl Notes {
         self.found(&Finder::Subject(subject.clone()), problems);
     }
 
-    /// One problem, or none, of a finder that looks for nothing else.
+    /// The same for a finder with at most one problem.
     pub(crate) fn found_one(&mut self, finder: &Finder, problem: Option<Problem>) {
         self.found(finder, problem.into_iter().collect());
     }
 
-    /// What such finders found is over: it is gone, or nobody knows.
+    /// Ends the problems of such finders: they are gone, or their state is unknown.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(&Finder) -> bool) {
         let gone = self.open.extract_if(.., |finder, _| is_gone(finder));
         self.notes.extend(gone.flat_map(|(_, problems)| problems).map(NoteKind::Ended));
     }
 
-    /// What a finder has found and is not over.
+    /// The open problems of a finder.
     pub(crate) fn of(&self, finder: &Finder) -> &[Problem] {
         self.open.get(finder).map_or(&[], Vec::as_slice)
     }
 
-    /// What is wrong with upstreams and edges as wholes.
+    /// The open problems of upstreams and edges as a whole.
     pub(crate) fn of_wholes(&self) -> impl Iterator<Item = &Problem> {
         let wholes = self.open.iter().rev().take_while(|(f, _)| matches!(f, Finder::Whole(..)));
         wholes.flat_map(|(_, problems)| problems)
@@ -126,12 +126,11 @@ impl Notes {
         causes.iter().find_map(of)
     }
 
-    /// The problems of a subject.
     pub(crate) fn of_subject(&self, subject: &Subject) -> &[Problem] {
         self.of(&Finder::Subject(subject.clone()))
     }
 
-    /// The subjects of which something in this cluster is wrong.
+    /// The subjects that have a problem in this cluster.
     pub(crate) fn subjects_in(&self, cluster: &ClusterName) -> Vec<Subject> {
         let is_there = |problems: &[Problem]| problems.iter().any(|p| p.about.cluster == *cluster);
         let subjects = self.open.iter().filter_map(|(finder, problems)| match finder {
@@ -142,8 +141,8 @@ impl Notes {
     }
 }
 
-/// A hop that is late for another cause than before is as late as before, and a problem of many objects
-/// is as old, whichever is the first.
+/// A late hop whose cause changes keeps its start, and so does a problem of many objects of which
+/// another one is now the first.
 fn is_likewise(old: &Problem, new: &Problem) -> bool {
     let late_hop = |problem: &Problem| {
         let info = problem.cause.info();
@@ -197,7 +196,7 @@ mod tests {
         assert_eq!(found(Vec::new()), [NoteKind::Ended(as_late)]);
         assert_eq!(found(Vec::new()), []);
 
-        // What delays nothing makes nothing older.
+        // A problem that delays nothing does not pass its start on.
         found(vec![problem(Cause::StatusTooLarge, 1)]);
         let both = vec![problem(Cause::StatusTooLarge, 2), problem(Cause::NotMirrored, 2)];
         assert_eq!(found(both), [NoteKind::Began(problem(Cause::NotMirrored, 2))]);

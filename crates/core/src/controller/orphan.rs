@@ -1,5 +1,5 @@
-//! Routes: what the controller does around a plan of the orphan rule. It tells the breakers,
-//! reports verdicts that changed, and says when orphans are too many.
+//! Routes: what the controller adds to a plan of the orphan rule. It updates the breakers and
+//! reports verdicts that changed.
 
 use super::state::Controller;
 use crate::circuit_breaker::BreakerKey;
@@ -18,7 +18,7 @@ use crate::write_state::Completion;
 const DELETED_MS: u64 = 60_000;
 
 impl Controller {
-    /// A route as its rule sees it, and the plan for it by now.
+    /// The rule's view of a route, and its plan for now.
     pub(crate) fn judge_route<'w>(
         &'w self,
         at: &'w ObjectRef,
@@ -29,7 +29,8 @@ impl Controller {
         Some((view, plan))
     }
 
-    /// An orphan that waits in the queue is kept by the limit of deletes.
+    /// The verdict as reported: an orphan that waits in the queue is still kept, by the limit of
+    /// deletes.
     pub(crate) fn shown_verdict(&self, at: &ObjectRef, verdict: Verdict) -> Verdict {
         let queue = || self.scheduler.queue_of(&Subject::Route(at.clone()));
         match verdict {
@@ -68,7 +69,7 @@ pub(super) fn plan(
     Some(Agenda::of([plan.next]))
 }
 
-/// Called when a moment ends: only then is it known which orphans wait in the queue.
+/// Called at the end of a step: only then is it known which orphans wait in the queue.
 pub(super) fn report_verdicts(c: &mut Controller) {
     for (at, verdict) in std::mem::take(&mut c.route_verdicts) {
         let verdict = c.shown_verdict(&at, verdict);
@@ -103,7 +104,7 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
     let retry = &c.settings.retry;
     let completion = memory.write.on_finished(id, outcome, retry, c.now);
     if let Some(Completion::Written { .. }) = completion {
-        // The watch will show that it is gone. It is not deleted twice in the meantime.
+        // The watch will show that the route is gone. Until then it is not deleted again.
         memory.write.pause(c.now.plus(DELETED_MS));
     }
 }

@@ -1,4 +1,4 @@
-//! The state of the controller. Its parts know nothing of each other.
+//! The state of the controller. Its parts do not know each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,35 +17,35 @@ use crate::subject::Subject;
 use crate::symptoms::Symptoms;
 use crate::world::World;
 
-/// Subjects that are planned again in this moment.
+/// Subjects to plan again in this step.
 pub(crate) type Dirty = BTreeSet<Subject>;
 
 #[derive(Default)]
 pub(crate) struct Controller {
-    /// What the watches show.
+    /// The objects as the watches show them.
     pub(crate) world: World,
-    /// What throughline did, and waits for.
+    /// What throughline did, and what it waits for.
     pub(crate) memory: Memory,
-    /// When things happen.
+    /// Timers and write queues.
     pub(crate) scheduler: Scheduler,
-    /// What is too much at once.
+    /// Hold writes while too many are due together.
     pub(crate) breakers: Breakers,
-    /// What has no outcome yet.
+    /// Actions without an outcome.
     pub(crate) in_flight: InFlight,
     /// Which clusters are in the run.
     pub(crate) roster: Roster,
-    /// What users get.
+    /// The answers that users get.
     pub(crate) symptoms: Symptoms,
     pub(crate) notes: Notes,
     pub(crate) leadership: Leadership,
     pub(crate) settings: Settings,
 
-    /// The time of this moment.
+    /// The time of the current step.
     pub(crate) now: UnixMillis,
-    /// Empty between two moments, as are the fields below.
+    /// Empty between two steps, as are the fields below.
     pub(crate) dirty: Dirty,
-    /// Removals that were queued in this moment. Those that were not admitted by its end are held.
+    /// Removals queued in this step. Those not admitted by its end are held.
     pub(crate) awaiting_turn: Dirty,
-    /// The verdicts on the routes that this moment planned.
+    /// The verdicts on the routes planned in this step.
     pub(crate) route_verdicts: BTreeMap<ObjectRef, Verdict>,
 }

@@ -1,5 +1,5 @@
-//! What the controller does around touches: which targets a change at an edge concerns, what an
-//! outcome means for the Gateways of a class, and what is reported.
+//! Touches: which targets a change at an edge concerns, what an outcome means for the Gateways of a
+//! class, and what is reported.
 //!
 //! A connector is announced at an edge once every target that references it has announced its
 //! latest change.
@@ -21,8 +21,8 @@ use crate::world::cluster::Cluster;
 use crate::write_queue::QueueKey;
 use crate::write_state::{Completion, written_version};
 
-/// `None` where the Gateway no longer exists. What a class announced is still known when a Gateway
-/// is its member again.
+/// `None` if the Gateway no longer exists. A class keeps its memory for when a Gateway joins it
+/// again.
 pub(super) fn plan(
     c: &mut Controller,
     target: &Target,
@@ -47,8 +47,7 @@ pub(super) fn plan(
     };
     edge.report.on_planned(due_at.is_some_and(|at| at <= *now));
     let is_ready = view.cluster.edge.ready_since.is_some();
-    // After an outage, what was announced around it is confirmed once more: when that was must
-    // still be known.
+    // Announcements around an outage are confirmed once more, so their times must still be known.
     let may_rest = due_at.is_none() && is_ready && edge.outages.is_empty();
     memory.on_planned(may_rest && view.class.is_none(), *now);
 
@@ -100,7 +99,7 @@ fn on_edge_change(c: &mut Controller, change: &EdgeChange) {
     }
 }
 
-/// Every target that references the connector has to announce its change.
+/// Every target that references the connector must announce its change.
 fn on_liveness(c: &mut Controller, connector: &ObjectRef, is_unseen: bool, is_ordered: bool) {
     let reason = match is_unseen {
         true => TouchReason::WrittenWhileWatchLost,
@@ -122,8 +121,8 @@ fn wait_for(c: &mut Controller, target: &Target, connector: &ObjectRef) {
 fn on_appeared(c: &mut Controller, gateway: &ObjectRef, is_later: bool) {
     let Some(target) = target_of(c, gateway) else { return };
 
-    // Another one may have had its name, which is gone: nobody waits for that one any more, and
-    // its class was left to the others.
+    // Another Gateway may have had this name. No connector waits for that one any longer, and until
+    // now the other Gateways decided whether its class is paused.
     on_unreferenced(c, &target, Some(gateway));
     update_pause_without(c, &target, gateway);
 
@@ -131,10 +130,10 @@ fn on_appeared(c: &mut Controller, gateway: &ObjectRef, is_later: bool) {
     apply(c, &target, Event::Appeared { is_later, has_connectors });
 }
 
-/// The first proof concerns every Gateway that references the connector; the stamps on the others
-/// follow and show nothing new.
+/// The first proof concerns every Gateway that references the connector. The stamps on the other
+/// Gateways follow and prove nothing new.
 fn on_stamped(c: &mut Controller, gateway: &ObjectRef, stamp: Stamp<'_>, is_first: bool) {
-    // What is found at the first look is compared before the stamp counts.
+    // The first look must come before the stamp counts.
     apply_to(c, gateway, Event::Look);
     apply_to(c, gateway, Event::Stamped(stamp));
     if !stamp.is_present || !is_first {
@@ -150,8 +149,8 @@ fn on_stamped(c: &mut Controller, gateway: &ObjectRef, stamp: Stamp<'_>, is_firs
     }
 }
 
-/// A target has nothing to announce for connectors that none of its Gateways references any longer,
-/// `except` for one that is new.
+/// A target has nothing to announce for connectors that none of its Gateways references any longer.
+/// `except`: a Gateway that is new.
 fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRef>) {
     let edge = target.cluster();
     let waiting = take_waiting(c, target);
@@ -170,7 +169,7 @@ fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRe
     announced(c, edge, unreferenced);
 }
 
-/// Something happened to a target. Does nothing where no Gateway of a class has a connector.
+/// Applies an event to a target. Does nothing if no Gateway of a class has a connector.
 fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
     update_pause(c, target);
     c.dirty.insert(Subject::Target(target.clone()));
@@ -193,8 +192,8 @@ fn changed(reason: TouchReason, is_ordered: bool) -> Event<'static> {
     Event::Changed { reason, proof: ProofTarget::Target, is_ordered }
 }
 
-/// Takes over whether a person has paused the target. What waits for it is not late meanwhile, and
-/// late by itself from the end of the pause.
+/// Takes over whether an operator has paused the target. What waits for it is not late during the
+/// pause; lateness counts from its end.
 fn update_pause(c: &mut Controller, target: &Target) {
     let Controller { world, memory, settings, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
@@ -205,7 +204,7 @@ fn update_pause(c: &mut Controller, target: &Target) {
     }
 }
 
-/// Takes over whether a person has paused all Gateways of a class but this one.
+/// Takes over whether an operator has paused all other Gateways of a class.
 fn update_pause_without(c: &mut Controller, target: &Target, gateway: &ObjectRef) -> Option<()> {
     let Target::Class(edge, class) = target else { return None };
     let edge = &c.world.clusters.get(edge)?.edge;
@@ -227,8 +226,7 @@ fn announced_all(c: &mut Controller, target: &Target) {
     announced(c, target.cluster(), waiting);
 }
 
-/// A target has announced the latest change of these connectors, or has nothing to announce for
-/// them any longer.
+/// A target has announced the latest change of these connectors, or no longer references them.
 fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName>) {
     for name in connectors {
         let at = ObjectRef { cluster: edge, kind: Kind::Connector, name };
@@ -244,7 +242,7 @@ fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName
         let has_paused = memory.have_paused.remove(&name);
         let Some(row) = cluster.edge.connectors.get(&name) else { continue };
 
-        // What a list showed changed at an unknown time.
+        // A change that came with a list happened at an unknown time.
         let listed_since = cluster.listed_since(Kind::Connector);
         let is_timed = row.seen.changed_at > listed_since && !has_paused;
         let changed_at = row.seen.changed_at.filter(|_| is_timed);
@@ -284,7 +282,7 @@ fn take_over(
     Some(finished)
 }
 
-/// Where one Gateway of a class cannot be written, another one carries the trigger.
+/// If one Gateway of a class cannot be written, another one carries the trigger.
 fn on_not_written(c: &mut Controller, target: &Target, finished: &Finished, outcome: &Outcome) {
     let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
     let Target::Class(edge, class) = target else { return };
@@ -297,7 +295,7 @@ fn on_not_written(c: &mut Controller, target: &Target, finished: &Finished, outc
     }
 }
 
-/// The time of a confirmation after an outage has come.
+/// The confirmation after an outage is due.
 pub(super) fn on_outage_over(c: &mut Controller, edge: ClusterId) {
     let Some(memory) = c.memory.edges.get_mut(&edge) else { return };
     let mut outages = std::mem::take(&mut memory.outages).into_iter();
@@ -314,8 +312,8 @@ pub(super) fn on_outage_over(c: &mut Controller, edge: ClusterId) {
     }
 }
 
-/// What was announced around the outage is confirmed once more, later: the extension server's cache
-/// may be back later than everybody else's.
+/// Schedules one more confirmation of what was announced around the outage: the extension server's
+/// cache may recover later than the other watches.
 fn on_outage(c: &mut Controller, edge: ClusterId, since: UnixMillis) {
     if c.memory.edges.entry(edge).or_default().on_outage(since) {
         let at = c.now.plus(c.settings.touch.confirm_after_outage_ms);
@@ -323,7 +321,7 @@ fn on_outage(c: &mut Controller, edge: ClusterId, since: UnixMillis) {
     }
 }
 
-/// Reports the touches that wait because an edge takes no more. Comes at the end of a moment.
+/// Reports the touches that wait for an edge's rate limit. Called at the end of a step.
 pub(super) fn report_waiting(c: &mut Controller) {
     let Controller { world, memory, scheduler, settings, notes, now, .. } = c;
     for (id, edge) in &mut memory.edges {
@@ -340,12 +338,12 @@ pub(super) fn report_waiting(c: &mut Controller) {
     }
 }
 
-/// What announces the connectors of a Gateway; `None` where the Gateway does not exist.
+/// The target that announces the connectors of a Gateway; `None` if the Gateway does not exist.
 fn target_of(c: &Controller, gateway: &ObjectRef) -> Option<Target> {
     c.world.clusters.get(&gateway.cluster)?.edge.target_of(gateway)
 }
 
-/// What announces a connector, in order.
+/// The targets that announce a connector, in order.
 fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
     let gateways = gateways_of(c, connector);
     let mut targets: Vec<_> = gateways.filter_map(|gateway| target_of(c, &gateway)).collect();
@@ -354,7 +352,7 @@ fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
     targets
 }
 
-/// How many targets have not announced the latest change of a connector.
+/// How many targets have yet to announce the latest change of a connector.
 fn targets_waiting(c: &Controller, connector: &ObjectRef) -> usize {
     let is_waiting = |target: &Target| {
         let memory = c.memory.targets.get(target);

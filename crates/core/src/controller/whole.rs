@@ -1,5 +1,5 @@
-//! Problems of a cluster, an upstream or a source of clusters as a whole: what is wrong with many
-//! objects for one reason is reported once.
+//! Problems of a cluster, an upstream or a source of clusters as a whole. A cause that concerns
+//! many objects is reported once.
 
 use super::breakers::Updated;
 use super::notes::Finder;
@@ -27,7 +27,7 @@ pub(super) fn on_watch_lost(
     facts.verb.get_or_insert("list,watch".into());
     c.notes.found(&Finder::Watch(id, kind), vec![Problem { facts, ..problem }]);
 
-    // Nobody knows any longer whether these are late.
+    // It is now unknown whether these are late.
     let unknown = c.notes.subjects_in(cluster);
     c.dirty.extend(unknown);
 }
@@ -36,7 +36,7 @@ pub(super) fn on_unknown_cluster(c: &mut Controller, cluster: &ClusterName) {
     on_bug(c, cluster, "events of a cluster that is not in the run are ignored");
 }
 
-/// A watch is live: what it shows can be read.
+/// A watch is live, so what it shows can be read.
 pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) {
     let Controller { world, notes, .. } = c;
     notes.found(&Finder::Watch(id, kind), Vec::new());
@@ -74,7 +74,7 @@ pub(super) fn on_unreadable(c: &mut Controller, at: &ObjectRef) {
     c.notes.found(&Finder::Object(at.clone()), vec![problem]);
 }
 
-/// A breaker that is tripped holds what would go. Where nobody can see whether it still would, all stays.
+/// Reports what a tripped breaker holds. While the evidence is missing, an open problem stays.
 pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
     let hub = c.world.hubs().next().map(|hub| hub.name.clone());
     let of_hub = || hub.clone().unwrap_or_else(|| "".into());
@@ -92,7 +92,7 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
 
     let about = About::object(&cluster, held.kind, held.name.key());
     let about = About { more: *more, ..about };
-    // As the replicator writes the name into labels.
+    // The replicator writes the name into labels in this form.
     let label = |name: &ClusterName| format!("cluster-{}", name.as_str().replace('/', "_"));
     let facts = Facts {
         what: Some(label(&upstream)).filter(|_| upstream == cluster).map(Into::into),
@@ -105,7 +105,7 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
     c.notes.found(&finder, vec![Problem { facts, ..Problem::new(cause, about, c.now) }]);
 }
 
-/// Hub labels and an upstream's name fit, or do not.
+/// Reports whether hub labels and an upstream's name match.
 pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verdict) {
     let (mut not_followed, mut not_replicated) = (None, None);
     match verdict {
@@ -127,13 +127,13 @@ pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verd
     }
     let finder = |cause| Finder::Whole(upstream.clone(), cause);
     c.notes.found_one(&finder(Cause::UpstreamUnknown), not_followed);
-    // It is followed. Whether it has Connectors may not be known.
+    // The upstream is in the run. Whether it has Connectors may be unknown.
     if verdict != Verdict::Unknown {
         c.notes.found_one(&finder(Cause::NotReplicated), not_replicated);
     }
 }
 
-/// A project was deleted, or is there again.
+/// A project was deleted, or exists again.
 pub(super) fn on_project(c: &mut Controller, project: &ClusterName) {
     let deleted = c.roster.deleted_project(project).map(|deleted| deleted.at);
     let problem = deleted.map(|at| {
@@ -146,14 +146,14 @@ pub(super) fn on_project(c: &mut Controller, project: &ClusterName) {
     c.notes.found_one(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
 }
 
-/// The program itself is wrong. It does not end.
+/// Reports a bug in throughline. The problem never ends.
 pub(super) fn on_bug(c: &mut Controller, cluster: &ClusterName, detail: &str) {
     let mut problem = Problem::new(Cause::Bug, About::cluster(cluster), c.now);
     problem.facts.error = Some(detail.into());
     found(c, cluster, problem);
 }
 
-/// The cluster left: nothing is known of it. What hub objects say of it is still true, as long as there is a
+/// The cluster left, so its problems end. Those that follow from hub objects stay while there is a
 /// hub.
 pub(super) fn forget_cluster(c: &mut Controller, id: ClusterId, name: &ClusterName) {
     let is_of_hubs = |cause| matches!(cause, Cause::UpstreamUnknown | Cause::ProjectMissing);
@@ -172,13 +172,13 @@ fn found(c: &mut Controller, cluster: &ClusterName, problem: Problem) {
     c.notes.found(&Finder::Whole(cluster.clone(), problem.cause), vec![problem]);
 }
 
-/// The first of so many hub Connectors that name an upstream.
+/// The first of the hub Connectors that name an upstream, with their number.
 fn first_naming(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
     let first = c.world.links.linked_to(upstream).next();
     about(upstream, first.map(|at| &at.name), connectors)
 }
 
-/// The first of so many Connectors of an upstream.
+/// The first of an upstream's Connectors, with their number.
 fn first_of(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
     let cluster = c.world.upstream_named(upstream);
     let names = cluster.into_iter().flat_map(|cluster| {

@@ -1,7 +1,8 @@
-//! Closed lists: enums whose variants are names on the wire, in metrics and in reports.
+//! Closed lists: enums whose variants have names on the wire, in metrics and in reports.
 //!
-//! The enum itself is the only declaration: strum derives the names from it, and `closed_list!` adds
-//! what every list offers. So a new variant reaches `ALL`, `as_str`, `parse` and serde by itself.
+//! The enum itself is the only declaration: strum derives the names from it, and `closed_list!`
+//! adds the methods of every list. So `ALL`, `as_str`, `parse` and serde include each new variant
+//! automatically.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -27,7 +28,7 @@ macro_rules! closed_list {
                 self.into_str()
             }
 
-            /// Reads what [`as_str`](Self::as_str) writes.
+            /// The inverse of [`as_str`](Self::as_str).
             pub fn parse(name: &str) -> Option<Self> {
                 name.parse().ok()
             }
@@ -48,7 +49,7 @@ macro_rules! closed_list {
 }
 pub use closed_list;
 
-/// Reads a variant by its name, with the errors of a derived `Deserialize`.
+/// Reads a variant by its name. The errors are those of a derived `Deserialize`.
 pub fn by_name<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr + strum::VariantNames,
@@ -78,7 +79,8 @@ mod tests {
     use crate::data::ids::{Kind, Role};
     use crate::view::fleet::Source;
 
-    /// The names stand in logs, reports, metrics and alerts of other people: they never change.
+    /// The names are used in logs, reports, metrics and alerts outside of this repository, so they
+    /// never change.
     #[test]
     fn wire_names_are_stable_and_read_back() {
         macro_rules! assert_names {

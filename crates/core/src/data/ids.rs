@@ -37,18 +37,18 @@ impl fmt::Display for ClusterName {
     }
 }
 
-/// The tier that a cluster belongs to. One cluster may hold several roles.
+/// The tier of a cluster. One cluster may have several roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Role {
-    /// A project control plane. It owns the truth; nothing is ever written there.
+    /// A project control plane: the source of every status. throughline never writes there.
     Upstream,
-    /// The federation hub. Logs and reports say `downstream`, because version 1 of the event log
-    /// does; both names are read.
+    /// The federation hub. Logs and reports say `downstream`, as version 1 of the event log does.
+    /// Both names are read.
     #[strum(to_string = "downstream", serialize = "hub")]
     Hub,
-    /// A member cluster next to Envoy Gateway.
+    /// A member cluster with Envoy Gateway.
     Edge,
 }
 
@@ -78,10 +78,10 @@ impl Role {
     /// The kinds that the mirror and the touch read in a cluster of this role.
     pub const fn liveness_kinds(self) -> &'static [Kind] {
         match self {
-            // A namespace's uid is in the name of the hub's namespace for it. And where tiers share
-            // a cluster, only the labels of its namespaces tell the tiers apart.
+            // A hub namespace is named after the uid of the upstream namespace. Where tiers share a
+            // cluster, the labels of its namespaces distinguish them.
             Role::Upstream => &[Kind::Connector, Kind::Namespace],
-            // A person agrees to removals by an annotation of the hub's namespace.
+            // An operator allows removals by an annotation on the hub namespace.
             Role::Hub => &[Kind::Connector, Kind::Namespace],
             Role::Edge => &[Kind::Connector, Kind::HttpProxy, Kind::Gateway],
         }
@@ -118,8 +118,8 @@ impl Kind {
         }
     }
 
-    /// Whether the absence of such an object, in a cluster with these roles, can justify a delete.
-    /// Then the machine must know how fresh the watch is, so the shell passes its bookmarks on.
+    /// Whether the absence of such an object in a cluster with these roles can justify a delete.
+    /// The shell then passes bookmarks on, so that the machine knows how old the watch's state is.
     pub fn can_prove_absence(self, roles: &[Role]) -> bool {
         self == Kind::Gateway && roles.contains(&Role::Upstream)
     }
@@ -150,12 +150,12 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// The number of an action. A machine counts its actions from 1.
+/// The number of an action. Each machine counts from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ActionId(pub u64);
 
-/// A `metadata.uid`; its usual form, a UUID, takes 16 bytes.
+/// A `metadata.uid`. As a UUID, its usual form, it takes 16 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Uid {
     #[default]
@@ -217,14 +217,14 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     Some(out)
 }
 
-/// A `metadata.resourceVersion`. Two numbers can be compared: Kubernetes promises their order since
-/// 1.35, and they were etcd revisions long before.
+/// A `metadata.resourceVersion`. Two numbers can be compared: Kubernetes has promised their order
+/// since 1.35, and they were etcd revisions long before.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) enum ResourceVersion {
     #[default]
     Absent,
     Number(u64),
-    /// Not a number. Rare, so the second pointer does not matter.
+    /// Not a number. Rare, so a second pointer is acceptable.
     #[allow(clippy::box_collection)]
     Text(Box<String>),
 }
@@ -248,7 +248,7 @@ impl ResourceVersion {
         }
     }
 
-    /// `false` when the two cannot be compared.
+    /// `false` if the two cannot be compared.
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Number(a), Self::Number(b)) if a < b)
     }

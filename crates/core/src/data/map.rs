@@ -1,12 +1,12 @@
-//! The hashed map of the machine's tables.
+//! The hash map of the machine's tables.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A hasher without a random seed, because the machine depends on nothing but its events. Even so,
-/// the iteration order of a map never reaches an output.
+/// A hasher without a random seed, because the machine must depend only on its events. The
+/// iteration order of a map never reaches an output anyway.
 #[derive(Default)]
 pub struct FixedHasher(u64);
 

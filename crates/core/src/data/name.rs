@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::data::ids::ObjectKey;
 
-/// Namespace and name in one shared text, so that a key costs a pointer and a length.
+/// Namespace and name in one shared text, so a key takes a pointer and a length.
 ///
-/// The separator sorts before every other character. The text order is therefore the order of
-/// (namespace, name), and the objects of one namespace are neighbours in every sorted table.
+/// The separator sorts before every other character. So the text order is the order of (namespace,
+/// name), and the objects of one namespace are adjacent in a sorted table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName(Arc<str>);
 
@@ -32,7 +32,7 @@ impl NamespacedName {
         self.parts().1
     }
 
-    /// As the contract with the shell spells it.
+    /// The same name in the contract's form.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace(), self.name())
     }

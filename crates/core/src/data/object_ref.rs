@@ -1,13 +1,13 @@
-//! One object in one cluster.
+//! A reference to an object in a cluster.
 
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
 
-/// Counts up and is never used twice: nothing of a cluster that left can be taken for the next one.
+/// Counts up and is never reused, so data of a cluster that left cannot be mistaken for that of
+/// another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClusterId(pub(crate) u32);
 
-/// One object in one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectRef {
     pub(crate) cluster: ClusterId,

@@ -1,4 +1,4 @@
-//! A table with one entry for each [`Kind`]; the compiler takes its size from the enum.
+//! A table with one entry for each [`Kind`]. Its size follows from the enum.
 
 use std::ops::{Index, IndexMut};
 

@@ -1,6 +1,6 @@
-//! The part of the fleet that one instance keeps: a set of namespaces. Hub Connector and route, edge
-//! Connector, HTTPProxy and Gateway of one upstream namespace are all in the namespace of one name,
-//! so each shard has all that belongs together, and nobody has to be asked for that.
+//! The part of the fleet that one instance keeps: a set of namespaces. All hub and edge objects of
+//! one upstream namespace are in namespaces of the same name, so a shard has everything that
+//! belongs together, and shards do not communicate.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,9 +8,9 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shard {
-    /// From 0 on.
+    /// Counted from 0.
     pub index: u16,
-    /// How many shards there are.
+    /// The number of shards.
     pub of: u16,
 }
 
@@ -21,10 +21,11 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// The only one.
+    /// The only shard.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// That of the pod with this number: with twice as many pods as shards each has a standby.
+    /// The shard of the pod with this ordinal. With twice as many pods as shards, each shard has a
+    /// standby.
     pub fn of_ordinal(ordinal: u64, of: u16) -> Self {
         let index = u16::try_from(ordinal % u64::from(of.max(1))).unwrap_or_default();
         Self { index, of }
@@ -34,12 +35,12 @@ impl Shard {
         self.of <= 1
     }
 
-    /// Whether it keeps the namespace, or the edge, of this name.
+    /// Whether the shard keeps the namespace, or the edge, of this name.
     pub fn owns(self, name: &str) -> bool {
         self.is_whole() || xxh3_64(name.as_bytes()) % u64::from(self.of) == u64::from(self.index)
     }
 
-    /// Its part of what the fleet may do; 0 forbids it, or lifts the limit, for all.
+    /// The shard's part of a limit for the fleet. 0 stays 0, whether it forbids or lifts the limit.
     pub(crate) fn part_of(self, limit: u32) -> u32 {
         match limit {
             0 => 0,

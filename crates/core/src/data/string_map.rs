@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Labels or annotations, in the order of the object. They are few, so a lookup scans them.
+/// Labels or annotations, in the order of the object. A lookup scans them, as they are few.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StringMap(Vec<(Box<str>, Box<str>)>);
 
@@ -11,7 +11,7 @@ impl StringMap {
         self.0.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v)
     }
 
-    /// Sets `key`, or removes it where `value` is `None`.
+    /// Sets `key`, or removes it if `value` is `None`.
     pub fn set(&mut self, key: &str, value: Option<&str>) {
         let at = self.0.iter().position(|(k, _)| **k == *key);
         match (at, value) {
@@ -22,7 +22,7 @@ impl StringMap {
         }
     }
 
-    /// Replaces the values for which `by` has another one.
+    /// Replaces each value for which `by` returns another one.
     pub fn replace_values(&mut self, mut by: impl FnMut(&str, &str) -> Option<Box<str>>) {
         for (key, value) in &mut self.0 {
             if let Some(new) = by(key, value) {
@@ -39,7 +39,7 @@ impl StringMap {
         self.0.is_empty()
     }
 
-    /// The bytes of all keys and values together, as the API server counts them for its limit.
+    /// The size of all keys and values, as the API server counts it for its limit.
     pub fn bytes(&self) -> usize {
         self.iter().map(|(k, v)| k.len() + v.len()).sum()
     }

@@ -1,4 +1,4 @@
-//! Time as the machine knows it: each event carries the current time.
+//! Time. The machine takes the current time from each event.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// 2000-01-01. An earlier time is the mistake of a clock or of a hand.
+    /// 2000-01-01. An earlier time is an error.
     pub const EARLIEST: Self = Self(946_684_800_000);
-    /// 2200-01-01. A later time is one, too.
+    /// 2200-01-01. A later time is an error.
     pub const LATEST: Self = Self(7_258_118_400_000);
-    /// Later than any time: a deadline that saturated here never comes.
+    /// Later than any time: a saturated deadline is never reached.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// [`Self::NEVER`] if the sum is too large.

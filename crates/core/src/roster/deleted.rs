@@ -1,9 +1,9 @@
-//! Deleted projects that hub objects still name: they can still serve traffic.
+//! Deleted projects that hub objects still name: their routes may still serve traffic.
 //!
-//! The control plane of a deleted project answers for ever, with nothing in it, so nothing there
-//! proves anything. What stands in for the uid of its namespace and the absence of its Gateways:
-//! this instance saw the Project deleted, the root answers 404 about that very name, and answers so
-//! again right before each delete.
+//! The control plane of a deleted project continues to answer, without any objects, so it proves
+//! nothing. In place of a namespace uid and absent Gateways, three facts prove the deletion: this
+//! instance saw the Project deleted, the root answers 404 for its name, and does so again right
+//! before each delete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::contract::membership::SourceName;
 use crate::data::ids::ClusterName;
 use crate::data::time::UnixMillis;
 
-/// Clusters that hub objects name, and that their source does not show any more.
+/// Clusters that hub objects name, but that their source no longer shows.
 #[derive(Default)]
 pub(super) struct Departed {
     clusters: BTreeMap<ClusterName, Departure>,
@@ -22,10 +22,10 @@ pub(super) struct Departed {
 #[derive(Clone, Copy)]
 pub(super) struct Departure {
     pub(super) source: SourceName,
-    /// The watch showed that it was deleted. It is not only missing from a list, as after a restore
-    /// of the root from an older state.
+    /// The watch showed the deletion. A list that lacks the Project is not enough: the root may
+    /// have been restored from an older state.
     pub(super) is_deletion_seen: bool,
-    /// Since when a live GET of its name is known to answer 404.
+    /// When a live GET of its name first answered 404.
     pub(super) gone_at: Option<UnixMillis>,
 }
 
@@ -65,7 +65,7 @@ impl Departed {
         }
     }
 
-    /// A list began, is complete, broke or goes on.
+    /// A list started or finished, or the watch was lost or resumed.
     pub(super) fn on_evidence_changed(&mut self) {
         let gone: Vec<_> = self.gone().map(|(name, _)| name.clone()).collect();
         self.affected.extend(gone);

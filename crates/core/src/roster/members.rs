@@ -1,4 +1,5 @@
-//! Who has joined because of what the sources offer, and who is about to.
+//! Members: the clusters that joined because a source offers them, and those about to join or
+//! leave.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,34 +9,34 @@ use crate::data::ids::{ClusterName, Role};
 use crate::data::time::UnixMillis;
 use crate::world::World;
 
-/// How often a cluster of one name joins in any minute. Each time costs its API server a list of
+/// How often a cluster of one name may join in any minute. Each join costs its API server a list of
 /// every kind.
 const JOINS_PER_MINUTE: usize = 3;
 const MINUTE_MS: u64 = 60_000;
 
-/// A cluster that the roster had joined.
+/// A cluster that joined at the roster's request.
 pub(super) struct Member {
     pub(super) source: SourceName,
     uid: Box<str>,
     pub(super) roles: Box<[Role]>,
-    /// The shell has carried it out.
+    /// The shell has added it.
     is_added: bool,
-    /// Since when nothing has named it (`join: needed`).
+    /// Since when no hub object has named it (`join: needed`).
     pub(super) unneeded_since: Option<UnixMillis>,
 }
 
 #[derive(Default)]
 pub(super) struct Members {
     members: BTreeMap<ClusterName, Member>,
-    /// Told to leave; the shell has not carried it out yet.
+    /// Asked to leave; the shell has not removed them yet.
     leaving: BTreeSet<ClusterName>,
     recent_joins: RecentJoins,
-    /// For the shell, oldest first.
+    /// Requests to the shell, oldest first.
     outbox: VecDeque<Membership>,
 }
 
 impl Member {
-    /// Why it leaves, if the offer of its name is another one than it had joined by.
+    /// Why it leaves, if it differs from the current offer of its name.
     pub(super) fn differs_from(&self, offer: &Offer) -> Option<LeaveReason> {
         if self.uid != offer.uid {
             return Some(LeaveReason::Replaced);
@@ -62,23 +63,23 @@ impl Members {
         members.map(|(name, _)| name.clone()).collect()
     }
 
-    /// It is followed, and the roster has not told it to leave.
+    /// Whether the cluster is in the run and the roster has not asked it to leave.
     pub(super) fn is_followed(&self, cluster: &ClusterName, world: &World) -> bool {
         world.ids.contains_key(cluster) && !self.leaving.contains(cluster)
     }
 
-    /// A cluster has the name: one that joined, or one of the configuration file.
+    /// Whether a cluster has the name: a member, or one of the configuration file.
     pub(super) fn is_taken(&self, cluster: &ClusterName, world: &World) -> bool {
         self.members.contains_key(cluster) || self.is_followed(cluster, world)
     }
 
-    /// The shell could not let it join: its source offers no connection any more.
+    /// Whether the shell failed to add it because its source no longer offers a connection.
     pub(super) fn could_not_join(&self, cluster: &ClusterName, world: &World) -> bool {
         let is_asked = self.get(cluster).is_some_and(|member| !member.is_added);
         !world.ids.contains_key(cluster) && (is_asked || self.leaving.contains(cluster))
     }
 
-    /// The next cluster to join or to leave, oldest first.
+    /// The next request to add or remove a cluster, oldest first.
     pub(super) fn pop(&mut self) -> Option<Membership> {
         self.outbox.pop_front()
     }
@@ -106,7 +107,8 @@ impl Members {
         Ok(())
     }
 
-    /// The shell may not have added it yet, and carries out both in order.
+    /// Requests the removal. The shell may not have added the cluster yet; it handles requests in
+    /// order.
     pub(super) fn leave(&mut self, cluster: &ClusterName, reason: LeaveReason) {
         if self.members.remove(cluster).is_some() {
             self.leaving.insert(cluster.clone());
@@ -114,7 +116,7 @@ impl Members {
         }
     }
 
-    /// Returns whether the roster had asked for it.
+    /// Returns whether the roster had requested it.
     pub(super) fn on_added(&mut self, cluster: &ClusterName) -> bool {
         match self.members.get_mut(cluster) {
             Some(member) if !member.is_added => {
@@ -129,7 +131,7 @@ impl Members {
         }
     }
 
-    /// Returns whether the roster had asked for it.
+    /// Returns whether the roster had requested it.
     pub(super) fn on_removed(&mut self, cluster: &ClusterName) -> bool {
         let is_asked = self.leaving.remove(cluster);
         if !is_asked {
@@ -139,7 +141,6 @@ impl Members {
     }
 }
 
-/// The joins of the last minute.
 #[derive(Default)]
 struct RecentJoins {
     times: BTreeMap<ClusterName, Vec<UnixMillis>>,
@@ -147,7 +148,7 @@ struct RecentJoins {
 }
 
 impl RecentJoins {
-    /// Counts a join. The error is when the next one may be.
+    /// Counts a join. The error is when the next one is allowed.
     fn take(&mut self, cluster: &ClusterName, now: UnixMillis) -> Result<(), UnixMillis> {
         self.sweep(now);
 
@@ -162,7 +163,7 @@ impl RecentJoins {
         }
     }
 
-    /// Once a minute forgets the names that nothing counts for.
+    /// Once a minute, drops names without recent joins.
     fn sweep(&mut self, now: UnixMillis) {
         if now.since(self.swept_at) < MINUTE_MS {
             return;

@@ -1,32 +1,34 @@
-//! The roster: which of the clusters that discovery offers join the run, and which leave it.
+//! The roster: decides which of the discovered clusters join the run, and which leave it.
 //!
-//! A source (a Milo root, Secrets, a directory) lists clusters; its events say what it shows. The
+//! A source (a Milo root, Secrets, a directory) lists clusters, and its events show them. The
 //! rules:
 //!
-//! - A ready cluster joins; under `join: needed` only while a hub Connector or a hub HTTPRoute names
-//!   it. Ten minutes after the last reference is gone it leaves, and never while a watch of a hub is
-//!   not live.
-//! - Leaving needs proof: the source says that the cluster is gone, its complete list does not
-//!   contain it, or the name has another uid. Another uid is another cluster: it leaves, joins, and
-//!   starts from nothing. Not ready, being deleted, or a broken kubeconfig prove nothing.
-//! - A cluster that the configuration file adds is the file's. An offer of that name is not joined.
+//! - A ready cluster joins. With `join: needed`, it joins only while a hub Connector or a hub
+//!   HTTPRoute names it, and leaves ten minutes after the last reference went. It never leaves
+//!   while a watch of a hub is not live.
+//! - Leaving needs proof: the source reports that the cluster is gone, its complete list lacks it,
+//!   or the name has another uid. Another uid means another cluster: the old one leaves, and the
+//!   new one joins without any state. Not ready, being deleted, or a broken kubeconfig prove
+//!   nothing.
+//! - The configuration file has precedence: an offer with the name of one of its clusters does not
+//!   join.
 //!
-//! The shell carries out what [`Roster::pop_membership`] asks for, and says so with `cluster_added`
-//! and `cluster_removed`, which are what changes the world. Leaving never reads as absence: hub
-//! objects of an upstream that left stay as they are.
+//! The shell carries out the requests of [`Roster::pop_membership`], and confirms them by
+//! `cluster_added` and `cluster_removed`. Only these events change the world. A cluster that left
+//! is not absence: hub objects of an upstream that left stay as they are.
 //!
 //! What one wrong input can do:
 //!
 //! | input | effect | bound |
 //! |---|---|---|
-//! | the list is empty, or lacks more than a third (wrong kubeconfig, wrong selector, a restored etcd) | none: who is followed stays | the breakers of [`source`]; a smaller loss makes those few leave, which writes nothing |
-//! | withdrawals in series | at most a third of the clusters leaves within a minute | the same breakers |
-//! | withdrawals of Projects, and 404 about the name of each | all of them leave, which writes nothing | their routes have a breaker and a live 404 before each delete |
-//! | every uid differs (another Milo with the same names) | each cluster is followed again from nothing | hub objects carry namespace uids, so nothing of the other Milo is mirrored to them |
-//! | one cluster comes and goes | it is listed again and again | three joins a minute for each name |
-//! | the hub shows no Connector (wrong hub kubeconfig) | after ten minutes what is not named leaves | nothing is written because of it; the first reference joins again |
-//! | the discovery is lost | none: what was known stays, and can be joined | |
-//! | a name is taken | the offer waits | told once |
+//! | the list is empty, or lacks more than a third (wrong kubeconfig, wrong selector, a restored etcd) | none: members stay | the breakers of [`source`]; after a smaller loss the missing clusters leave, which writes nothing |
+//! | a series of withdrawals | at most a third of the clusters leaves within a minute | the same breakers |
+//! | withdrawals of Projects, and 404 for the name of each | all of them leave, which writes nothing | their routes have a breaker and a live 404 before each delete |
+//! | every uid differs (another Milo with the same names) | each cluster joins again without any state | hub objects carry namespace uids, so nothing of the other Milo is mirrored to them |
+//! | one cluster joins and leaves repeatedly | it is listed each time | three joins a minute for each name |
+//! | the hub shows no Connector (wrong hub kubeconfig) | after ten minutes, clusters without a reference leave | this writes nothing; they join again with the first reference |
+//! | the discovery watch is lost | none: known clusters stay and may join | |
+//! | a name is taken | the offer waits | reported once |
 
 mod deleted;
 mod members;
@@ -48,29 +50,29 @@ use deleted::Departed;
 use members::Members;
 use source::{MISSING_SHARE, Offer, Source};
 
-/// How long a cluster that nothing names is still followed.
+/// How long a cluster without references stays.
 const UNNEEDED_MS: u64 = 600_000;
 
-/// When to look again whether the watches of the hubs are live.
+/// How soon to check again whether the watches of the hubs are live.
 const HUB_RETRY_MS: u64 = 60_000;
 
-/// How long after the shell dropped a cluster by itself the roster decides again: another one of that
-/// name may be about to join.
+/// How long after the shell removed a cluster by itself the roster decides again: another cluster
+/// of that name may be about to join.
 const REJOIN_MS: u64 = 1_000;
 
-/// What the sources say, and who has joined because of it.
+/// The sources' offers, and the clusters that joined because of them.
 #[derive(Default)]
 pub(crate) struct Roster {
     sources: BTreeMap<SourceName, Source>,
     members: Members,
     departed: Departed,
-    /// When to decide about a cluster although nothing happens.
+    /// When to decide about a cluster even without an event.
     requeued: Timers<ClusterName>,
-    /// All that is wrong with what a source shows, where that may have changed.
+    /// The problems of each source whose findings may have changed.
     found: BTreeMap<SourceName, Vec<Problem>>,
 }
 
-/// What the roster reads besides its own state.
+/// The facts that the roster reads besides its own state.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'w> {
     pub(crate) world: &'w World,
@@ -79,9 +81,9 @@ pub(crate) struct Facts<'w> {
     pub(crate) now: UnixMillis,
 }
 
-/// What happened.
+/// Handlers.
 impl Roster {
-    /// An event about what a source shows.
+    /// An event from a source.
     pub(crate) fn on_event(&mut self, event: &EventKind, facts: &Facts<'_>) {
         let now = facts.now;
         match event {
@@ -110,12 +112,12 @@ impl Roster {
             }
             _ => return debug_assert!(false, "{event:?} is not about a discovery"),
         }
-        // Whether a source can be trusted decides about the routes of deleted projects.
+        // Whether a source is live decides whether routes of deleted projects may be deleted.
         self.departed.on_evidence_changed();
     }
 
-    /// The shell, or the header of a log, added a cluster. What the roster did not ask for is the
-    /// file's.
+    /// The shell, or the header of a log, added a cluster. One that the roster did not request
+    /// belongs to the configuration file.
     pub(crate) fn on_cluster_added(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         self.on_shown_again(cluster);
         if !self.members.on_added(cluster) {
@@ -123,7 +125,7 @@ impl Roster {
         }
     }
 
-    /// The shell removed a cluster, or could not let it join. Where the roster did not ask for that,
+    /// The shell removed a cluster, or failed to add it. If the roster did not request the removal,
     /// it decides again.
     pub(crate) fn on_cluster_removed(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         if !self.members.on_removed(cluster) && self.has_sources() {
@@ -131,7 +133,7 @@ impl Roster {
         }
     }
 
-    /// Hub objects may name the cluster now, or none does any more.
+    /// The first reference to a cluster appeared, or the last one went.
     pub(crate) fn on_references_changed(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         if !facts.is_referenced(cluster) {
             self.on_shown_again(cluster);
@@ -145,7 +147,7 @@ impl Roster {
         self.join_if_wanted(cluster, facts);
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub(crate) fn run(&mut self, facts: &Facts<'_>) {
         for source in SourceName::ALL {
             if self.sources.get_mut(&source).is_some_and(|s| s.take_settle(facts.now)) {
@@ -165,7 +167,7 @@ impl Roster {
     }
 }
 
-/// What is asked of it.
+/// Queries.
 impl Roster {
     /// When [`Roster::run`] must be called.
     pub(crate) fn next_at(&self) -> Option<UnixMillis> {
@@ -173,7 +175,7 @@ impl Roster {
         self.sources.values().filter_map(Source::next_at).chain(requeued_at).min()
     }
 
-    /// The next cluster to join or to leave, oldest first.
+    /// The next request to add or remove a cluster, oldest first.
     pub(crate) fn pop_membership(&mut self) -> Option<Membership> {
         self.members.pop()
     }
@@ -182,12 +184,12 @@ impl Roster {
         std::mem::take(&mut self.found)
     }
 
-    /// Projects that were deleted, or are there again, and those about which evidence has changed.
+    /// Projects that were deleted or exist again, and those whose evidence changed.
     pub(crate) fn take_affected(&mut self) -> BTreeSet<ClusterName> {
         self.departed.take_affected()
     }
 
-    /// Whether any source was ever listed: who is named may be about to join.
+    /// Whether any source was ever listed, so that a named cluster may be about to join.
     pub(crate) fn has_sources(&self) -> bool {
         !self.sources.is_empty()
     }
@@ -197,13 +199,13 @@ impl Roster {
         self.sources.values().all(Source::is_live)
     }
 
-    /// Whether the removal of a cluster says that the shell could not let it join: its source offers
-    /// no connection any more.
+    /// Whether the removal of a cluster means that the shell failed to add it, because its source
+    /// no longer offers a connection.
     pub(crate) fn could_not_join(&self, cluster: &ClusterName, world: &World) -> bool {
         self.members.could_not_join(cluster, world)
     }
 
-    /// How many of the clusters that are offered are in which state.
+    /// The number of offered clusters in each state.
     pub(crate) fn counts(&self, world: &World) -> Vec<MembershipCount> {
         let mut counts = BTreeMap::<_, usize>::new();
         for (&source, offers) in &self.sources {
@@ -213,7 +215,7 @@ impl Roster {
             }
         }
 
-        // Only a Milo root can say that a project is gone.
+        // Only a Milo root can report that a project is gone.
         let deleted = self.deleted_projects().count();
         if deleted > 0 {
             counts.insert((SourceName::Milo, MemberState::Gone), deleted);
@@ -257,7 +259,7 @@ impl Roster {
         }
     }
 
-    /// A source shows a cluster: it may join, or be another one than before.
+    /// A source shows a cluster. It may join, or replace another one of its name.
     fn on_offered(
         &mut self,
         source: SourceName,
@@ -275,7 +277,7 @@ impl Roster {
         self.join_if_wanted(cluster, facts);
     }
 
-    /// A cluster joins if a source offers it, something needs it, and its name is free.
+    /// Joins a cluster if a source offers it, it is needed, and its name is free.
     fn join_if_wanted(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         if self.members.is_taken(cluster, facts.world) {
             return;
@@ -298,7 +300,7 @@ impl Roster {
         self.members.leave(cluster, reason);
     }
 
-    /// Other sources' offers of that name find it taken, or free.
+    /// The name is now taken, or free, for the offers of other sources.
     fn on_name_changed_hands(&mut self, cluster: &ClusterName, now: UnixMillis) {
         let holder = self.members.get(cluster).map(|member| member.source);
         for (name, source) in &mut self.sources {
@@ -308,8 +310,8 @@ impl Roster {
         }
     }
 
-    /// Missing clusters of a source leave, unless they are too many: then those that are not proved
-    /// to be gone stay, until the source shows them again, or so many others that they are few.
+    /// Missing clusters of a source leave, unless they are too many. Then those not proven to be
+    /// gone stay until the source shows them, or enough of the others, again.
     fn settle_missing(&mut self, source: SourceName, facts: &Facts<'_>) {
         for (cluster, offer) in self.source(source).take_proven(facts.now) {
             self.leave_source(source, &cluster, &offer, facts);
@@ -321,14 +323,14 @@ impl Roster {
         }
     }
 
-    /// The missing clusters of a source may be few by now, or proved to be gone.
+    /// The missing clusters of a source may now be few enough, or proven to be gone.
     fn settle_held(&mut self, source: SourceName, facts: &Facts<'_>) {
         if self.is_held(source) {
             self.settle_missing(source, facts);
         }
     }
 
-    /// A cluster leaves because its source does not show it any more.
+    /// A cluster leaves because its source no longer shows it.
     fn leave_source(
         &mut self,
         source: SourceName,
@@ -349,11 +351,11 @@ impl Roster {
                 self.record_gone(source, cluster, facts);
             }
         }
-        // Another source may offer one of that name.
+        // Another source may offer a cluster of that name.
         self.join_if_wanted(cluster, facts);
     }
 
-    /// The list of a source is complete: its rule may be another one than before.
+    /// The list of a source is complete, and its join rule may have changed.
     fn find_unneeded(&mut self, source: SourceName, facts: &Facts<'_>) {
         for cluster in self.members.names_of(source) {
             if !facts.is_referenced(&cluster) {
@@ -362,7 +364,7 @@ impl Roster {
         }
     }
 
-    /// Nothing names the cluster: if it had to be needed, it leaves in a while.
+    /// The last reference went: if the cluster is only needed for references, it leaves later.
     fn start_unneeded(&mut self, cluster: &ClusterName, now: UnixMillis) {
         let Some(member) = self.members.get_mut(cluster) else { return };
         let source = self.sources.get(&member.source);
@@ -375,7 +377,7 @@ impl Roster {
         }
     }
 
-    /// A cluster leaves that nothing has named for long enough, in sight of the hubs.
+    /// A cluster leaves once it has had no references for long enough while the hubs were live.
     fn leave_if_unneeded(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         let member = self.members.get(cluster);
         let Some(since) = member.and_then(|member| member.unneeded_since) else { return };
@@ -391,7 +393,7 @@ impl Roster {
         }
     }
 
-    /// The cluster is decided about again at that time, or earlier if it was to be.
+    /// Decides about the cluster again at that time, or earlier if already planned.
     fn requeue(&mut self, cluster: &ClusterName, at: UnixMillis) {
         let at = self.requeued.at(cluster).map_or(at, |before| before.min(at));
         self.requeued.set(cluster.clone(), Some(at));
@@ -412,7 +414,7 @@ impl Roster {
 
 /// Deleted projects.
 impl Roster {
-    /// What the orphan rule reads of an upstream; `None` if that is no deleted project.
+    /// The orphan rule's facts about an upstream; `None` unless it is a deleted project.
     pub(crate) fn deleted_project(&self, upstream: &ClusterName) -> Option<DeletedProject> {
         let departure = self.departed.get(upstream)?;
         Some(DeletedProject {
@@ -428,14 +430,14 @@ impl Roster {
         self.departed.gone()
     }
 
-    /// Upstreams that hub objects name, that no source offers and that are not in the configuration
-    /// file: they may be projects that were deleted while nobody looked. A live GET has to tell
-    /// ([`EventKind::ClusterGone`]); only reports follow from it, because nobody saw the deletion.
-    /// Sorted.
+    /// Upstreams that hub objects name, but that are neither offered by a source nor in the
+    /// configuration file. They may be projects that were deleted before this instance started. A
+    /// live GET must show it ([`EventKind::ClusterGone`]). This only leads to reports, because the
+    /// deletion was not seen. Sorted.
     ///
-    /// None, unless every source shows all its clusters and one of them is a Milo root, and where they
-    /// are more than one and more than a third of the upstreams that hub objects name: rather another
-    /// root than so many deletions.
+    /// Empty unless every source shows all its clusters and one of them is a Milo root. Also empty
+    /// if they are more than one and more than a third of the upstreams that hub objects name:
+    /// another root is more likely than that many deletions.
     pub(crate) fn unknown_upstreams(&self, world: &World) -> Vec<ClusterName> {
         if !self.sources.contains_key(&SourceName::Milo) || !self.are_sources_live() {
             return Vec::new();
@@ -456,7 +458,7 @@ impl Roster {
         unknown.into_iter().cloned().collect()
     }
 
-    /// A live GET of a name answered 404. That counts for a name that no source shows.
+    /// A live GET of a name answered 404. This counts for names that no source shows.
     fn on_gone(&mut self, source: SourceName, cluster: &ClusterName, facts: &Facts<'_>) {
         if let Some(source) = self.sources.get_mut(&source) {
             source.on_gone(cluster);
@@ -465,7 +467,7 @@ impl Roster {
         self.record_gone(source, cluster, facts);
     }
 
-    /// The name answers 404. Where a source shows it, or this run follows it, that says nothing.
+    /// The name answers 404. This means nothing if a source shows it or it is in the run.
     fn record_gone(&mut self, source: SourceName, cluster: &ClusterName, facts: &Facts<'_>) {
         let is_there = self.is_offered(cluster) || self.members.is_taken(cluster, facts.world);
         let counts = facts.world.links.counts_of(cluster);
@@ -476,19 +478,19 @@ impl Roster {
         self.departed.on_gone(source, cluster, facts.now);
     }
 
-    /// The cluster is shown or followed again, or no hub object names it any more.
+    /// The cluster is offered or in the run again, or no hub object names it any more.
     fn on_shown_again(&mut self, cluster: &ClusterName) {
         self.departed.forget(cluster);
     }
 }
 
 impl Facts<'_> {
-    /// Whether a hub object names it.
+    /// Whether a hub object names the cluster.
     fn is_referenced(&self, cluster: &ClusterName) -> bool {
         self.world.links.counts_of(cluster).is_referenced()
     }
 
-    /// Since when every hub has shown all that may name a cluster; `None` while one does not.
+    /// Since when every hub shows all objects that may name a cluster; `None` while one does not.
     fn hubs_live_since(&self) -> Option<UnixMillis> {
         let kinds: &[Kind] = match self.has_routes {
             true => &[Kind::Connector, Kind::HttpRoute],

@@ -1,8 +1,8 @@
-//! What one source shows: its offers, and whether it can be trusted to show all of them.
+//! One source: its offers, and whether it can be trusted to show all of its clusters.
 //!
-//! Clusters that it does not show any more leave, unless they are too many. A Project that was seen
-//! deleted, and about whose very name the root answers 404, is gone: it leaves, however many others
-//! are missing, and is not counted with them. The breakers are for what is inferred.
+//! Clusters that it no longer shows leave, unless they are too many. A Project whose deletion was
+//! seen, and for whose name the root answers 404, is gone: it leaves however many others are
+//! missing, and does not count as missing. The breakers hold only what is inferred.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,7 @@ use crate::contract::membership::{JoinRule, LeaveReason, MemberState, OfferState
 use crate::data::ids::{ClusterName, Role};
 use crate::data::time::UnixMillis;
 
-/// While more than this share of a source's clusters is missing, the source is more likely wrong
-/// than right.
+/// If more than this share of a source's clusters is missing, the source is probably wrong.
 pub(super) const MISSING_SHARE: Share = Share { part: 1, of: 3 };
 
 const MISSING_LIMIT: BreakerLimit = BreakerLimit {
@@ -26,10 +25,10 @@ const MISSING_LIMIT: BreakerLimit = BreakerLimit {
     guards_all: false,
 };
 
-/// How long those that go missing are gathered before any leaves.
+/// How long missing clusters are collected before any leaves.
 const GATHER_MS: u64 = 2_000;
 
-/// How long a problem is gathered before it is reported, and how long a source may be lost.
+/// How long problems are collected before a report, and how long a source may be lost.
 const REPORT_MS: u64 = 1_000;
 const LOST_REPORT_MS: u64 = 10_000;
 
@@ -39,23 +38,23 @@ pub(super) struct Offer {
     pub(super) roles: Box<[Role]>,
     state: OfferState,
     listed_in: u32,
-    /// Why it would leave: its source does not show it any more.
+    /// Why it would leave, if its source no longer shows it.
     pub(super) missing: Option<LeaveReason>,
-    /// Since then a live GET of its name at its source answered 404.
+    /// A live GET of its name at its source answered 404 since it went missing.
     pub(super) is_gone: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Source {
     join: JoinRule,
-    /// The number of the list in progress, or of the last one.
+    /// The number of the current or last list.
     list: u32,
     is_list_complete: bool,
     lost: Option<Loss>,
-    /// Also those that are missing and have not left.
+    /// Includes missing clusters that have not left.
     pub(super) offers: BTreeMap<ClusterName, Offer>,
-    /// Over all offers, and over the members: few of many offers may have joined. Both count those
-    /// that are missing, or left within the window.
+    /// Of all offers, and of the members, as few of many offers may have joined. Both count
+    /// clusters that are missing, or left within the window.
     breakers: [CircuitBreaker<ClusterName>; 2],
     settle_at: Option<UnixMillis>,
     report_at: Option<UnixMillis>,
@@ -78,12 +77,12 @@ impl Offer {
         }
     }
 
-    /// Whether it can be followed.
+    /// Whether it may join.
     pub(super) fn is_ready(&self) -> bool {
         self.state == OfferState::Ready && self.missing.is_none()
     }
 
-    /// What it is while it is not followed.
+    /// Its state while it is not in the run.
     pub(super) fn state(&self) -> MemberState {
         match self.state {
             OfferState::Ready => MemberState::Idle,
@@ -99,7 +98,7 @@ impl Loss {
     }
 }
 
-/// What its events say.
+/// Handlers.
 impl Source {
     pub(super) fn on_list_started(&mut self, join: JoinRule, now: UnixMillis) {
         self.join = join;
@@ -118,7 +117,7 @@ impl Source {
         self.report_soon(now);
     }
 
-    /// The withdrawal may be of an older cluster of that name, which says nothing.
+    /// Ignores the withdrawal of an older cluster of that name.
     pub(super) fn on_withdrawn(&mut self, cluster: &ClusterName, uid: &str, now: UnixMillis) {
         let offer = self.offers.get_mut(cluster).filter(|offer| *offer.uid == *uid);
         if let Some(offer) = offer {
@@ -127,7 +126,7 @@ impl Source {
         }
     }
 
-    /// A live GET of the name answered 404. While the cluster is shown, that says nothing.
+    /// A live GET of the name answered 404. Ignored while the source shows the cluster.
     pub(super) fn on_gone(&mut self, cluster: &ClusterName) {
         let missing = self.offers.get_mut(cluster).filter(|offer| offer.missing.is_some());
         if let Some(offer) = missing {
@@ -150,7 +149,7 @@ impl Source {
         set_no_later(&mut self.report_at, now.plus(LOST_REPORT_MS));
     }
 
-    /// Nothing was missed.
+    /// No event was missed.
     pub(super) fn on_resumed(&mut self, now: UnixMillis) {
         self.lost = None;
         self.report_soon(now);
@@ -161,20 +160,20 @@ impl Source {
     }
 }
 
-/// What is asked of it.
+/// Queries.
 impl Source {
-    /// Whether it shows every cluster now.
+    /// Whether the source currently shows every cluster.
     pub(super) fn is_live(&self) -> bool {
         self.is_list_complete && self.lost.is_none()
     }
 
-    /// Whether so many are missing that none leaves.
+    /// Whether too many clusters are missing, so that none leaves.
     pub(super) fn is_held(&self) -> bool {
         self.breakers.iter().any(|breaker| breaker.state().is_tripped)
     }
 
-    /// Whether a cluster of these roles joins only if something needs it: hubs and edges are named
-    /// by nothing.
+    /// Whether a cluster of these roles joins only if it is needed. This excludes hubs and edges,
+    /// which no object names.
     pub(super) fn joins_only_needed(&self, roles: &[Role]) -> bool {
         self.join == JoinRule::Needed && roles == [Role::Upstream]
     }
@@ -185,7 +184,7 @@ impl Source {
         (is_referenced || !self.joins_only_needed(&offer.roles)).then_some(offer)
     }
 
-    /// When something of it is due.
+    /// When the next work is due.
     pub(super) fn next_at(&self) -> Option<UnixMillis> {
         self.settle_at.into_iter().chain(self.report_at).min()
     }
@@ -195,7 +194,7 @@ impl Source {
     }
 }
 
-/// What is due.
+/// Due work.
 impl Source {
     pub(super) fn take_settle(&mut self, now: UnixMillis) -> bool {
         self.settle_at.take_if(|at| *at <= now).is_some()
@@ -205,8 +204,8 @@ impl Source {
         self.report_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// The missing clusters that are proved to be gone: their deletion was seen, and their source
-    /// says so about their very names. They are counted no more.
+    /// Takes the missing clusters that are proven to be gone: their deletion was seen, and their
+    /// source answers 404 for their names. They no longer count as missing.
     pub(super) fn take_proven(&mut self, now: UnixMillis) -> Vec<(ClusterName, Offer)> {
         let is_proven = |_: &ClusterName, offer: &mut Offer| {
             offer.is_gone && offer.missing == Some(LeaveReason::Withdrawn)
@@ -222,7 +221,7 @@ impl Source {
         proven
     }
 
-    /// The missing clusters that leave: all, unless they are too many.
+    /// Takes the missing clusters that leave: all, unless they are too many.
     pub(super) fn take_missing(
         &mut self,
         members: &BTreeSet<ClusterName>,
@@ -251,7 +250,7 @@ impl Source {
         self.offers.extract_if(.., |_, offer| offer.missing.is_some()).collect()
     }
 
-    /// What is tripped resets only while the source shows every cluster.
+    /// A tripped breaker resets only while the source shows every cluster.
     fn count_missing(
         &mut self,
         missing: &[ClusterName],
@@ -265,7 +264,7 @@ impl Source {
             of_members.set_wanted(cluster.clone(), members.contains(cluster));
         }
 
-        // Those that left within the window are part of the population.
+        // Clusters that left within the window are part of the population.
         let left = of_offers.entries().filter(|name| !self.offers.contains_key(*name)).count();
         let offers = (self.offers.len() + left) as u64;
         of_offers.update(offers, MISSING_LIMIT, may_reset, now);
@@ -274,8 +273,7 @@ impl Source {
         of_members.update((members.len() + left) as u64, MISSING_LIMIT, may_reset, now);
     }
 
-    /// All that is wrong with what the source shows. `taken`: the offers whose name another cluster
-    /// has.
+    /// Finds the problems of the source. `taken`: offers whose name another cluster has.
     pub(super) fn find(
         &mut self,
         name: SourceName,

@@ -1,4 +1,4 @@
-//! What a rule finds wrong with its subject.
+//! What a rule finds: the problems of its subject.
 
 use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::settings::MirrorSettings;
@@ -9,9 +9,9 @@ use crate::write_state::{Failure, FailureClass, WriteState};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) problems: Vec<Problem>,
-    /// What is a problem if it lasts.
+    /// Not problems yet, but problems if they last.
     pub(crate) not_late: Vec<Problem>,
-    /// When that changes although nothing happens.
+    /// When the findings change without a further event.
     pub(crate) next_at: Option<UnixMillis>,
 }
 
@@ -20,9 +20,9 @@ pub(crate) struct Writes<'a> {
     pub(crate) state: &'a WriteState,
     pub(crate) about: About,
     pub(crate) key: &'a str,
-    /// Since when something is to be written; `None` while nothing is.
+    /// When the write became necessary; `None` while nothing is to be written.
     pub(crate) wanted_since: Option<UnixMillis>,
-    /// When it is late, so that one failure is enough.
+    /// From then on the write is late, and one failure is enough for a problem.
     pub(crate) late_at: UnixMillis,
 }
 
@@ -35,7 +35,7 @@ impl Findings {
         self.next_at = self.next_at.into_iter().chain([at]).min();
     }
 
-    /// Something that is a problem once it has lasted until `late_at`.
+    /// Adds a problem that counts only once it has lasted until `late_at`.
     pub(crate) fn push_late(&mut self, problem: Problem, late_at: UnixMillis, now: UnixMillis) {
         if now < late_at {
             self.look_again_at(late_at);
@@ -45,9 +45,9 @@ impl Findings {
         }
     }
 
-    /// Two writes in a row failed, or the last one of what is late, or another writer keeps changing the
-    /// value. Returns whether one of these is so. A value that changes faster than a write takes needs
-    /// nobody.
+    /// Adds a problem if two writes in a row failed, if a late write failed, or if another writer
+    /// keeps changing the value. Returns whether it did. Conflicts with an object that changes
+    /// faster than a write takes are no problem.
     pub(crate) fn push_writes(
         &mut self,
         writes: &Writes<'_>,
@@ -65,7 +65,6 @@ impl Findings {
         self.push_contention(writes, settings, now)
     }
 
-    /// A write failed, and that is a problem.
     pub(crate) fn push_failure(
         &mut self,
         failure: &Failure,

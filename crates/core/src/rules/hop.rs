@@ -1,9 +1,9 @@
 //! Hop: how far a change has come on its way upstream → mirrored → carried → announced, and what is
-//! wrong there. This file has the first two hops; `touch` has the last.
+//! wrong on the way. This file has the first two hops; `touch` has the last.
 //!
-//! A hop is *late* when it takes longer than its limit, counted from the moment in which it could have
-//! started. That is a problem, as is what holds it before. What is held, paused or deferred is never
-//! late, and nothing is while this instance waits for its first Lease.
+//! A hop is *late* when it takes longer than its limit, counted from the moment at which it could
+//! have started. A late hop is a problem, and so is whatever holds a hop. A held, paused or
+//! deferred hop is never late. No hop is late while this instance waits for its first Lease.
 
 use crate::contract::cause::{About, Cause, Facts, Hop, Problem};
 use crate::data::ids::{ClusterName, Kind};
@@ -19,46 +19,46 @@ use crate::world::cluster::Cluster;
 /// What the rule reads of a hub Connector.
 pub(crate) struct View<'v> {
     pub(crate) mirror: mirror::View<'v>,
-    /// That of the mirror.
+    /// The mirror's verdict.
     pub(crate) verdict: Verdict,
     pub(crate) world: &'v World,
-    /// It waits in turn, because the Connector changes again and again.
+    /// The mirror waits in `Repeats`, because the Connector keeps changing.
     pub(crate) is_repeat: bool,
-    /// The status does not fit.
+    /// Set if the status does not fit into the annotation.
     pub(crate) oversize: Option<Oversize>,
     /// Until then this instance waited for its first Lease.
     pub(crate) lease_wait_until: UnixMillis,
 }
 
-/// What throughline remembers of the way of a hub Connector's status.
 #[derive(Debug, Default)]
 pub(crate) struct HopMemory {
-    /// The annotation is out of sync because upstream was seen to change, not because of another
-    /// writer. Only then is it known how long the hop took.
+    /// The annotation is out of sync because the watch showed a change upstream, not because of
+    /// another writer. Otherwise the hop's latency is unknown.
     is_change_seen: bool,
-    /// Edges that do not say what the hub says, in the order of their ids, and since when.
+    /// Edges that are out of sync with the hub and since when, in the order of their ids.
     behind: Vec<(ClusterId, UnixMillis)>,
-    /// The annotation was removed, because upstream's Connector is gone.
+    /// The annotation was removed, because the upstream Connector is gone.
     is_removed: bool,
 }
 
-/// A hop that the status has passed.
+/// A hop that the status has completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) hop: Hop,
-    /// Where it ends.
+    /// Where the hop ends.
     pub(crate) cluster: ClusterName,
-    /// `None` where nobody saw it begin, or another writer made the value wrong.
+    /// `None` if its start was not observed, or if another writer changed the value.
     pub(crate) after_ms: Option<u64>,
 }
 
-/// What is wrong between upstream and the edges. `None`: that is not known, so what was wrong stays.
+/// Finds problems between upstream and the edges. `None`: unknown, so open problems stay as they
+/// are.
 pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
     let mut found = Findings::default();
     match view.verdict {
         Verdict::HubNotLive | Verdict::AbsenceGrace(_) => return None,
         Verdict::UpstreamNotLive if !is_upstream_live(&view.mirror) => return None,
-        // The upstream as a whole says why.
+        // Reported for the upstream as a whole.
         Verdict::UpstreamNotLive | Verdict::Disabled | Verdict::RemovalHeld(..) => {}
         Verdict::RemovalQueued(_) => {}
         Verdict::Paused => found.push(view.problem(Cause::Paused, view.mirror.now)),
@@ -104,8 +104,8 @@ impl View<'_> {
         Problem { facts, ..Problem::new(cause, self.about(), since) }
     }
 
-    /// An upstream that is named and not followed is reported as a whole. A cluster with every role also has
-    /// Connectors that were made from none.
+    /// An upstream that is named but not in the run is reported as a whole. A cluster with every
+    /// role also has Connectors that were not made from an upstream one.
     fn labels_missing(&self) -> Option<Problem> {
         let Place { at, hub, .. } = self.mirror.place;
         if self.mirror.place.named().is_some() || !hub.is_hub_namespace(at.name.namespace()) {
@@ -116,7 +116,7 @@ impl View<'_> {
         Some(problem)
     }
 
-    /// A restored upstream, an object that cannot be read and a breaker are reported as a whole.
+    /// A restored upstream, an unreadable object and a tripped breaker are reported as a whole.
     fn held(&self, cause: Cause) -> Option<Problem> {
         if !matches!(cause, Cause::NamespaceMissing | Cause::NamespaceMismatch) {
             return None;
@@ -169,7 +169,7 @@ impl View<'_> {
         self.find_edges_behind(memory, found);
     }
 
-    /// Only an edge whose watch is live is known to be behind.
+    /// Only an edge with a live watch is known to be out of sync.
     fn find_edges_behind(&self, memory: &HopMemory, found: &mut Findings) {
         let Place { at, hub, .. } = self.mirror.place;
         let right_since = self.mirror.memory.sync.right_since().unwrap_or_default();
@@ -190,8 +190,8 @@ impl View<'_> {
         }
     }
 
-    /// Whether writes to the hub Connector fail, or are undone. `wanted_since`: since when one is to be
-    /// written.
+    /// Whether writes to the hub Connector fail, or are undone. `wanted_since`: when the write
+    /// became necessary.
     fn find_writes(
         &self,
         wanted_since: Option<UnixMillis>,
@@ -211,7 +211,7 @@ fn is_upstream_live(view: &mirror::View<'_>) -> bool {
 }
 
 impl HopMemory {
-    /// Takes over what the plan of the mirror says. Returns the hops that have been passed.
+    /// Takes the plan of the mirror. Returns the hops that are now complete.
     pub(crate) fn on_planned(
         &mut self,
         view: &mirror::View<'_>,
@@ -235,8 +235,7 @@ impl HopMemory {
         passed
     }
 
-    /// The annotation differs from what upstream says: because upstream changed, or another writer
-    /// did it?
+    /// The annotation is out of sync. Records whether upstream changed or another writer did it.
     fn on_difference(&mut self, change: LastChange, before: SyncState, now: UnixMillis) {
         let changes_now = change.at == now;
         let is_since_mirrored = match before {
@@ -249,8 +248,8 @@ impl HopMemory {
         self.is_change_seen = change.is_observed && is_since_mirrored;
     }
 
-    /// The annotation came to say what upstream says. Where the hub is the edge itself, that is
-    /// carried, too.
+    /// The annotation is in sync again. Where the hub is also the edge, the value is carried as
+    /// well.
     fn mirrored(
         &self,
         view: &mirror::View<'_>,
@@ -259,62 +258,63 @@ impl HopMemory {
     ) -> impl Iterator<Item = Passed> {
         let now = view.now;
         let hub = view.place.hub;
-        // A change that came with a list happened at an unknown time before.
+        // A change that came with a list happened at an unknown time before it.
         let is_observed = hub.live_since(Kind::Connector).is_some_and(|since| now > since);
-        // What was deferred was late by intention.
+        // Deferred mirrors report no latency.
         let is_timed = self.is_change_seen && is_observed && !was_deferred;
 
         let is_at_edge = hub.edge.connectors.get(&view.place.at.name).is_some();
         let mirrored = (Hop::Mirrored, now.since(change.at));
-        let arrived = is_at_edge.then_some((Hop::Carried, 0));
-        [Some(mirrored), arrived].into_iter().flatten().map(move |(hop, after_ms)| Passed {
+        let carried = is_at_edge.then_some((Hop::Carried, 0));
+        [Some(mirrored), carried].into_iter().flatten().map(move |(hop, after_ms)| Passed {
             hop,
             cluster: hub.name.clone(),
             after_ms: is_timed.then_some(after_ms),
         })
     }
 
-    /// Finds the edges that are behind, and returns those that have caught up.
+    /// Updates which edges are out of sync, and returns those that are in sync again.
     fn on_edges(&mut self, view: &mirror::View<'_>, world: &World) -> Vec<Passed> {
         let live_since = view.place.hub.live_since(Kind::Connector);
         let right_since = view.memory.sync.right_since();
         let mirrored_at = right_since.filter(|since| Some(*since) > live_since);
 
-        let mut arrivals = Vec::new();
+        let mut carried = Vec::new();
         let mut behind = Vec::new();
-        for (edge, says) in edges(world, view.place.at) {
+        for (edge, annotation) in edges(world, view.place.at) {
             let since = self.behind_since(edge.id);
-            if says != view.place.digest() {
+            if annotation != view.place.digest() {
                 if edge.listed_since(Kind::Connector).is_some() {
                     behind.push((edge.id, since.unwrap_or(view.now)));
                 }
             } else if let Some(since) = since {
-                // An edge Connector that went wrong later was somebody else's doing.
+                // An edge Connector that went out of sync after the mirror was changed by another
+                // writer.
                 let is_carried = |at: &UnixMillis| *at >= since && edge.is_live(Kind::Connector);
                 let after_ms = mirrored_at.filter(is_carried).map(|at| view.now.since(at));
                 let cluster = edge.name.clone();
-                arrivals.push(Passed { hop: Hop::Carried, cluster, after_ms });
+                carried.push(Passed { hop: Hop::Carried, cluster, after_ms });
             }
         }
         self.behind = behind;
-        arrivals
+        carried
     }
 
     pub(crate) fn on_removed(&mut self) {
         self.is_removed = true;
     }
 
-    /// Upstream has a status again, or nobody knows.
+    /// Clears the removal once upstream has a status again, or is unknown.
     pub(crate) fn on_verdict(&mut self, verdict: Verdict) {
         self.is_removed &= matches!(verdict, Verdict::BothAbsent | Verdict::HubNotLive);
     }
 
-    /// Nothing is expected of the edges.
+    /// The edges are not expected to have a value.
     pub(crate) fn forget_edges(&mut self) {
         self.behind.clear();
     }
 
-    /// The cluster left that said what is desired. Edges are behind again once it is back.
+    /// The upstream cluster left the run. The edges count as out of sync again once it is back.
     pub(crate) fn on_upstream_left(&mut self) {
         self.is_change_seen = false;
         self.behind.clear();
@@ -328,7 +328,7 @@ impl HopMemory {
         self.behind.iter().find(|(id, _)| *id == edge).map(|(_, since)| *since)
     }
 
-    /// Since when an edge whose watch is live is seen to be behind.
+    /// Since when an edge with a live watch is out of sync.
     pub(crate) fn seen_behind_since(&self, world: &World) -> Option<UnixMillis> {
         let seen_since = |(id, since): &(ClusterId, UnixMillis)| {
             let live_since = world.clusters.get(id)?.live_since(Kind::Connector)?;
@@ -342,8 +342,8 @@ impl HopMemory {
     }
 }
 
-/// The edges that have the Connector, and what it says there. Where the hub is the edge itself, both
-/// are one object.
+/// The edges that have the Connector, with their status annotation. A hub that is also the edge is
+/// left out: both have the same object.
 fn edges<'w>(
     world: &'w World,
     at: &ObjectRef,
@@ -364,7 +364,7 @@ mod tests {
     use crate::data::objects::UPSTREAM_STATUS;
     use crate::world::fixture::{self, connector};
 
-    /// A hub Connector, and its copy at one edge.
+    /// A hub Connector and its edge Connector at one edge.
     struct Stage {
         stage: fixture::Stage,
         at: ObjectRef,
@@ -376,7 +376,7 @@ mod tests {
     type Found = (Cause, String, UnixMillis);
 
     impl Stage {
-        /// The edge does not say what the hub says.
+        /// The edge Connector is out of sync.
         fn behind() -> Self {
             let mut stage = fixture::Stage::new(&Settings::default());
             let hub = stage.add("hub", &[Role::Hub]);
@@ -388,7 +388,7 @@ mod tests {
             stage.mirror.sync = SyncState::Right { since: None };
             stage.shows("hub", "{}", 1);
             stage.shows("edge", "[]", 1);
-            assert_eq!(stage.arrivals(stage.stage.now), []);
+            assert_eq!(stage.carried_after(stage.stage.now), []);
             stage
         }
 
@@ -410,7 +410,7 @@ mod tests {
         }
 
         /// How long the hop to each edge took.
-        fn arrivals(&mut self, now: UnixMillis) -> Vec<Option<u64>> {
+        fn carried_after(&mut self, now: UnixMillis) -> Vec<Option<u64>> {
             let mut memory = std::mem::take(&mut self.memory);
             let view = self.view(Verdict::InSync, now).mirror;
             let passed = memory.on_edges(&view, &self.stage.world);
@@ -418,7 +418,7 @@ mod tests {
             passed.into_iter().map(|passed| passed.after_ms).collect()
         }
 
-        /// What is wrong and since when, and when that may change. `None`: nobody knows.
+        /// The problems and their start, and when they may change. `None`: unknown.
         fn find(
             &self,
             verdict: Verdict,
@@ -440,7 +440,7 @@ mod tests {
             stage.mirror.sync = SyncState::Right { since: Some(since) };
 
             stage.shows("edge", "{}", 2);
-            assert_eq!(stage.arrivals(behind_since.plus(70)), [after_ms]);
+            assert_eq!(stage.carried_after(behind_since.plus(70)), [after_ms]);
         }
     }
 

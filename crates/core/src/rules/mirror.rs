@@ -1,31 +1,31 @@
-//! Mirror: the `upstream-status` annotation of a hub Connector says what the `.status` of its
-//! upstream Connector says.
+//! Mirror: keeps the `upstream-status` annotation of a hub Connector equal to the `.status` of its
+//! upstream Connector.
 //!
-//! [`plan`] is the whole rule. It finds out what is desired, compares that with what the hub shows,
-//! and decides when the difference is written:
+//! [`plan`] is the whole rule. It determines what is desired, compares that with what the hub
+//! shows, and decides when to write the difference:
 //!
-//! | upstream's status | what becomes of the annotation |
+//! | upstream's status | the annotation |
 //! |---|---|
-//! | differs in what edges route by | written at once |
-//! | differs in anything else | *deferred*: written 5 s later, so that it never delays one that routes |
-//! | is gone, or its Connector is | removed after 5 s: a stale "online" keeps users on a dead tunnel |
-//! | is not known | stays, and the [`Verdict`] says why |
+//! | differs in what edges route by | is written immediately |
+//! | differs in anything else | is *deferred*: written 5 s later, so that it never delays a write that affects routing |
+//! | is gone, or its Connector is | is removed after 5 s: a stale "online" keeps users on a dead tunnel |
+//! | is not known | stays as it is, and the [`Verdict`] has the reason |
 //!
-//! Absence needs an [`AbsenceProof`]: silence, a restored server and an empty list alone prove
-//! nothing. Complete lists of the right namespace do. While too many would go at once, a breaker is
-//! tripped and holds all of them.
+//! Absence needs an [`AbsenceProof`]. Silence, a restored API server or an empty list alone prove
+//! nothing; complete lists of the right namespace do. While too many removals are due together, a
+//! breaker trips and holds all of them.
 //!
-//! What a write waits for:
+//! When a write is sent:
 //!
-//! | what happened | when the next write goes |
+//! | what happened before | when the next write is sent |
 //! |---|---|
-//! | nothing | at once, but for each Connector 20 at once and then one in 200 ms |
-//! | it was mirrored less than 10 s before | what routes: in turn with others of its upstream (`Repeats`) |
-//! | 403, 404, 5xx, no answer | after a backoff of at most 30 s; what routes: in turn with others that failed (`Retries`) |
-//! | 409 | after a backoff, or when the watch shows the change; after three in a row the annotation alone is compared |
-//! | another writer changed it back, three times or more | after a pause that doubles (`Rewrites`) |
-//! | the server was restored from a backup | a status after 5 min or its next change; what lists lack stays |
-//! | the Lease was lost, or a person paused the object | never; it is planned again afterwards |
+//! | nothing | immediately; each Connector has a burst of 20, then one write in 200 ms |
+//! | it was mirrored less than 10 s before | if it affects routing: from the queue of its upstream (`Repeats`) |
+//! | 403, 404, 5xx, no answer | after a backoff of at most 30 s; if it affects routing: from the queue of retries (`Retries`) |
+//! | 409 | after a backoff, or when the watch shows the change; after three in a row only the annotation is compared |
+//! | another writer changed it back, three times or more | after a pause that doubles each time (`Rewrites`) |
+//! | the server was restored from a backup | a status: after 5 min, or with its next change; an object that lists lack: never |
+//! | the Lease was lost, or an operator paused the object | never; it is planned again afterwards |
 
 use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AnnotationBefore, Precondition, Urgency};
@@ -51,12 +51,12 @@ use crate::world::upstream::{Status, UpstreamConnector};
 use crate::write_queue::{Due, QueueKey, Rank};
 use crate::write_state::{Completion, Contention, ContentionLimits, Retry, WriteState};
 
-/// One Connector that flaps must not keep the hub busy for all others: 20 at once, and then one in
-/// so many milliseconds.
+/// One Connector that flaps must not keep the hub busy for all others: a burst of 20, then one
+/// write each `DEFER_MS_MIN`.
 const CONNECTOR_RATE: Rate = Rate::every_ms(DEFER_MS_MIN, 20);
 
-/// A Connector that was mirrored so recently waits in the queue of its upstream, and so does one
-/// that waited there so recently: else one that flaps on and on would pass the queue every 10 s.
+/// A Connector that was mirrored this recently waits in the queue of its upstream, and so does one
+/// that waited there this recently. Otherwise a flapping Connector would skip the queue every 10 s.
 const REPEAT_MS: u64 = 10_000;
 
 /// A hub Connector in the world, looked up once for all rules.
@@ -65,7 +65,7 @@ pub(crate) struct Place<'w> {
     pub(crate) at: &'w ObjectRef,
     pub(crate) hub: &'w Cluster,
     pub(crate) row: &'w Row<HubConnector>,
-    /// `None` while the cluster that its labels name is not in the run.
+    /// `None` while the upstream that its labels name is not in the run.
     pub(crate) upstream: Option<Upstream<'w>>,
 }
 
@@ -83,14 +83,13 @@ pub(crate) struct View<'w> {
     pub(crate) memory: &'w MirrorMemory,
     pub(crate) settings: &'w Settings,
     pub(crate) now: UnixMillis,
-    /// Whether removals of that upstream, or of the whole fleet, are too many.
+    /// Whether too many removals of the upstream, or of the whole fleet, are due.
     pub(crate) breaker: BreakerState,
     pub(crate) is_leader: bool,
-    /// The queue that has room for it in this moment.
+    /// The queue that admits the write now.
     pub(crate) admitted_by: Option<QueueKey>,
 }
 
-/// What throughline remembers of a hub Connector for this rule.
 #[derive(Debug, Default)]
 pub(crate) struct MirrorMemory {
     /// Shared with the nudge: one write to one object at a time.
@@ -98,30 +97,31 @@ pub(crate) struct MirrorMemory {
     /// The mirror in flight.
     writing: Option<MirrorJob>,
     observed_text: ObservedText,
-    /// Limits mirrors that route. Deferred ones wait for it, too, but do not count.
+    /// Limits mirrors that affect routing. Deferred mirrors wait for it, too, but do not count.
     limiter: RateLimiter,
-    /// Until then a mirror that routes waits in the queue of its upstream.
+    /// Until then, a mirror that affects routing waits in the queue of its upstream.
     repeats_until: UnixMillis,
     pub(crate) sync: SyncState,
     pub(crate) deferred_since: Option<UnixMillis>,
     is_held: bool,
-    /// When a hold or a person's pause ended. Nothing was late before.
+    /// The end of a hold or of a pause by an operator. Nothing is late before.
     unblocked_at: UnixMillis,
 }
 
-/// Whether the annotation routes as upstream says, as far as this instance has seen.
+/// Whether the annotation routes as upstream's status asks, as far as this instance has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SyncState {
     #[default]
     NotSeen,
     Behind,
-    /// `None`: it did so when this instance first saw it.
+    /// `None`: it already did when this instance first saw it.
     Right {
         since: Option<UnixMillis>,
     },
 }
 
-/// The annotation as the watch last showed it, to the byte. Tracked while writes meet conflicts.
+/// The annotation as the watch last showed it, byte by byte. Tracked only while writes meet
+/// conflicts.
 #[derive(Debug, Default)]
 enum ObservedText {
     #[default]
@@ -130,31 +130,31 @@ enum ObservedText {
     Value(Box<str>),
 }
 
-/// What is true of the annotation. The hop rule, the view, the breakers and the notes read this.
+/// The state of the annotation. The hop rule, the view, the breakers and the notes read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Disabled,
-    /// The hub's watch is not live, so not even the annotation is known. All stays as it was.
+    /// The hub's watch is not live, so even the annotation is unknown. Everything stays as it was.
     HubNotLive,
     Paused,
-    /// What is desired is not known: a watch of the upstream is not live, or the namespace belongs
-    /// to another tier.
+    /// What is desired is unknown: a watch of the upstream is not live, or the namespace belongs to
+    /// another tier.
     UpstreamNotLive,
     UpstreamNotConfigured,
-    /// Upstream seems to say something else, and that is not acted on.
+    /// Upstream seems to have another status, which is not mirrored for this cause.
     Held(Cause),
-    /// Upstream has no status, but not for long enough.
+    /// Upstream has no status; the grace period is not over.
     AbsenceGrace(Ground),
-    /// Upstream has no status, and too many removals are due.
+    /// Upstream has no status; too many removals are due together.
     RemovalHeld(Cause, Ground),
-    /// Upstream has no status, and the removal waits for its turn.
+    /// Upstream has no status; the removal waits for its rate limit.
     RemovalQueued(Ground),
-    /// Upstream has no status, and the annotation still has one.
+    /// Upstream has no status; the annotation is to be removed.
     RemovalDue {
         since: UnixMillis,
         ground: Ground,
     },
-    /// Neither side has a status.
+    /// Neither upstream nor the annotation has a status.
     BothAbsent,
     InSync,
     /// The difference does not affect routing.
@@ -166,18 +166,18 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Why it is believed that upstream has no status.
+/// The evidence that upstream has no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ground {
-    /// A person allowed the removal by an annotation of the hub namespace.
+    /// An operator allowed the removal with an annotation on the hub namespace.
     Allowed,
-    /// A watch showed that the status, its Connector or its namespace went.
+    /// A watch showed that the status, its Connector or its namespace was removed.
     Seen,
-    /// Lists lack it. Nobody saw it go.
+    /// Only lists show its absence.
     Listed,
 }
 
-/// What was true before a plan.
+/// The state before a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) sync: SyncState,
@@ -187,32 +187,32 @@ pub(crate) struct Before {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) verdict: Verdict,
-    /// `None` where it is not known, or not acted on, what upstream says.
+    /// `None` if upstream's status is unknown or not mirrored.
     pub(crate) change: Option<LastChange>,
     pub(crate) oversize: Option<Oversize>,
     pub(crate) next: Next,
 }
 
-/// When and how upstream came to say what it says.
+/// When upstream's status last changed, and how this was observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastChange {
     pub(crate) at: UnixMillis,
-    /// The watch showed it. It did not come with a list.
+    /// A watch showed the change, rather than a list.
     pub(crate) is_observed: bool,
     pub(crate) is_online: bool,
 }
 
-/// The status does not fit into the annotations of the object.
+/// The status does not fit into the object's annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Oversize {
     pub(crate) bytes: usize,
     pub(crate) room: usize,
-    /// What routing needs fits.
+    /// The part that routing needs does fit.
     pub(crate) is_reduced: bool,
 }
 
 impl<'w> Place<'w> {
-    /// `None` where there is no such hub Connector.
+    /// `None` if there is no such hub Connector.
     pub(crate) fn find(world: &'w World, at: &'w ObjectRef) -> Option<Self> {
         let hub = world.clusters.get(&at.cluster)?;
         let row = hub.hub_connectors.get(&at.name)?;
@@ -225,25 +225,25 @@ impl<'w> Place<'w> {
         Some(Self { at, hub, row, upstream })
     }
 
-    /// The upstream that its labels name, whether or not it is in the run.
+    /// The upstream that the labels name, whether or not it is in the run.
     pub(crate) fn named(self) -> Option<&'w ClusterName> {
         self.row.seen.upstream.as_ref().map(|named| &named.cluster)
     }
 
-    /// What the annotation says.
+    /// The digest of the annotation.
     pub(crate) fn digest(self) -> Option<Digest> {
         self.row.seen.annotation.map(|annotation| annotation.all)
     }
 
-    /// Whether upstream's namespace is the one that the hub Connector was copied from: another one
-    /// may have the name by now.
+    /// Whether upstream's namespace is the one that the hub Connector was made from. Another
+    /// namespace may have its name by now.
     fn is_copied_from(self, upstream: Upstream<'_>) -> bool {
         let Upstream { cluster, named, .. } = upstream;
         let hub_namespace = self.at.name.namespace();
         prove_namespace(cluster, hub_namespace, named.name.namespace()).is_ok()
     }
 
-    /// Whether the Connector that it was copied from does not exist, by the tables.
+    /// Whether, by the tables, the Connector that it was made from does not exist.
     pub(crate) fn is_source_absent(self) -> bool {
         let is_it =
             |upstream: Upstream<'_>| upstream.connector.is_some() && self.is_copied_from(upstream);
@@ -266,7 +266,7 @@ impl<'w> Place<'w> {
 }
 
 impl Upstream<'_> {
-    /// When it came to say what it says, or to be absent.
+    /// When its status last changed, or when it became absent.
     pub(crate) fn changed_at(&self) -> UnixMillis {
         self.connector.map_or_else(|| self.absent_since(), |connector| connector.changed_at)
     }
@@ -279,7 +279,7 @@ impl Upstream<'_> {
         self.link().is_some_and(|link| link.is_deletion_seen)
     }
 
-    /// Looked up only where the Connector does not exist.
+    /// Needed only where the Connector does not exist.
     fn link(&self) -> Option<&Link> {
         self.world.links.get(self.named)
     }
@@ -309,11 +309,11 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
     None,
-    /// Upstream has no status any more.
+    /// Upstream no longer has a status.
     Removed,
-    /// In what edges route by.
+    /// In fields that edges route by.
     Routing,
-    /// In anything else.
+    /// In other fields only.
     Other,
 }
 
@@ -322,7 +322,7 @@ fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference 
         (None, None) => Difference::None,
         (Some(observed), Some(desired)) if observed.all == desired.all => Difference::None,
         (Some(_), None) if desired.status.is_none() => Difference::Removed,
-        // An annotation that does not decode may route, so it is never deferred.
+        // An annotation that cannot be decoded may affect routing, so it is never deferred.
         (Some(observed), Some(desired))
             if desired.routing.is_some() && observed.routing == desired.routing =>
         {
@@ -332,7 +332,7 @@ fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference 
     }
 }
 
-/// Requests may go wrong until it is written.
+/// Until the write, requests may be routed wrongly.
 fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let verdict = Verdict::OutOfSync { since: view.late_from(desired.since) };
     let next = match view.memory.write.retry() {
@@ -347,8 +347,8 @@ fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
     Plan { next, ..verdict.into() }
 }
 
-/// The last attempt failed. Its backoff ends in a queue, so that of many that failed together each
-/// has its turn. Once that has come it is a retry no longer, and planned like any other.
+/// The last attempt failed. After its backoff the write waits in a queue, so that many failed
+/// writes are not retried together. Once admitted, it is planned like any other write.
 fn plan_retry(view: &View<'_>, retry: Retry) -> Next {
     if let Some(until) = view.memory.write.paused_until()
         && until > view.now
@@ -361,12 +361,11 @@ fn plan_retry(view: &View<'_>, retry: Retry) -> Next {
     Next::Write(Turn::Waits { queue, due })
 }
 
-/// Which queue a mirror waits in.
 fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
     let is_rewrite = view.overwritten_at(desired).is_some();
     let overwrites = view.memory.write.contention().map_or(0, Contention::overwrites);
 
-    // A writer that contends for one value often contends for a whole fleet's.
+    // A writer that contends for one value often contends for the values of the whole fleet.
     if is_rewrite && overwrites >= view.settings.mirror.contention_count {
         QueueKey::Rewrites(view.place.at.cluster)
     } else if view.now < view.memory.repeats_until {
@@ -376,7 +375,7 @@ fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
     }
 }
 
-/// No edge routes by the difference, so it waits and never delays one that routes.
+/// No edge routes by the difference, so it must not delay a write that affects routing.
 fn plan_deferred_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let since = view.memory.deferred_since.unwrap_or(view.now);
     let due_at = since.plus(view.settings.mirror.defer_ms.max(DEFER_MS_MIN));
@@ -396,8 +395,8 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
         return Verdict::RemovalHeld(Cause::RemovalsHeld, ground).into();
     }
 
-    // The platform usually deletes the hub Connector itself within the grace period, which starts
-    // again when removals were too many.
+    // The platform usually deletes the hub Connector itself within the grace period. The period
+    // starts again when the breaker resets.
     let reset_at = view.breaker.reset_at.filter(|_| !is_allowed).unwrap_or_default();
     let due_at = desired.since.max(reset_at).plus(view.settings.mirror.absent_grace_ms);
     if view.now < due_at {
@@ -408,7 +407,7 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let write = || view.write(Intent::Removal, desired);
     let next = view.write_at(view.now, queue, Due::at(view.now), write);
     let verdict = match next {
-        // Removals a minute are few, so who waits for them is held rather than late.
+        // Few removals are admitted in a minute, so one that waits for them is held, not late.
         Next::Write(Turn::Waits { queue: QueueKey::Removals, .. }) => {
             Verdict::RemovalQueued(ground)
         }
@@ -429,7 +428,7 @@ impl<'w> View<'w> {
         Self { place, memory, settings, now, breaker, is_leader, admitted_by: None }
     }
 
-    /// Only the leader writes.
+    /// Plans the write if this instance leads; only the leader writes.
     fn write_at(
         &self,
         at: UnixMillis,
@@ -502,8 +501,8 @@ impl<'w> View<'w> {
         }
     }
 
-    /// That the object has not changed, or, while others change it faster than a write takes, that
-    /// the annotation has not.
+    /// The object must not have changed. Where others change it faster than a write takes, only the
+    /// annotation must not have changed.
     fn precondition(&self) -> Precondition {
         let unchanged = self.place.row.unchanged();
         let value = match &self.memory.observed_text {
@@ -518,19 +517,20 @@ impl<'w> View<'w> {
         Precondition { resource_version: None, annotation: Some(Box::new(before)), ..unchanged }
     }
 
-    /// When another writer changed the annotation, if that was after upstream last changed.
+    /// When another writer last changed the annotation, if that was after upstream's last change.
     fn overwritten_at(&self, desired: &Desired<'_>) -> Option<UnixMillis> {
         let last_at = self.memory.write.contention().map(Contention::last_at)?;
         (last_at > desired.since).then_some(last_at)
     }
 
-    /// Since when it is late, if it was right until another writer made it wrong.
+    /// From when lateness counts. An annotation that another writer changed is late only from then
+    /// on.
     fn late_from(&self, since: UnixMillis) -> UnixMillis {
         let overwritten_at = self.memory.write.contention().map(Contention::last_at);
         self.unblocked_from(since).max(overwritten_at.unwrap_or_default())
     }
 
-    /// Nothing was late while it could not be known, was held or was paused.
+    /// Nothing is late while it is unknown, held or paused.
     pub(crate) fn unblocked_from(&self, since: UnixMillis) -> UnixMillis {
         let hub_live_since = self.place.hub.live_since(Kind::Connector);
         let held_until = self.memory.is_held.then_some(self.now);
@@ -554,8 +554,8 @@ impl Plan {
 }
 
 impl Verdict {
-    /// Why the annotation would go; `None` where it stays. That counts from the moment at which the
-    /// upstream status goes missing, not from the end of the grace period.
+    /// The evidence for a removal; `None` if the annotation stays. A removal counts as pending as
+    /// soon as the upstream status disappears, not after the grace period.
     pub(crate) fn ground(self) -> Option<Ground> {
         match self {
             Self::AbsenceGrace(ground)
@@ -570,28 +570,29 @@ impl Verdict {
         matches!(self, Self::Held(_) | Self::RemovalHeld(..) | Self::RemovalQueued(_))
     }
 
-    /// The annotation routes as upstream says.
+    /// The annotation routes as upstream's status asks.
     pub(crate) fn is_right(self) -> bool {
         matches!(self, Self::InSync | Self::BothAbsent | Self::Deferred { .. })
     }
 }
 
-/// What the annotation should say.
+/// What the annotation should contain.
 struct Desired<'w> {
     upstream: Upstream<'w>,
     /// `None`: upstream has no status.
     status: Option<&'w Status>,
-    /// Of what fits into the annotation. `None`: nothing fits, or there is no status.
+    /// Digest of the part that fits into the annotation. `None`: nothing fits, or there is no
+    /// status.
     digest: Option<StatusDigest>,
     oversize: Option<Oversize>,
-    /// Its Connector does not exist.
+    /// Set if the upstream Connector does not exist.
     absent: Option<Absent>,
-    /// Since when it is desired: upstream said it, and its watch was live.
+    /// Since when it is desired: upstream had it, and its watch was live.
     since: UnixMillis,
     change: LastChange,
 }
 
-/// `Err`: what is desired is not known, or not acted on.
+/// `Err`: what is desired is unknown, or is not written for now.
 fn desired<'w>(view: &View<'w>) -> Result<Desired<'w>, Plan> {
     let place = view.place;
     if !view.settings.mirror.enabled {
@@ -652,7 +653,7 @@ fn desired_by<'w>(
     Ok(Desired { upstream, status, digest, oversize, absent: None, since, change })
 }
 
-/// Upstream has no such Connector: then nothing is desired, if that can be proven.
+/// Upstream has no such Connector. If that is proven, the annotation should be absent.
 fn desired_by_absence<'w>(
     upstream: Upstream<'w>,
     live_since: UnixMillis,
@@ -677,7 +678,7 @@ fn desired_by_absence<'w>(
     let is_in_place = || place.is_copied_from(upstream) || namespace_deleted_at.is_some();
     let (since, absent) = match prove_absence(upstream.cluster, claim, view.now) {
         Ok(AbsenceProof { since, absent }) => (since, Some(absent)),
-        // The hub says nothing, either: that needs no proof.
+        // The hub has no annotation either: this needs no proof.
         Err(_) if observed.is_none() && is_in_place() => (at, None),
         Err(no_proof) => return Err(verdict_without(no_proof).into()),
     };
@@ -697,8 +698,8 @@ fn verdict_without(no_proof: NoProof) -> Verdict {
     }
 }
 
-/// Fits a status under the annotation limit: whole, reduced to what routing needs, or not at all.
-/// No annotation is better than a stale one.
+/// Fits a status into the annotation limit: whole, reduced to what routing needs, or not at all. No
+/// annotation is better than a stale one.
 fn fit(
     status: Option<&Status>,
     row: &HubConnector,
@@ -719,7 +720,7 @@ fn fit(
 }
 
 impl Desired<'_> {
-    /// Spelled only where it is written.
+    /// Decoded only for the write, to save memory.
     fn text(&self) -> Option<String> {
         let text = self.status?.text.text();
         match self.oversize {
@@ -730,10 +731,10 @@ impl Desired<'_> {
     }
 }
 
-/// Whether another writer changed an annotation that was right.
+/// Whether another writer changed an annotation that was in sync.
 pub(crate) fn is_overwritten(view: &View<'_>, before: Option<StatusDigest>) -> bool {
     let Some(upstream) = view.place.upstream else { return false };
-    // Upstream has changed back while this was on its way.
+    // The watch shows our own write, and upstream has changed back meanwhile.
     if view.memory.is_writing(view.place.digest()) {
         return false;
     }
@@ -742,13 +743,13 @@ pub(crate) fn is_overwritten(view: &View<'_>, before: Option<StatusDigest>) -> b
     let before = before.map(|before| before.all);
     let after = view.place.digest();
 
-    // While the rest is deferred, the annotation still routes as it should.
+    // While another difference is deferred, the annotation is still in sync for routing.
     let is_deferred = view.memory.deferred_since.is_some();
     let was_as_desired = before == desired || (is_deferred && after != desired);
     before != after && was_as_desired && was_right(view, upstream)
 }
 
-/// Nothing is remembered of one that is at rest: once all was listed, it was right.
+/// Nothing is remembered of an annotation at rest: it was in sync if everything was listed.
 fn was_right(view: &View<'_>, upstream: Upstream<'_>) -> bool {
     match view.memory.sync {
         SyncState::Right { .. } => true,
@@ -764,7 +765,7 @@ fn was_right(view: &View<'_>, upstream: Upstream<'_>) -> bool {
 }
 
 impl SyncState {
-    /// When this instance saw it come to route as upstream says.
+    /// When this instance saw the annotation become right.
     pub(crate) fn right_since(self) -> Option<UnixMillis> {
         match self {
             Self::Right { since } => since,
@@ -774,19 +775,19 @@ impl SyncState {
 }
 
 impl Before {
-    /// The difference that waited is gone.
+    /// A deferred difference no longer exists.
     pub(crate) fn was_deferred(self, verdict: Verdict) -> bool {
         self.is_deferred && !matches!(verdict, Verdict::Deferred { .. })
     }
 
-    /// Whether the annotation comes to say what upstream says with this verdict, or to route alike.
+    /// Whether the annotation becomes right with this verdict.
     pub(crate) fn is_mirrored(self, verdict: Verdict) -> bool {
         verdict.is_right() && (self.sync == SyncState::Behind || self.was_deferred(verdict))
     }
 }
 
 impl MirrorMemory {
-    /// The watch showed the object in a new version, with this annotation.
+    /// The watch showed a new version of the object, with this annotation.
     pub(crate) fn on_seen(&mut self, annotation: Option<&str>) {
         self.write.on_object_changed();
         self.observed_text = match annotation {
@@ -796,12 +797,12 @@ impl MirrorMemory {
         };
     }
 
-    /// It came, or a person's pause ended: what is out of sync counts as late from now on.
+    /// The object appeared, or an operator resumed it: differences are late only from now on.
     pub(crate) fn on_resumed(&mut self, now: UnixMillis) {
         self.unblocked_at = now;
     }
 
-    /// It waits among those of its upstream that change again and again.
+    /// The mirror waits in `Repeats`, as the Connector keeps changing.
     pub(crate) fn on_waits_in_repeats(&mut self, now: UnixMillis) {
         self.repeats_until = now.plus(REPEAT_MS);
     }
@@ -826,7 +827,7 @@ impl MirrorMemory {
             _ => None,
         };
         if verdict == Verdict::Paused {
-            // What went wrong before says nothing about the time after.
+            // Failures before the pause do not count for writes after it.
             self.forget_writes();
         }
     }
@@ -863,8 +864,8 @@ impl MirrorMemory {
         }
     }
 
-    /// Returns what became of the write, and the mirror that it was; `None` in its place for a
-    /// nudge. `None`: the action was given up before.
+    /// Returns how the write ended, and the mirror that it was or `None` for a nudge. Returns
+    /// `None` if the action is not in flight any more.
     pub(crate) fn on_finished(
         &mut self,
         id: ActionId,
@@ -888,13 +889,13 @@ impl MirrorMemory {
             self.repeats_until = now.plus(REPEAT_MS);
         }
         if self.deferred_since.is_some() {
-            // What differs by now changed while this was written, and waits its own time.
+            // The remaining difference arose during this write, so its delay starts now.
             self.deferred_since = Some(now);
             self.sync = SyncState::Right { since: Some(now) };
         }
     }
 
-    /// Another writer changed an annotation that was right.
+    /// Another writer changed an annotation that was in sync.
     pub(crate) fn on_overwritten(
         &mut self,
         manager: Option<&str>,
@@ -910,8 +911,8 @@ impl MirrorMemory {
         self.write.on_overwritten(manager, &limits, now);
     }
 
-    /// Every edge says what the hub says. What went wrong before is over, unless another writer may
-    /// undo it again.
+    /// Every edge is in sync with the hub. Forgets earlier failures, unless another writer recently
+    /// overwrote the value.
     pub(crate) fn on_settled(&mut self, settings: &MirrorSettings, now: UnixMillis) {
         let contention = self.write.contention();
         if !contention.is_some_and(|last| last.is_recent(settings.contention_quiet_ms, now)) {
@@ -931,7 +932,7 @@ impl MirrorMemory {
         self.writing.is_some_and(writes)
     }
 
-    /// Without this memory the same would be planned.
+    /// Whether an empty memory would lead to the same plan.
     pub(crate) fn is_at_rest(&self, now: UnixMillis) -> bool {
         let is_limited = self.limiter.ready_at(Rate::every_ms(DEFER_MS_MIN, 1)) > now;
         self.write.is_idle()
@@ -976,7 +977,7 @@ mod tests {
     }
 
     impl Stage {
-        /// Upstream's Connector does not exist, and the hub has an annotation.
+        /// The upstream Connector does not exist, and the hub has an annotation.
         fn missing() -> Self {
             let settings = Settings::default();
             let mut stage = fixture::Stage::new(&settings);
@@ -998,7 +999,7 @@ mod tests {
             stage
         }
 
-        /// Upstream says another node than the hub.
+        /// Upstream has another node than the hub.
         fn flipped() -> Self {
             let mut stage = Self::missing();
             stage.upstream_says(&online("n2", 1));
@@ -1040,7 +1041,7 @@ mod tests {
             self.stage.now
         }
 
-        /// What the rule reads after so long.
+        /// The view this long after the start.
         fn view(&self, ms: u64) -> View<'_> {
             let place = Place::find(&self.stage.world, &self.at).unwrap();
             let now = self.now().plus(ms);
@@ -1060,7 +1061,7 @@ mod tests {
             }
         }
 
-        /// The write that goes once its queue has room for it.
+        /// The write that is planned once its queue admits it.
         fn planned(&self, ms: u64) -> PlannedWrite {
             match plan(&View { admitted_by: self.queue(ms), ..self.view(ms) }).next {
                 Next::Write(Turn::Goes(planned)) => *planned,
@@ -1119,7 +1120,7 @@ mod tests {
         }
     }
 
-    /// In the order of the guards. What is not known or not proven is left alone.
+    /// In the order of the guards in `plan`.
     #[test]
     fn an_annotation_is_left_as_it_is_at_the_first_step_that_fails() {
         type Break = fn(&mut Stage);

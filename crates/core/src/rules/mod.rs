@@ -1,8 +1,7 @@
 //! One rule a file: its view, its memory, its plan, its tests.
 //!
 //! `plan` takes a view and returns data. A function that takes `&mut` takes the memory of its own
-//! rule and is called by the controller when something happened: `on_seen`, `on_started`,
-//! `on_finished`.
+//! rule. The controller calls it when something happened: `on_seen`, `on_started`, `on_finished`.
 
 pub(crate) mod findings;
 pub(crate) mod hop;

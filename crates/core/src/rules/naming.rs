@@ -1,9 +1,9 @@
-//! Names: whether hub Connectors and upstreams find each other. An upstream that is configured as
-//! `proj-a` and that hub labels call `project-a` is two upstreams: one that nobody follows, and one
-//! that nothing comes from. Neither fails, so it is reported.
+//! Naming: whether hub Connectors and upstreams use the same names. An upstream that is configured
+//! as `proj-a` but that hub labels call `project-a` counts as two upstreams: one without a cluster,
+//! and one without hub Connectors. Neither makes a request fail, so both are reported.
 //!
-//! [`judge`] reads the world alone. When a name is judged, [`NamingMemory`] knows: some time after
-//! something changed about it, because objects come one by one.
+//! [`judge`] reads the world alone. [`NamingMemory`] decides when a name is judged: some time after
+//! a change that concerns it, because objects come one by one.
 
 use std::collections::BTreeSet;
 
@@ -14,29 +14,29 @@ use crate::world::World;
 use crate::world::absence::uid_of;
 use crate::world::cluster::Cluster;
 
-/// How long hub Connectors name an upstream that is not configured before that is reported. Where
-/// clusters are discovered, theirs may be about to join.
+/// How long hub Connectors may name an upstream that is not configured before it is reported. Where
+/// clusters are discovered, the cluster may be about to join.
 const UNCONFIGURED_MS: u64 = 5_000;
 const UNDISCOVERED_MS: u64 = 60_000;
 
-/// How long the hub may lack every Connector of an upstream: the replicator needs some time.
+/// How long the hub may have no Connector of an upstream: the replicator needs some time.
 const UNREPLICATED_MS: u64 = 60_000;
 
-/// What ends is gathered for so long.
+/// Names that become right are collected for this long.
 const OVER_MS: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fits,
-    /// So many hub Connectors name it, and it is not in the run.
+    /// This many hub Connectors name it, but no such cluster is in the run.
     NotFollowed(u64),
-    /// It has so many Connectors, and no hub Connector names it.
+    /// It has this many Connectors, but no hub Connector names it.
     NotReplicated(u64),
-    /// The watches that would tell are not live.
+    /// The watches that would show it are not live.
     Unknown,
 }
 
-/// `is_deleted`: it is a project that was deleted, which has a report of its own.
+/// `is_deleted`: the name is that of a deleted project, which is reported separately.
 pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verdict {
     let naming = world.links.counts_of(name).connectors;
     let Some(upstream) = world.upstream_named(name) else {
@@ -63,13 +63,13 @@ pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verd
     }
 }
 
-/// Whether every hub shows who is named.
+/// Whether the Connectors of every hub are known.
 pub(crate) fn is_judged(world: &World) -> bool {
     let mut hubs = world.hubs().peekable();
     hubs.peek().is_some() && hubs.all(|hub| hub.is_live(Kind::Connector))
 }
 
-/// The names that are to be judged, and those that were found wrong.
+/// The names that are to be judged, and the names found wrong.
 #[derive(Debug, Default)]
 pub(crate) struct NamingMemory {
     due: Timers<ClusterName>,
@@ -82,7 +82,7 @@ impl NamingMemory {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Something changed that decides about a name. `is_discovering`: it may be about to join.
+    /// A change concerns a name. `is_discovering`: the cluster may be about to join.
     pub(crate) fn on_changed(
         &mut self,
         name: &ClusterName,
@@ -92,7 +92,7 @@ impl NamingMemory {
     ) {
         let wait_ms = match verdict {
             _ if self.wrong.contains(name) => OVER_MS,
-            // The lists that would tell have it judged once they are complete.
+            // The names are judged anyway once the lists that decide are complete.
             Verdict::Fits | Verdict::Unknown => return,
             Verdict::NotFollowed(_) if is_discovering => UNDISCOVERED_MS,
             Verdict::NotFollowed(_) => UNCONFIGURED_MS,
@@ -104,8 +104,8 @@ impl NamingMemory {
         self.due.set(name.clone(), Some(at));
     }
 
-    /// The first source begins to list its clusters: those that hub Connectors name may be among
-    /// them.
+    /// The first source begins to list its clusters, so a cluster that hub Connectors name may
+    /// still join.
     pub(crate) fn on_discovery_started(&mut self, now: UnixMillis) {
         let not_before = now.plus(UNDISCOVERED_MS);
         for name in self.take_due(not_before) {
@@ -113,7 +113,6 @@ impl NamingMemory {
         }
     }
 
-    /// Judges the names that are due.
     pub(crate) fn on_deadline(
         &mut self,
         world: &World,
@@ -137,7 +136,6 @@ impl NamingMemory {
         judged
     }
 
-    /// In the order of the names.
     fn take_due(&mut self, now: UnixMillis) -> Vec<ClusterName> {
         let mut due: Vec<_> = std::iter::from_fn(|| self.due.pop(now)).collect();
         due.sort_unstable();
@@ -145,8 +143,8 @@ impl NamingMemory {
     }
 }
 
-/// The upstream that hub Connectors call by another name: none names it, and one of its namespaces has
-/// the uid of theirs.
+/// The upstream that hub Connectors call by another name: no hub Connector names it, and one of its
+/// namespaces has the UID that the name of their hub namespace contains.
 pub(crate) fn meant<'w>(world: &'w World, called: &ClusterName) -> Option<&'w ClusterName> {
     let first = world.links.linked_to(called).next()?;
     let uid = Uid::new(uid_of(first.name.namespace())?);

@@ -1,10 +1,10 @@
-//! Nudge: the carrier does not bring a mirrored value to an edge, so the hub Connector is changed in
-//! another annotation, which makes the carrier try again.
+//! Nudge: when the carrier does not bring a mirrored value to an edge, another annotation of the
+//! hub Connector is changed, which makes the carrier try again.
 //!
-//! An edge whose watch is lost shows nothing, and a change made during its outage makes the outage
-//! longer. So only an edge counts that is seen to be behind, 10 s after the mirror; from then on the
-//! pauses double. Nudges of one hub wait in its queue, and a carrier that answers none is asked
-//! rarely.
+//! An edge whose watch is lost shows nothing, and every change that must be carried during its
+//! outage makes the outage longer. So only an edge that a live watch shows out of sync is nudged,
+//! first 10 s after the mirror. Then the pauses double. Nudges of one hub share a queue, and a
+//! carrier that does not answer is nudged rarely.
 
 use crate::contract::action::Urgency;
 use crate::contract::settings::MirrorSettings;
@@ -15,31 +15,30 @@ use crate::rules::mirror::{self, Place};
 use crate::write_queue::{Due, QueueKey};
 use crate::write_state::doubled;
 
-/// A quarter of what the carrier takes by default, and so many at once.
+/// A quarter of the carrier's default rate, with a burst of 10.
 const RATE: Rate = Rate::every_ms(200, 10);
 
-/// A carrier that does not answer is asked this often.
+/// How often a carrier that does not answer is nudged.
 pub(crate) const SILENT_EVERY_MS: u64 = 10_000;
 
-/// After so many nudges without an arrival at any edge, the carrier does not answer.
+/// After this many nudges without a carried value at any edge, the carrier does not answer.
 const UNANSWERED_MAX: u32 = 20;
 
-/// What throughline remembers of a hub Connector for this rule.
 #[derive(Debug, Default)]
 pub(crate) struct NudgeMemory {
     nudges: u32,
-    /// The pause after the last one.
+    /// The end of the pause after the last nudge.
     next_at: UnixMillis,
 }
 
 /// Whether the carrier of a hub answers nudges.
 #[derive(Debug, Default)]
 pub(crate) struct Carrier {
-    /// Nudges since a value last arrived at an edge.
+    /// Nudges since a value was last carried to an edge.
     unanswered: u32,
 }
 
-/// `behind_since`: since when an edge whose watch is live is seen to be behind.
+/// `behind_since`: since when an edge with a live watch is out of sync.
 pub(crate) fn plan(
     view: &mirror::View<'_>,
     memory: &NudgeMemory,
@@ -80,25 +79,24 @@ fn nudge(view: &mirror::View<'_>, waited_s: u64) -> Write {
     }
 }
 
-/// How fast a hub is nudged.
+/// The rate at which a hub is nudged.
 pub(crate) fn rate(is_silent: bool) -> Rate {
     if is_silent { Rate::every_ms(SILENT_EVERY_MS, 1) } else { RATE }
 }
 
 impl NudgeMemory {
-    /// How many nudges count. Somebody at the edge may undo it again, so the pauses grow until that
-    /// is over.
+    /// How many nudges count. Another writer at the edge may undo the value again, so a nudge
+    /// counts until the edge has been quiet for `contention_quiet_ms`.
     pub(crate) fn nudges(&self, settings: &MirrorSettings, now: UnixMillis) -> u32 {
         let counts_until = self.next_at.plus(settings.contention_quiet_ms);
         if now <= counts_until { self.nudges } else { 0 }
     }
 
-    /// The hub says something new, or a person paused it: what was nudged before does not count.
+    /// The hub has a new value, or an operator paused it: earlier nudges do not count.
     pub(crate) fn on_mirrored(&mut self) {
         self.nudges = 0;
     }
 
-    /// The next one waits longer than this one did.
     pub(crate) fn on_written(&mut self, settings: &MirrorSettings, now: UnixMillis) {
         self.nudges = self.nudges(settings, now) + 1;
         let pause_ms = doubled(settings.nudge_after_ms, self.nudges, settings.nudge_max_ms);
@@ -107,13 +105,13 @@ impl NudgeMemory {
 }
 
 impl Carrier {
-    /// Counts a nudge. Returns whether the carrier counts as silent from now on.
+    /// Counts a nudge. Returns whether the carrier becomes silent with it.
     pub(crate) fn on_nudged(&mut self) -> bool {
         self.unanswered = self.unanswered.saturating_add(1);
         self.unanswered == UNANSWERED_MAX
     }
 
-    /// A value arrived at an edge. Returns whether the carrier had been silent.
+    /// A value was carried to an edge. Returns whether the carrier had been silent.
     pub(crate) fn on_arrived(&mut self) -> bool {
         let was_silent = self.is_silent();
         self.unanswered = 0;

@@ -1,7 +1,7 @@
 //! Orphans: a hub HTTPRoute is deleted when none of its parents exists upstream.
 //!
-//! "Does not exist" is a strong claim. [`plan`] keeps a route at the first step that it cannot
-//! prove, and says why. How many orphans may be deleted is up to the breakers and the queue.
+//! [`plan`] keeps a route at the first step that cannot be proved, with the cause. The breakers and
+//! the queue limit how many orphans are deleted.
 
 use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AbsentProject, Urgency};
@@ -25,44 +25,44 @@ pub(crate) struct View<'w> {
     pub(crate) at: &'w ObjectRef,
     pub(crate) hub: &'w Cluster,
     pub(crate) row: &'w Row<Route>,
-    /// The upstream that the route names, if that cluster is in the run.
+    /// The upstream that the route names, if it is in the run.
     pub(crate) upstream: Option<&'w Cluster>,
-    /// The upstream was a project that was deleted.
+    /// Set if the upstream was a project that was deleted.
     pub(crate) deleted_project: Option<DeletedProject>,
     pub(crate) memory: &'w OrphanMemory,
     pub(crate) settings: &'w OrphanSettings,
     pub(crate) now: UnixMillis,
-    /// Of the routes that name the upstream, or of those of all deleted projects.
+    /// Counts the routes that name the upstream, or the routes of all deleted projects.
     pub(crate) breaker: BreakerState,
     pub(crate) is_leader: bool,
-    /// The queue that has room for it in this moment.
+    /// The queue that admits the delete now.
     pub(crate) admitted_by: Option<QueueKey>,
 }
 
-/// A project that was deleted although routes name it.
+/// A deleted project that routes still name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeletedProject {
     pub(crate) source: SourceName,
-    /// When its source was first known to answer 404 about it.
+    /// When its source first answered 404 for it.
     pub(crate) at: UnixMillis,
     pub(crate) is_deletion_seen: bool,
-    /// The source shows every project now.
+    /// The source currently shows every project.
     pub(crate) is_source_live: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct OrphanMemory {
     pub(crate) write: WriteState,
-    /// Since when none of its parents exists, without interruption.
+    /// Since when, without interruption, none of its parents exists.
     pub(crate) absent_since: Option<UnixMillis>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A parent exists, or it is no copy of an upstream HTTPRoute.
+    /// A parent exists, or the route was not made from an upstream HTTPRoute.
     NotOrphan,
     Kept(Cause),
-    /// None of its parents exists, but it is kept for now. The breaker counts it.
+    /// None of its parents exists, but the route is kept for now. The breaker counts it.
     Absent(Cause),
     Orphan,
 }
@@ -73,8 +73,8 @@ pub(crate) struct Plan {
     pub(crate) next: Next,
 }
 
-/// `None` where there is no such route. The controller adds what it counts and what the roster
-/// knows.
+/// `None` if there is no such route. The controller adds the breaker's state and the roster's
+/// facts.
 pub(crate) fn view<'w>(
     world: &'w World,
     at: &'w ObjectRef,
@@ -131,10 +131,10 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     Plan { verdict: Verdict::Orphan, next }
 }
 
-/// What is wrong with a route. Too many orphans are reported as a whole.
+/// Finds problems of one route. Too many orphans are reported as one problem elsewhere.
 pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
     let mut found = Findings::default();
-    // A delete that meets a conflict again and again is contradicted by the live look before it.
+    // Repeated conflicts mean that the live check before each delete disagrees with the watches.
     let failure = view.memory.write.failure().filter(|failure| failure.is_repeated());
     if let Some(failure) = failure.filter(|_| verdict == Verdict::Orphan) {
         found.push_failure(failure, "delete", &view.about(), view.now);
@@ -144,7 +144,7 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
     let (cause, limit_ms) = match verdict {
         Verdict::Absent(Cause::RouteSettling) => (Cause::RouteSettling, Some(view.settling_ms())),
         Verdict::Kept(Cause::Paused) => (Cause::Paused, None),
-        // The leader deletes it now.
+        // Otherwise the leader deletes it now.
         Verdict::Orphan if view.settings.mode != OrphanMode::Delete || !view.is_leader => {
             (Cause::Orphaned, None)
         }
@@ -166,19 +166,19 @@ impl Plan {
 }
 
 impl View<'_> {
-    /// The upstream that the route names. One that cannot be an orphan names none.
+    /// The upstream that the route names; `None` if the route cannot be an orphan.
     pub(crate) fn named(&self) -> Option<&ClusterName> {
         self.row.seen.upstream()
     }
 
-    /// Time without evidence does not count, and it starts again when orphans were too many.
+    /// Time without evidence does not count, and the period starts again when the breaker resets.
     fn orphan_since(&self, proven_since: UnixMillis) -> UnixMillis {
         let since = self.memory.absent_since.unwrap_or(self.now);
         since.max(proven_since).max(self.breaker.reset_at.unwrap_or_default())
     }
 
-    /// How long an orphan waits in all, unless evidence is lost meanwhile. It is the same at each look, so
-    /// that an open problem does not begin again.
+    /// How long an orphan waits in all if no evidence is lost. Each plan computes the same value,
+    /// so an open problem is not opened again.
     fn settling_ms(&self) -> u64 {
         let since = self.memory.absent_since.unwrap_or(self.now);
         let old_at = self.row.seen.created_at.unwrap_or_default().plus(self.settings.min_age_ms);
@@ -189,7 +189,7 @@ impl View<'_> {
         About::object(&self.hub.name, Kind::HttpRoute, self.at.name.key())
     }
 
-    /// Why the route is kept, or what is wrong with it.
+    /// A problem of the route, with this cause.
     pub(crate) fn problem(&self, cause: Cause, limit_ms: Option<u64>) -> Problem {
         let is_of_namespace = matches!(cause, Cause::NamespaceMissing | Cause::NamespaceMismatch);
         let parents = self.row.seen.parents.as_ref().ok().filter(|_| is_of_namespace);
@@ -204,7 +204,7 @@ impl View<'_> {
 }
 
 impl Verdict {
-    /// Whether none of the route's parents exists by the lists.
+    /// Whether, by the lists, none of the route's parents exists.
     pub(crate) fn is_absent(self) -> bool {
         matches!(self, Self::Absent(_) | Self::Orphan)
     }
@@ -221,7 +221,7 @@ impl OrphanMemory {
     }
 }
 
-/// `Err`: why it is kept, or `None`: it is no orphan.
+/// `Err(Some(cause))`: the route is kept. `Err(None)`: it is no orphan.
 fn prove_orphan(view: &View<'_>) -> Result<AbsenceProof, Option<Cause>> {
     let parents = view.row.seen.parents.as_ref().map_err(|cause| *cause)?;
 
@@ -254,7 +254,8 @@ fn prove_parents_absent(
     let claim = Claim {
         hub_namespace,
         namespace: &parents.namespace,
-        // A deleted namespace proves nothing here: the Gateways must be looked for in it.
+        // A deleted namespace proves nothing here: the Gateways must be missing from an existing
+        // one.
         namespace_deleted_at: None,
         kind: Kind::Gateway,
         names: parents.gateways.iter().map(|gateway| gateway.name().into()).collect(),
@@ -266,7 +267,8 @@ fn prove_parents_absent(
     prove_absence(upstream, claim, view.now).map_err(cause_without)
 }
 
-/// The control plane of a deleted project proves nothing any more: the root must say so.
+/// The control plane of a deleted project proves nothing any more, so the root must show the
+/// deletion.
 fn prove_project_absent(
     view: &View<'_>,
     project: DeletedProject,
@@ -297,7 +299,7 @@ fn cause_without(no_proof: NoProof) -> Option<Cause> {
     }
 }
 
-/// When the route was created; `None` where a delete could not name exactly this object.
+/// When the route was created; `None` if a delete could not name exactly this object.
 fn identified_creation(row: &Row<Route>) -> Option<UnixMillis> {
     row.uid.text()?;
     row.version.text()?;
@@ -390,7 +392,7 @@ mod tests {
             stage
         }
 
-        /// A project that was deleted, to the knowledge of its source.
+        /// The route's project was deleted, and its source shows it.
         fn of_deleted_project() -> Self {
             let mut stage = Self::new();
             stage.world.ids.remove("up");
@@ -449,7 +451,6 @@ mod tests {
         );
     }
 
-    /// In the order of the guards.
     #[test]
     fn a_route_is_kept_at_the_first_step_that_is_not_proved() {
         type Break = fn(&mut Stage);

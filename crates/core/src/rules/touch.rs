@@ -1,19 +1,21 @@
 //! Touch: the trigger of a Gateway announces the liveness of its connectors at the edge.
 //!
-//! Envoy Gateway translates a Gateway again when one of its annotations changes, but the extension
-//! server may not have the change in its cache yet, and tells nobody. So a touch is repeated: the
-//! announcement comes after a short window, or when the platform's stamp shows that the cache has
-//! the change; confirmations follow after some seconds and after a minute. Each touch writes a
-//! value that the object never had, because the same configuration is not translated twice.
+//! Envoy Gateway translates a Gateway again when one of its annotations changes. The extension
+//! server may not have the change in its cache by then, and gives no sign of it. So a touch is
+//! repeated. The announcement is written after a short window, or when the platform's stamp shows
+//! that the cache has the change. Confirmations follow after some seconds and after a minute. Each
+//! touch writes a value that the object never had, because the same configuration is not translated
+//! twice.
 //!
-//! A [`State`] says what has been announced. [`on`] is the table of its transitions, one function
-//! for each group of rows; [`plan`] says which touch is due. A [`Target`] is a Gateway or a
-//! GatewayClass: [`view`] makes the same [`View`] of both, so nothing else here asks which it is.
+//! A [`State`] records what has been announced. [`on`] is the table of its transitions, one
+//! function for each group of rows; [`plan`] decides which touch is due. A [`Target`] is a Gateway
+//! or a GatewayClass. [`view`] makes the same [`View`] of both, so no other code here distinguishes
+//! them.
 //!
-//! A Gateway that the first complete list shows is trusted, so that a restart writes nothing. What
-//! its annotations and `managedFields` say takes the place of memory. One that appears later is not
-//! trusted, whatever it carries: after an edge's etcd was restored, Envoy Gateway translates it as a
-//! new one, and the extension server may not have its connectors again yet.
+//! A Gateway in the first complete list is trusted, so a restart writes nothing: its annotations
+//! and `managedFields` replace the lost memory. A Gateway that appears later is not trusted,
+//! whatever it has: after an edge's etcd was restored, Envoy Gateway translates it as a new one,
+//! and the extension server may not have its connectors again yet.
 
 pub(crate) mod edge_memory;
 
@@ -39,11 +41,11 @@ use crate::world::table::Row;
 use crate::write_queue::{Due, QueueKey, Rank};
 use crate::write_state::{Completion, ContentionLimits, WriteState};
 
-/// A class speaks for all its Gateways, so it is announced more often than one Gateway.
+/// One announcement of a class covers all its Gateways, so its rate is higher.
 const CLASS_RATE: Rate = Rate::every_ms(200, 1);
 
-/// So many other Gateways of a class are tried at once when one is refused, then one after each
-/// pause: most likely the refusal is about all of them.
+/// When one Gateway of a class is refused, this many others are tried without a pause. After that,
+/// one is tried after each pause: the refusal most likely concerns all of them.
 const OTHERS_AT_ONCE: u32 = 3;
 
 /// A target as the watches of its edge show it.
@@ -53,10 +55,10 @@ pub(crate) struct View<'w> {
     /// The Gateway that carries the trigger.
     pub(crate) gateway: &'w NamespacedName,
     pub(crate) row: &'w Row<Gateway>,
-    /// What the trigger should announce; `None` while no connector is referenced.
+    /// The digest to announce; `None` while no connector is referenced.
     pub(crate) desired: Option<u64>,
-    /// Since when the lists of the edge are complete; `None` while they are not, or where the
-    /// Gateway is in a namespace of another tier.
+    /// Since when the lists of the edge are complete; `None` while they are not, or if the Gateway
+    /// is in a namespace of another tier.
     pub(crate) ready_since: Option<UnixMillis>,
     pub(crate) class: Option<&'w Class>,
     pub(crate) settings: &'w Settings,
@@ -66,25 +68,25 @@ pub(crate) struct View<'w> {
 #[derive(Debug, Default)]
 pub(crate) struct TouchMemory {
     pub(crate) state: State,
-    /// The latest announcement, from the moment at which it is written.
+    /// The latest announcement, set when its write starts.
     pub(crate) announced: Announced,
     pub(crate) write: WriteState,
-    /// Limits announcements. Confirmations keep their distance from the touch before.
+    /// Limits announcements. Confirmations follow the last touch after a minimum interval instead.
     limiter: RateLimiter,
-    /// The latest number ever written or seen.
+    /// The latest sequence number ever written or seen.
     latest: Option<Sequence>,
     last_touch_at: Option<UnixMillis>,
-    /// A person had paused the carrying Gateway when it was last looked at.
+    /// Whether an operator had paused the carrying Gateway at the last look.
     is_paused: bool,
-    /// Connectors whose latest change waits for this target.
+    /// Connectors whose latest change this target has yet to announce.
     pub(crate) waiting: Vec<NamespacedName>,
-    /// Since when one of them does, or since the end of a pause.
+    /// Since when one of them waits, or since the end of a pause.
     pub(crate) waiting_since: Option<UnixMillis>,
-    /// How many Gateways of a class were refused since one was written.
+    /// How many Gateways of a class were refused since the last write.
     refused_in_a_row: u32,
 }
 
-/// What became of a touch.
+/// How a touch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
     pub(crate) gateway: NamespacedName,
@@ -92,49 +94,48 @@ pub(crate) struct Finished {
     pub(crate) completion: Completion,
     /// The watch has shown another trigger since the touch was decided.
     pub(crate) is_trigger_seen: bool,
-    /// It announces all that has changed so far.
+    /// It announces every change so far.
     pub(crate) is_latest: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nobody has looked whether what the Gateway carries can be trusted.
+    /// Not looked at yet: whether the Gateway's annotations can be trusted is open.
     New {
         appeared_later: bool,
     },
     Pending(Box<Announcement>),
     InFlight(Box<OngoingTouch>),
-    /// Which confirmations are left follows from the trigger.
+    /// The trigger shows which confirmations remain.
     Announced,
-    /// Nothing is due. Of the last announcement only what a late stamp needs is remembered.
+    /// Nothing is due. Of the last announcement, only what a late stamp needs is kept.
     AtRest,
 }
 
-/// A change that is to be announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) reason: TouchReason,
     first_at: UnixMillis,
     last_at: UnixMillis,
-    /// A trigger with a later number announces it, whoever wrote it.
+    /// A trigger with a later number announces the change, whoever wrote it.
     latest: Option<Sequence>,
     proof: ProofTarget,
     /// A stamp has shown that the extension server's cache has the change.
     is_cached: bool,
-    /// Found at the start: every cache has had it for as long as we, so one confirmation is enough.
+    /// Found at the start: every cache has had it as long as this instance, so one confirmation is
+    /// enough.
     only_last: bool,
 }
 
-/// A touch that is being written.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OngoingTouch {
     pub(crate) gateway: NamespacedName,
     pub(crate) trigger: Trigger,
     /// `None`: a confirmation.
     pub(crate) reason: Option<TouchReason>,
-    /// The watch has shown another trigger since.
+    /// The watch has shown another trigger since the touch was decided.
     is_trigger_seen: bool,
-    /// What changed meanwhile.
+    /// A further change, during the write.
     next: Option<Announcement>,
 }
 
@@ -144,11 +145,12 @@ pub(crate) struct Announced {
     pub(crate) at: Option<UnixMillis>,
     only_last: bool,
     is_unverified: bool,
-    /// What no stamp had shown before: a stamp that comes now touches once more.
+    /// What no stamp has shown yet. A stamp that shows it later triggers one more touch.
     unproven: Option<ProofTarget>,
-    /// One more confirmation, after an outage.
+    /// One more confirmation is due, after an outage.
     once_more: bool,
-    /// What the platform's stamp announced at the first look, while the Gateway carries no trigger.
+    /// The digest that the platform's stamp announced at the first look, while the Gateway has no
+    /// trigger.
     by_stamp: Option<u64>,
 }
 
@@ -158,7 +160,7 @@ pub(crate) enum ProofTarget {
     /// The connector that changed last: caches see Connectors in order.
     Connector(NamespacedName),
     Target,
-    /// Several changes whose order is not known. Nothing proves them.
+    /// Several changes in unknown order. No stamp proves them.
     Several,
 }
 
@@ -188,13 +190,13 @@ pub(crate) enum Event<'e> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp<'e> {
     pub(crate) connector: &'e NamespacedName,
-    /// It shows the connector as it is.
+    /// The stamp matches the connector's current state.
     pub(crate) is_present: bool,
-    /// It is on the target itself.
+    /// The stamp is on the target itself.
     pub(crate) is_own: bool,
 }
 
-/// What the controller has to do besides keeping the new state.
+/// What the controller must do besides keeping the new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
@@ -202,7 +204,7 @@ pub(crate) enum Effect {
     Announced,
 }
 
-/// `None` where there is no such Gateway, or the class has none.
+/// `None` if there is no such Gateway, or if the class has none.
 pub(crate) fn view<'w>(
     world: &'w World,
     target: &'w Target,
@@ -234,11 +236,11 @@ pub(crate) fn view<'w>(
     })
 }
 
-/// The table of transitions, but for those that need no view: [`TouchMemory::on_started`],
+/// The table of transitions, except for those that need no view: [`TouchMemory::on_started`],
 /// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`].
 pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) -> Effect {
     if memory.state == State::AtRest {
-        // A trigger that another writer puts there now may be of any age: it is confirmed at once.
+        // A trigger that another writer sets now may be of any age, so it is confirmed immediately.
         memory.latest = view.latest(memory);
     }
     match event {
@@ -246,14 +248,14 @@ pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) ->
         Event::Appeared { is_later, has_connectors } => {
             on_appeared(memory, is_later, has_connectors, view);
         }
-        // Until the first look there is nothing to compare with.
+        // Before the first look there is nothing to compare with.
         _ if memory.is_new() => {}
         Event::Changed { reason, proof, is_ordered } => {
             let latest = view.latest(memory);
             let change = Announcement { proof, latest, ..Announcement::new(reason, view.now) };
             on_change(memory, change, is_ordered);
         }
-        // Of a class only the carrier counts.
+        // In a class, only the trigger of the carrying Gateway counts.
         Event::TriggerSeen { gateway } if gateway == view.gateway => {
             return on_trigger_seen(memory, view);
         }
@@ -263,13 +265,13 @@ pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) ->
     Effect::None
 }
 
-/// The first look at a Gateway; later the comparison of what is announced with what is desired.
+/// The first look at a Gateway. Later looks compare the announced digest with the desired one.
 fn on_look(memory: &mut TouchMemory, view: &View<'_>) {
     let Some(desired) = view.digest_to_announce() else { return };
 
     match memory.state {
         State::New { appeared_later } => first_look(memory, desired, appeared_later, view),
-        // A change that is on its way is not compared.
+        // The change is announced anyway.
         State::Pending(_) | State::InFlight(_) => {}
         State::Announced | State::AtRest => {
             if memory.announced_digest(view.trigger()) != Some(desired) {
@@ -284,7 +286,7 @@ fn on_appeared(memory: &mut TouchMemory, is_later: bool, has_connectors: bool, v
     if let State::New { appeared_later } = &mut memory.state {
         *appeared_later |= is_later;
     } else if has_connectors {
-        // Of a class that others have announced.
+        // A new Gateway of a class that was announced before.
         let change = Announcement::new(TouchReason::NotAnnounced, view.now);
         on_change(memory, Announcement { latest: view.latest(memory), ..change }, false);
     }
@@ -292,7 +294,7 @@ fn on_appeared(memory: &mut TouchMemory, is_later: bool, has_connectors: bool, v
 
 fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
     memory.write.on_desired_changed();
-    // Two instances that see a change one after the other overwrite each other once.
+    // Two instances that see a change one after the other may overwrite each other once.
     memory.write.forget_contention();
     match &mut memory.state {
         State::Pending(old) => old.merge(change, is_ordered),
@@ -307,7 +309,7 @@ fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
 fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
     if let State::InFlight(ongoing) = &mut memory.state {
         ongoing.is_trigger_seen = true;
-        // The watch may show a write before its outcome comes.
+        // The watch may show a write before its outcome arrives.
         if ongoing.gateway == *view.gateway && view.trigger() == Some(ongoing.trigger) {
             return Effect::None;
         }
@@ -326,7 +328,7 @@ fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
     }
 }
 
-/// Another instance announced what is desired. After our change that is as good as our own touch.
+/// Another instance announced the desired digest. After our change, this replaces our own touch.
 fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixMillis) -> Effect {
     if announces_after(trigger, memory.latest) {
         let pending = memory.state.pending();
@@ -350,11 +352,11 @@ fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixM
     }
 }
 
-/// It is written again, after pauses that grow while this goes on.
+/// The trigger is written again, after pauses that grow while the overwrites continue.
 fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
     memory.latest = view.latest(memory);
     if view.is_paused() {
-        // Whoever paused it may try values of their own.
+        // An operator may be trying values by hand.
         return Effect::None;
     }
 
@@ -394,7 +396,7 @@ fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
     on_change(memory, Announcement { proof, latest, is_cached: true, ..change }, true);
 }
 
-/// Decides whether what the Gateway carries can be trusted, or has to be announced again.
+/// Decides whether the Gateway's annotations can be trusted, or whether to announce again.
 fn first_look(memory: &mut TouchMemory, desired: u64, appeared_later: bool, view: &View<'_>) {
     let unproven = Some(ProofTarget::Target);
     let mut announced = Announced { is_unverified: true, unproven, ..Announced::default() };
@@ -405,7 +407,7 @@ fn first_look(memory: &mut TouchMemory, desired: u64, appeared_later: bool, view
         }
         None => Some(TouchReason::NotAnnounced),
         Some(trigger) if trigger.digest != desired => Some(TouchReason::LivenessChanged),
-        // The extension server may not have the connectors of a Gateway that came later.
+        // The extension server may not have the connectors of a Gateway that appeared later.
         Some(_) if appeared_later => Some(TouchReason::CameWithTrigger),
         Some(trigger) => {
             announced.at = Some(view.announced_at(trigger));
@@ -444,7 +446,7 @@ pub(crate) fn plan(view: &View<'_>, memory: &TouchMemory, admitted_by: Option<Qu
 struct DueTouch {
     due: Due,
     confirmation: u32,
-    /// `None`: it confirms an announcement.
+    /// `None`: a confirmation.
     reason: Option<TouchReason>,
     because: &'static str,
 }
@@ -462,7 +464,7 @@ fn announcement(change: &Announcement, view: &View<'_>, memory: &TouchMemory) ->
     }
 }
 
-/// `None`: all confirmations have been written. What only a stamp announces has none.
+/// `None`: all confirmations have been written, or only a stamp announces the target.
 fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
     let settings = &view.settings.touch;
     let announced = &memory.announced;
@@ -478,8 +480,8 @@ fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
     };
     let ready_at = memory.last_touch_at.map(|at| at.plus(settings.min_interval_ms));
     let not_before = ready_at.max(memory.write.not_before()).unwrap_or_default();
-    // It joins other touches of the edge up to a window early, so that it does not cost a
-    // translation of its own.
+    // The confirmation joins other touches of the edge up to a window early, to save a separate
+    // translation.
     let (rank, early_ms) = match announced.is_unverified {
         true => (Rank::Low, 0),
         false => (Rank::Normal, settings.window_ms),
@@ -497,8 +499,8 @@ fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
     })
 }
 
-/// What is wrong with the announcements of a target. `is_queued`: it waits for the limit of its edge,
-/// which is reported as a whole.
+/// Finds problems with the announcements of a target. `is_queued`: it waits for the limit of its
+/// edge, which is reported as a whole.
 pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Findings {
     let mut found = Findings::default();
     let is_ready = view.ready_since.is_some() && view.desired.is_some();
@@ -534,7 +536,7 @@ impl View<'_> {
         self.row.seen.trigger
     }
 
-    /// A person has paused it. Of a class the carrier is paused only if all are.
+    /// An operator has paused it. The carrier of a class is paused only if all its Gateways are.
     pub(crate) fn is_paused(&self) -> bool {
         self.row.seen.is_paused
     }
@@ -550,19 +552,19 @@ impl View<'_> {
         Sequence::latest(memory.latest, self.trigger().and_then(Sequence::of))
     }
 
-    /// When a trigger that was there at the start was announced. Its age is counted from our last
-    /// write, so that the confirmations go on where they stopped.
+    /// When a trigger that was there at the start was announced. Its age counts from our last
+    /// write, so the confirmations continue where they stopped.
     fn announced_at(&self, trigger: Trigger) -> UnixMillis {
         let done = trigger.c.checked_sub(1);
         let done_ms = done.and_then(|done| self.settings.touch.confirm_after_ms.get(done as usize));
-        // The time is the API server's, whose clock may be ahead.
+        // The time comes from the API server, whose clock may be ahead.
         let written_at = self.row.seen.written_at.map_or(self.now, |at| at.min(self.now));
         minus(written_at, done_ms.copied().unwrap_or(0))
     }
 
     /// Where the API server gives times of writes, only throughline's own trigger is trusted: the
-    /// extension server stamps the key before Envoy Gateway translates, if it does. The stamp on
-    /// one Gateway says nothing about the others of its class.
+    /// extension server, if it writes the stamp, does so before Envoy Gateway translates. The stamp
+    /// on one Gateway proves nothing about the others of its class.
     fn is_announced_by_stamp(&self) -> bool {
         let stamp = self.row.seen.stamp;
         self.settings.touch.platform_key == PlatformKeyMode::Observe
@@ -573,23 +575,22 @@ impl View<'_> {
     }
 
     /// A status does not show that liveness changed and changed back; the times of the writes do.
-    /// They are the API server's, in whole seconds, and after a confirmation none follows that
-    /// would make up for a change in the same second.
+    /// The API server gives them in whole seconds. After a confirmation, no other one would make up
+    /// for a change in the same second.
     fn is_written_after(&self, trigger: Trigger) -> bool {
         let others_wrote_at = self.latest_of(EdgeTables::others_wrote_at);
         let times = self.row.seen.written_at.zip(others_wrote_at);
         times.is_some_and(|(we, others)| others > we || (others == we && trigger.c > 0))
     }
 
-    /// The lists are as old as the edge's first ones, and the liveness of no connector has changed
-    /// since.
+    /// The lists are the edge's first ones, and no connector's liveness has changed since.
     fn is_as_first_listed(&self) -> bool {
         let changed_at = self.latest_of(EdgeTables::changed_at);
         self.ready_since.is_some_and(|since| self.now <= since)
             && changed_at <= self.cluster.listed_since(Kind::Connector)
     }
 
-    /// The latest such time of all Gateways that it announces for.
+    /// The latest such time of all Gateways that the target covers.
     fn latest_of(
         &self,
         time: impl Fn(&EdgeTables, &NamespacedName) -> Option<UnixMillis>,
@@ -601,7 +602,7 @@ impl View<'_> {
         }
     }
 
-    /// How often the target is announced.
+    /// The rate limit of the target's announcements.
     fn rate(&self) -> Rate {
         let TouchSettings { min_interval_ms, burst, .. } = self.settings.touch;
         match self.class {
@@ -636,9 +637,9 @@ impl View<'_> {
         }
     }
 
-    /// A touch that the network holds back, or that is sent again because its answer was lost, must
-    /// not take the place of a newer one: Envoy Gateway would see a value that it has translated
-    /// before. Another writer's text is not kept; then the object must not have changed at all.
+    /// A touch that the network delays, or that is sent again because its answer was lost, must not
+    /// replace a newer one: Envoy Gateway would see a value that it has already translated. A
+    /// foreign trigger is not stored, so then the object must not have changed at all.
     fn precondition(&self) -> Precondition {
         let gateway = &self.row.seen;
         let unchanged = self.row.unchanged();
@@ -677,7 +678,7 @@ impl TouchMemory {
         }
     }
 
-    /// Whether an announcement is still to be made or has no outcome yet.
+    /// Whether an announcement is due or has no outcome yet.
     pub(crate) fn is_pending(&self) -> bool {
         match &self.state {
             State::New { .. } | State::Pending(_) => true,
@@ -686,17 +687,16 @@ impl TouchMemory {
         }
     }
 
-    /// When the latest announcement was made, while it is to be confirmed.
+    /// When the latest announcement was made, if it is still to be confirmed.
     pub(crate) fn unconfirmed_since(&self) -> Option<UnixMillis> {
         self.announced.at.filter(|_| self.state != State::AtRest)
     }
 
-    /// What a target announces whose carrying Gateway shows this trigger.
+    /// The digest that a target has announced, given the trigger of its carrying Gateway.
     pub(crate) fn announced_digest(&self, trigger: Option<Trigger>) -> Option<u64> {
         trigger.map(|trigger| trigger.digest).or(self.announced.by_stamp)
     }
 
-    /// Makes a connector wait for this target.
     pub(crate) fn add_waiting(&mut self, connector: &NamespacedName, now: UnixMillis) {
         self.waiting_since.get_or_insert(now);
         if !self.waiting.contains(connector) {
@@ -704,11 +704,11 @@ impl TouchMemory {
         }
     }
 
-    /// Takes over whether a person has paused the target. Returns whether that is new.
+    /// Takes over whether an operator has paused the target. Returns whether that changed.
     pub(crate) fn on_paused(&mut self, is_paused: bool, now: UnixMillis) -> bool {
         let was_paused = std::mem::replace(&mut self.is_paused, is_paused);
         if was_paused && !is_paused {
-            // Nothing of before counts.
+            // Failures, contention and waiting time before the pause do not count.
             self.write.end_pauses();
             self.write.forget_contention();
             self.waiting_since = self.waiting_since.map(|_| now);
@@ -737,7 +737,7 @@ impl TouchMemory {
         }));
     }
 
-    /// Takes an outcome. `None`: no such action is in flight.
+    /// `None`: this action is not in flight.
     pub(crate) fn on_finished(
         &mut self,
         id: ActionId,
@@ -767,8 +767,8 @@ impl TouchMemory {
         Some(Finished { gateway, trigger, completion, is_trigger_seen, is_latest })
     }
 
-    /// The API server refused to write one Gateway of a class. Returns whether another one is written
-    /// at once: most likely the refusal is about all of them.
+    /// The API server refused to write one Gateway of a class. Returns whether another one is tried
+    /// without a pause. After a few refusals, none is: they most likely concern all Gateways.
     pub(crate) fn on_member_refused(&mut self, has_another: bool) -> bool {
         self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
         let is_replaced = has_another && self.refused_in_a_row <= OTHERS_AT_ONCE;
@@ -778,8 +778,8 @@ impl TouchMemory {
         is_replaced
     }
 
-    /// What was announced shortly before an outage is confirmed once more after it.
-    /// Returns whether it is.
+    /// Schedules one more confirmation if the last announcement was around the outage. Returns
+    /// whether it was.
     pub(crate) fn on_outage_over(&mut self, since: UnixMillis, settings: &TouchSettings) -> bool {
         let last_confirmation_ms = settings.confirm_after_ms.last().copied().unwrap_or(0);
         let announced_at = self.announced.at.filter(|_| self.last_touch_at.is_some());
@@ -788,7 +788,8 @@ impl TouchMemory {
         is_around
     }
 
-    /// After each plan. `may_rest`: no touch is planned, and none of before is still to be confirmed.
+    /// Called after each plan. `may_rest`: no touch is planned, and no earlier one is still to be
+    /// confirmed.
     pub(crate) fn on_planned(&mut self, may_rest: bool, now: UnixMillis) {
         let is_at_rest = may_rest
             && self.limiter.ready_at(Rate::UNLIMITED) <= now
@@ -813,7 +814,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The change that the next announcement is about.
+    /// The change that the next announcement covers.
     fn pending(&self) -> Option<&Announcement> {
         match self {
             Self::Pending(change) => Some(change.as_ref()),
@@ -824,8 +825,8 @@ impl State {
 }
 
 impl OngoingTouch {
-    /// An outcome corrected by what the watch shows: it may have been faster, an earlier attempt
-    /// may have got through, or another instance may have written the same.
+    /// The outcome, corrected by the trigger that the watch shows: an earlier attempt may have
+    /// succeeded, or another instance may have written the same value.
     fn corrected<'o>(&self, outcome: &'o Outcome, shown: Option<Trigger>) -> &'o Outcome {
         let is_doubtful = matches!(
             outcome,
@@ -848,7 +849,7 @@ impl Announcement {
         }
     }
 
-    /// A further change comes before this one is announced.
+    /// Adds a further change before this one is announced.
     fn merge(&mut self, newer: Self, is_ordered: bool) {
         let are_connectors = matches!(
             (&self.proof, &newer.proof),
@@ -868,8 +869,8 @@ impl Announcement {
         }
     }
 
-    /// When the caches have it: once a stamp shows it, else after the window. Changes that never
-    /// stop are announced all the same.
+    /// When the caches should have the change: once a stamp shows it, otherwise after the window. A
+    /// continuous series of changes is announced nevertheless.
     fn due_at(&self, settings: &TouchSettings) -> UnixMillis {
         if self.is_cached {
             return self.last_at;
@@ -886,7 +887,7 @@ impl Announcement {
         }
     }
 
-    /// What is announced once it is written.
+    /// The record of this announcement for the time after its write.
     fn announced(self, by_stamp: Option<u64>, now: UnixMillis) -> Announced {
         Announced {
             at: Some(now),
@@ -900,7 +901,7 @@ impl Announcement {
 }
 
 impl Announced {
-    /// Its touch failed. The API server may have stored it all the same, but the next value is new
+    /// Its touch failed. The API server may have stored it nevertheless, but the next value is new
     /// in any case.
     fn again(&self, reason: TouchReason, now: UnixMillis) -> Announcement {
         let proof = self.unproven.clone().unwrap_or(ProofTarget::Target);
@@ -909,7 +910,7 @@ impl Announced {
         Announcement { proof, is_cached, only_last: self.only_last, ..change }
     }
 
-    /// From the last confirmation on only a stamp on the target itself says that a cache was late.
+    /// After the last confirmation, only a stamp on the target itself shows that a cache was late.
     fn on_written(&mut self, trigger: Trigger, settings: &TouchSettings) {
         self.by_stamp = None;
         if trigger.c as usize >= settings.confirm_after_ms.len() && self.unproven.is_some() {
@@ -922,9 +923,9 @@ impl Announced {
         *self = Self { unproven, by_stamp: self.by_stamp, ..Self::default() };
     }
 
-    /// Returns what was announced before a stamp showed it, and is shown now. A stamp of another
-    /// value takes the proof back: the cache is on its way.
-    /// At rest, only a stamp on the target itself says that the cache was late.
+    /// Returns what this stamp shows for the first time since it was announced. A stamp that does
+    /// not match the connector withdraws the proof: the cache is still updating. At rest, only a
+    /// stamp on the target itself shows that the cache was late.
     fn on_stamp(&mut self, stamp: Stamp<'_>, is_at_rest: bool) -> Option<ProofTarget> {
         if stamp.is_present {
             return self.unproven.clone().filter(|proof| stamp.shows(proof));
@@ -961,7 +962,7 @@ impl TouchReason {
         }
     }
 
-    /// Nothing is known to have changed, and the state may be as old as the Gateway.
+    /// No change is known, and the state may be as old as the Gateway.
     fn is_first_look(self) -> bool {
         matches!(self, Self::NotAnnounced | Self::WrittenSinceTouch | Self::CameWithTrigger)
     }
@@ -986,7 +987,7 @@ impl TouchReason {
     }
 }
 
-/// Whether a trigger announces what was the case when `latest` was the latest number. A
+/// Whether a trigger announces the state at the time when `latest` was the latest number. A
 /// confirmation announces nothing.
 fn announces_after(trigger: Trigger, latest: Option<Sequence>) -> bool {
     trigger.c == 0 && Sequence::of(trigger).is_some_and(|sequence| sequence.is_after(latest))
@@ -1039,7 +1040,7 @@ mod tests {
     }
 
     impl Stage {
-        /// Nobody has looked at it. The trigger announces 1, which is right, and is confirmed.
+        /// Not looked at yet. The trigger announces 1, which is right, and is confirmed.
         fn unseen() -> Self {
             let id = ClusterId(1);
             let name = NamespacedName::new("ns", "app");
@@ -1123,7 +1124,7 @@ mod tests {
             plan(&self.view(now), &self.memory, admitted_by)
         }
 
-        /// When the next touch is due, and what is written then.
+        /// When the next touch is due, and its write.
         fn planned(&mut self) -> Option<(UnixMillis, Write)> {
             self.on(Event::Look);
             let Next::Write(Turn::Waits { queue, due }) = self.plan(None, self.now) else {
@@ -1254,7 +1255,7 @@ mod tests {
 
     #[test]
     fn what_is_found_at_the_start_is_trusted_unless_others_wrote_later() {
-        // When others last wrote, we at 50 s, and the number of confirmations.
+        // When others last wrote (we wrote at 50 s), and the number of confirmations.
         for (others, c, is_touched) in [
             (None, 0, false),
             (Some(49_000), 2, false),
@@ -1314,7 +1315,7 @@ mod tests {
         }
     }
 
-    /// A connector flaps, and each time the trigger of another instance is seen before the change.
+    /// A connector flaps, and the watch shows the trigger of another instance before each change.
     #[test]
     fn instances_that_see_changes_one_after_the_other_do_not_contend() {
         let mut stage = Stage::new();

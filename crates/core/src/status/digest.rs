@@ -1,11 +1,11 @@
-//! Digests: equal JSON values have equal digests, however they are written.
+//! Digests: equal JSON values have equal digests, however they are formatted.
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::go_json;
 
-/// A hash that stands for a JSON value; `ABSENT` stands for no value. Two halves rather than a
-/// `u128`, which would need 16-byte alignment in the tables.
+/// The hash of a JSON value; `ABSENT` means no value. Two halves rather than a `u128`, which would
+/// need 16-byte alignment in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Digest([u64; 2]);
 
@@ -18,7 +18,7 @@ impl Digest {
     }
 
     /// The digest of a JSON text. If the text is byte for byte the canonical form of one of the
-    /// `likely` digests, nothing is parsed. Text that is not JSON is equal only to itself.
+    /// `likely` digests, it is not parsed. Text that is not JSON equals only itself.
     pub fn of(text: &str, likely: [Digest; 2]) -> Self {
         let bytes = Self::of_bytes(text);
         if likely.contains(&bytes) {

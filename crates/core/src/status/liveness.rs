@@ -1,10 +1,10 @@
 //! Liveness: the part of a Connector's status that routing depends on, read exactly as the edge's
 //! extension server reads it.
 //!
-//! That server decodes with Go's `encoding/json` into a struct. Go decodes a repeated key *into the
-//! value that the first one left*, so several pieces can make up one status; and a wrong type in any
-//! known field makes it refuse the whole document. This decoder does the same in one pass: it keeps
-//! the fields that the answer depends on, and checks the types of the others.
+//! The extension server decodes with Go's `encoding/json` into a struct. Go decodes a repeated key
+//! *into the value that the first one left*, so one status may be composed of several parts, and Go
+//! refuses the whole document if any known field has a wrong type. This decoder does the same in
+//! one pass: it keeps the fields that liveness depends on, and checks the types of the others.
 
 use crate::status::digest::Digest;
 use crate::status::go_json::{GO_DEPTH_MAX, Reader};
@@ -19,23 +19,24 @@ pub struct Liveness {
     pub node_id: Box<str>,
 }
 
-/// Stands for a liveness: two that route alike are equal. One of 4 thousand million changes goes
-/// unnoticed, and is late by `mirror.deferMs`; tables hold two of these for each hub Connector.
+/// A hash of a liveness; equal if two route alike. One in 4 thousand million changes is not
+/// recognized, and then is late by `mirror.deferMs`. It is short because tables hold two for each
+/// hub Connector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Routing(u32);
 
 /// A status or a status annotation without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StatusDigest {
-    /// Everything that it says.
+    /// All fields.
     pub(crate) all: Digest,
-    /// What edges route by; `None` where it does not decode.
+    /// The fields that edges route by; `None` if the status cannot be decoded.
     pub(crate) routing: Option<Routing>,
 }
 
 impl Liveness {
     pub(crate) fn routing(&self) -> Routing {
-        // The lower half of a good hash is one.
+        // Half of a good hash is a good hash.
         Routing(connector_part("", self.online, &self.node_id) as u32)
     }
 }
@@ -55,14 +56,14 @@ pub fn decode(document: &str) -> Option<Liveness> {
     Some(status.liveness())
 }
 
-/// The fields of a ConnectorStatus that the answer depends on.
+/// The fields of a ConnectorStatus that liveness depends on.
 #[derive(Default)]
 struct Status {
     conditions: Conditions,
     details: Option<Details>,
 }
 
-/// A Go slice of conditions. Go keeps the elements beyond `len`: they come back when a repeated key
+/// A Go slice of conditions. Go keeps the elements beyond `len`: they reappear when a repeated key
 /// makes the slice longer again.
 #[derive(Default)]
 struct Conditions {
@@ -189,7 +190,7 @@ fn public_key(node_id: &mut Option<Box<str>>, reader: &mut Reader<'_>) -> Option
     })
 }
 
-/// The field of a struct that a key names, exactly or by Go's case folding; empty for none.
+/// The struct field that a key selects, exactly or by Go's case folding; empty if there is none.
 fn field(key: &str, fields: &[&'static str]) -> &'static str {
     let exact = fields.iter().find(|field| **field == key);
     exact.or_else(|| fields.iter().find(|field| folds_to(key, field))).copied().unwrap_or_default()
@@ -206,7 +207,7 @@ pub fn folds_to(key: &str, field: &str) -> bool {
     folded.eq(field.chars().map(|c| c.to_ascii_lowercase()))
 }
 
-/// Reads a `null`, if one is next; returns whether it was.
+/// Reads a `null` if it comes next; returns whether it did.
 fn null(reader: &mut Reader<'_>) -> Option<bool> {
     Some(reader.peek()? == b'n' && reader.word().map(|_| true)?)
 }
@@ -227,7 +228,7 @@ fn list(
     if null(reader)? { Some(()) } else { reader.array(each) }
 }
 
-/// A string, which goes to `then`, or `null`, which changes nothing.
+/// A string, which is passed to `then`, or `null`, which changes nothing.
 fn text(reader: &mut Reader<'_>, then: impl FnOnce(&str)) -> Option<()> {
     if !null(reader)? {
         then(&reader.string()?.get());
@@ -235,7 +236,7 @@ fn text(reader: &mut Reader<'_>, then: impl FnOnce(&str)) -> Option<()> {
     Some(())
 }
 
-/// A string that the answer does not depend on, or `null`.
+/// A string that liveness does not depend on, or `null`.
 fn string(reader: &mut Reader<'_>) -> Option<()> {
     if null(reader)? { Some(()) } else { reader.string().map(drop) }
 }

@@ -1,16 +1,16 @@
-//! The value of the trigger annotation, `<digest>-<n>-<c>`, and the digest in it.
+//! The value of the trigger annotation, `<digest>-<n>-<c>`, and its digest.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
-/// A trigger value. Printed as 16 hexadecimal digits, the number of writes and the number of
-/// confirmations, e.g. `9f2c41d07be5a630-3-1`. It is short and shows no node id, because it ends up
-/// in Envoy's route metadata.
+/// A trigger value. Its text has 16 hexadecimal digits, the number of writes and the number of
+/// confirmations, e.g. `9f2c41d07be5a630-3-1`. It is short and contains no node id, because it
+/// appears in Envoy's route metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// Stands for the name, liveness and node id of every connector that is announced.
+    /// The digest of the name, liveness and node id of every announced connector.
     pub digest: u64,
     /// The number of writes to the object, so that no value is used twice on it.
     pub n: u32,
@@ -19,13 +19,13 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// `None` when the value is not one of throughline's.
+    /// `None` if throughline does not write such values.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let digest = parts.next()?;
         let n = parts.next()?;
         let c = parts.next()?;
-        // One value has one spelling: a write names the text that it replaces.
+        // Each value has one text, because a write's precondition names the text that it replaces.
         let plain =
             |s: &str| s.bytes().all(|b| b.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
         let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
@@ -54,14 +54,14 @@ impl Sequence {
         self.0.get()
     }
 
-    /// The next write after `latest`. What comes after the highest number is 1.
+    /// The next write after `latest`. The highest number is followed by 1.
     pub(crate) fn after(latest: Option<Self>) -> Self {
         let next = latest.map_or(0, Self::get).wrapping_add(1);
         Self(NonZeroU32::new(next).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// Numbers count around a circle, and the later one is less than half of it ahead: anybody can
-    /// write the highest number there is, and what comes after that must still count as later.
+    /// Compares with wrap-around: a number is later if it is less than half the range ahead. Any
+    /// writer can set the highest number, and the next number must still count as later.
     pub(crate) fn is_after(self, other: Option<Self>) -> bool {
         other.is_none_or(|other| {
             let ahead = self.get().wrapping_sub(other.get());
@@ -80,21 +80,21 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// What the node ids are that are read.
+/// Where node ids come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeIds {
-    /// Those of clusters. One that looks like a stand-in is a node id like any other: whoever writes a
-    /// status chooses it.
+    /// From clusters. An id that looks like a stand-in is an ordinary one, because the writer of a
+    /// status chooses the id.
     #[default]
     Real,
-    /// Those of a redacted event log. A stand-in counts as the node id that it replaces, so that the log
+    /// From a redacted event log. A stand-in counts as the node id that it replaces, so the log
     /// replays to the same triggers.
     Redacted,
 }
 
 impl NodeIds {
-    /// One connector's part of a digest. Parts are combined by wrapping addition, so that the digest
-    /// of many connectors changes in O(1) when one connector does.
+    /// One connector's part of a digest. Parts are added with wrap-around, so a change of one
+    /// connector updates the digest of many in O(1).
     pub fn connector_part(self, name: &str, online: bool, node_id: &str) -> u64 {
         let node = (!node_id.is_empty()).then(|| self.hash(node_id).to_le_bytes());
         let node = node.as_ref().map_or(&[][..], |hash| hash);
@@ -129,8 +129,8 @@ pub fn node_stand_in(node_id: &str, bytes: usize) -> String {
     padded(format!("{NODE_STAND_IN}{:032x}", NodeIds::Real.hash(node_id)), '-', bytes)
 }
 
-/// An ASCII text with a filler behind it, `bytes` long together. Formatting pads to 65,535 at most and
-/// panics beyond that, and the texts are those of others.
+/// An ASCII text, padded to `bytes`. Format padding panics beyond 65,535 bytes, and the texts come
+/// from others.
 pub fn padded(mut text: String, filler: char, bytes: usize) -> String {
     text.extend(std::iter::repeat_n(filler, bytes.saturating_sub(text.len())));
     text

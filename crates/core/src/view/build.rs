@@ -1,4 +1,4 @@
-//! Builds the model.
+//! Builds the [`Fleet`].
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 
 impl Machine {
-    /// What the machine knows. Costs O(everything): for people, not for every event.
+    /// The state of the machine. Costs O(everything), so it is for users, not for every event.
     pub fn fleet(&self, source: Source, kubectl: Kubectl<'_>) -> Fleet {
         let c = &self.controller;
         let connectors = ConnectorAt::all(c);
@@ -35,13 +35,13 @@ impl Machine {
         }
     }
 
-    /// How many connectors are in each state. Costs O(connectors).
+    /// The number of connectors in each state. Costs O(connectors).
     pub fn states(&self) -> BTreeMap<State, u64> {
         count_states(ConnectorAt::all(&self.controller).iter().map(ConnectorAt::state))
     }
 
-    /// Clusters that hub objects name and that no source shows: each may be a deleted project, which
-    /// its source is asked about.
+    /// Clusters that hub objects name but that no source shows. Each may be a deleted project; the
+    /// source can be asked.
     pub fn unknown_upstreams(&self) -> Vec<ClusterName> {
         self.controller.roster.unknown_upstreams(&self.controller.world)
     }

@@ -15,10 +15,10 @@ use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
 use crate::world::upstream::UpstreamConnector;
 
-/// A connector as the tables have it.
+/// A connector in the tables.
 pub(super) struct ConnectorAt<'c> {
     c: &'c Controller,
-    /// Its upstream cluster and name, where no hub Connector tells.
+    /// The upstream Connector, if no hub Connector names it.
     unlinked: Option<Unlinked<'c>>,
     /// Its namespace and name at hubs and edges.
     place: Option<&'c NamespacedName>,
@@ -69,7 +69,7 @@ impl<'c> ConnectorAt<'c> {
         }
     }
 
-    /// The worst of its hops, without their texts.
+    /// The worst of its hops, computed without their texts.
     pub(super) fn state(&self) -> State {
         let c = self.c;
         let at_hubs = self.hubs.iter().map(|hub| hub.judged().state);
@@ -123,20 +123,20 @@ impl<'c> ConnectorAt<'c> {
         }
     }
 
-    /// At its upstream, where a hub should have it and has not.
+    /// The upstream Connector, if a hub should have the connector but does not.
     fn unreplicated(&self) -> Option<Unlinked<'c>> {
         let has_hub = self.c.world.hubs().next().is_some();
         self.unlinked.filter(|_| has_hub && self.hubs.is_empty())
     }
 
-    /// The hub that has it, or else should.
+    /// The hub that has the connector, or that should have it.
     fn hub_cluster(&self) -> Option<&'c Cluster> {
         let with_it = self.hubs.first().map(|hub| hub.cluster);
         with_it.or_else(|| self.c.world.hubs().next())
     }
 
-    /// As upstream says, which of a Connector that is gone expects that the hub says nothing; else as the
-    /// first edge says.
+    /// The liveness upstream. For a Connector that is gone, the expected liveness at the hub; if
+    /// neither is known, the liveness at the first edge.
     fn liveness(&self, hops: &[HopAt<'_>]) -> Option<LivenessView> {
         let upstream = hops.iter().filter(|hop| hop.hop == Hop::Upstream);
         let at_upstream = upstream.filter_map(|hop| hop.says.as_ref());
@@ -165,8 +165,8 @@ impl<'c> ConnectorAt<'c> {
         at_edges.chain(elsewhere).collect()
     }
 
-    /// Edges without the Connector that matter: one that cannot be seen and may have it, or any, where no
-    /// edge has it. Which edges should have it is up to the carrier.
+    /// Edges without the Connector that affect its state: those that are not watched and may have
+    /// it, or all if no edge has it. The carrier decides which edges should have it.
     fn missing_edges(&self) -> Vec<(&'c Cluster, Judged<'c>)> {
         let (Some(place), Some(hub)) = (self.place, self.hubs.first()) else { return Vec::new() };
         let has_it = |edge: &Cluster| edge.edge.connectors.get(place).is_some();
@@ -174,7 +174,7 @@ impl<'c> ConnectorAt<'c> {
         let without: Vec<_> = without.collect();
 
         let hidden = without.iter().filter_map(|edge| {
-            // One that was listed once had no such Connector then.
+            // An edge that was once listed did not have the Connector then.
             let was_seen = edge.watch(Kind::Connector).unknown_since.is_some();
             let unknown = Judged::not_live(self.c, edge, &[Kind::Connector])?;
             (self.edges.is_empty() || !was_seen).then_some((*edge, unknown))
@@ -201,7 +201,7 @@ impl<'c> Unlinked<'c> {
         problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
     }
 
-    /// Hub objects call its upstream by another name.
+    /// The problem that hub objects use another name for its upstream.
     fn renamed(self, c: &'c Controller) -> Option<&'c Problem> {
         let is_it = |problem: &&Problem| {
             problem.cause == Cause::UpstreamUnknown
@@ -240,15 +240,14 @@ impl<'c> Unlinked<'c> {
         })
     }
 
-    /// Where it is at hub and edges, if no labels tell: the namespace there is named after the uid of the
-    /// upstream namespace.
+    /// Its name at hub and edges, derived without labels: the namespace there is named after the
+    /// uid of the upstream namespace.
     fn place_by_namespace(self) -> Option<NamespacedName> {
         let uid = self.cluster.namespace_uid(self.name.namespace())?.text()?;
         Some(NamespacedName::new(&format!("ns-{uid}"), self.name.name()))
     }
 }
 
-/// The name of every Connector at the hubs and edges.
 fn names(c: &Controller) -> BTreeSet<&NamespacedName> {
     let world = &c.world;
     let at_hubs = world.hubs().flat_map(|hub| hub.hub_connectors.keys().map(move |at| (hub, at)));

@@ -25,7 +25,7 @@ struct GatewayAt<'c> {
     c: &'c Controller,
     cluster: &'c Cluster,
     name: &'c NamespacedName,
-    /// What announces its connectors.
+    /// The target that announces its connectors.
     target: Option<Target>,
     memory: Option<&'c TouchMemory>,
     judged: Judged<'c>,
@@ -65,8 +65,8 @@ impl<'c> EdgeAt<'c> {
         }
     }
 
-    /// The clusters whose objects are compared. Where no hub has the Connector, one may have it that cannot
-    /// be seen.
+    /// The clusters whose objects are compared. If no known hub has the Connector, a hub that is
+    /// not watched may have it.
     fn compared(
         &self,
         c: &'c Controller,
@@ -109,7 +109,7 @@ impl<'c> EdgeAt<'c> {
         }
     }
 
-    /// Its Gateways, or that there are none.
+    /// The hops of its Gateways, or one hop if there are none.
     pub(super) fn announced_hops(&self, c: &'c Controller) -> Vec<HopAt<'c>> {
         match self.gateways.is_empty() {
             true => vec![self.unreferenced_hop(c)],
@@ -123,7 +123,7 @@ impl<'c> EdgeAt<'c> {
         states.max().unwrap_or_else(|| no_gateway(c, self.cluster).state)
     }
 
-    /// Where no HTTPProxy references the connector.
+    /// The hop of a connector that no HTTPProxy references.
     fn unreferenced_hop(&self, c: &'c Controller) -> HopAt<'c> {
         HopAt {
             hop: Hop::Announced,
@@ -180,7 +180,7 @@ impl<'c> GatewayAt<'c> {
         Judged { state: State::Pending, ..queued.map_or(Judged::ok(), Judged::problem) }
     }
 
-    /// Its touch is due, and the edge takes no more.
+    /// Its touch is due and waits for the edge's rate limit.
     fn is_queued(&self, target: &Target) -> bool {
         let queue = self.c.scheduler.queue(QueueKey::Touches(self.cluster.id));
         let due = queue.and_then(|queue| queue.due_of(&Subject::Target(target.clone())));
@@ -216,7 +216,7 @@ impl<'c> GatewayAt<'c> {
         }
     }
 
-    /// What its trigger is, and which Gateway carries it for the whole class.
+    /// The trigger, and which Gateway carries it for the whole class.
     fn trigger(&self) -> Option<String> {
         let c = self.c;
         let touch = touch::view(&c.world, self.target.as_ref()?, &c.settings, c.now)?;
@@ -227,14 +227,15 @@ impl<'c> GatewayAt<'c> {
         }
     }
 
-    /// What is wrong with what announces its connectors.
+    /// The problems of the target that announces its connectors.
     fn problems(&self) -> &'c [Problem] {
         let target = self.target.clone().map(Subject::Target);
         target.map_or(&[], |target| self.c.notes.of_subject(&target))
     }
 }
 
-/// That no Gateway announces a connector, as far as the lists of the edge are complete.
+/// The state if no Gateway announces a connector. It is unknown until the lists of the edge are
+/// complete.
 fn no_gateway<'c>(c: &'c Controller, cluster: &Cluster) -> Judged<'c> {
     if !c.settings.touch.enabled {
         return Judged::cause(State::Ok, Cause::RuleOff);

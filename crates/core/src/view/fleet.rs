@@ -1,4 +1,4 @@
-//! What is known at one moment: `/state`, `status`, `trace` and the live page print it.
+//! The state at one time. `/state`, `status`, `trace` and the live page print it.
 
 use std::collections::BTreeMap;
 
@@ -14,61 +14,59 @@ use crate::status::liveness;
 use crate::world::cluster::WatchState;
 use crate::world::edge::Stamp;
 
-/// Everything that is known at one moment. The same state gives the same model: lists are sorted.
-/// Times are milliseconds since the Unix epoch.
+/// The state of the fleet at one time. The same state always gives the same value: lists are
+/// sorted. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fleet {
-    /// The machine's clock, which is the time of the last event. A running instance sets it to the
-    /// time of the request.
+    /// The time of the last event. A running instance sets it to the time of the request.
     pub at_ms: UnixMillis,
     pub source: Source,
     pub leader: Leader,
-    /// How many actions have no outcome yet.
     pub in_flight: usize,
     pub clusters: Vec<ClusterState>,
-    /// What is wrong, by cause and cluster. The machine leaves it empty: the shell, which groups problems,
-    /// adds it.
+    /// Problems by cause and cluster. The machine leaves it empty; the shell, which groups
+    /// problems, adds them.
     #[serde(default)]
     pub problems: Vec<GroupView>,
-    /// How many connectors are in each state; every state has an entry.
+    /// The number of connectors in each state; every state has an entry.
     pub counts: BTreeMap<State, u64>,
     /// Sorted by their upstream names, then by their names at hub and edges.
     pub connectors: Vec<Connector>,
-    /// Gateways and HTTPProxies at the edges that belong to no connector, as hops of none.
+    /// Gateways and HTTPProxies at the edges that belong to no connector, each as a hop.
     #[serde(default)]
     pub unpaired: Vec<HopView>,
     pub orphans: Vec<OrphanView>,
 }
 
-/// Where it comes from.
+/// The origin of a [`Fleet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Source {
-    /// A look at the clusters by a process that writes nothing.
+    /// A process that reads the clusters once and writes nothing.
     Clusters,
     /// A running instance.
     Instance,
-    /// The event log of a run, at some moment.
+    /// The event log of a run, at some time.
     Log,
-    /// An event log recorded while throughline was not writing, at some moment.
+    /// An event log recorded while throughline was not writing, at some time.
     Recording,
 }
 
 closed_list!(Source);
 
-/// Who may mirror, nudge and delete.
+/// The leadership.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Leader {
-    /// Whether this instance may.
+    /// Whether this instance leads.
     pub leads: bool,
-    /// The holder of the Lease. The machine does not know it; the shell adds it.
+    /// The holder of the Lease, added by the shell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Until then an instance waits before it may lead by a Lease that it created. A Lease that never
-    /// was looks like one that was deleted under a holder that still writes.
+    /// Until then an instance waits before it may lead by a Lease that it created. A Lease that
+    /// never existed looks like one that was deleted while its holder still writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_until_ms: Option<UnixMillis>,
 }
@@ -78,17 +76,16 @@ pub struct Leader {
 pub struct ClusterState {
     pub name: ClusterName,
     pub roles: Vec<Role>,
-    /// By kind; `never` also for kinds that are not watched in this cluster.
+    /// By kind. Kinds that are not watched in this cluster have `never`.
     pub watches: BTreeMap<Kind, WatchState>,
-    /// Since when each watch that was live is not. A shell that knows when the watch last brought
-    /// anything says that instead.
+    /// Since when each watch that was live no longer is. The shell replaces this by the time of the
+    /// watch's last event if it knows that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unknown_since_ms: BTreeMap<Kind, UnixMillis>,
-    /// When each watch last brought anything, bookmarks included. The machine does not know it; the
-    /// shell adds it.
+    /// When each watch last received anything, including bookmarks; added by the shell.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub received_at_ms: BTreeMap<Kind, UnixMillis>,
-    /// How many objects exist that can't be read, by kind.
+    /// The number of objects that exist but cannot be read, by kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreadable: BTreeMap<Kind, usize>,
 }
@@ -97,11 +94,11 @@ pub struct ClusterState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Connector {
-    /// `None` without a hub, or when the hub Connector's labels name nothing.
+    /// `None` without a hub, or if the hub Connector's labels name no upstream.
     pub upstream: Option<UpstreamName>,
-    /// Its namespace and name at hub and edges; `None` when it is only upstream.
+    /// Its namespace and name at hub and edges; `None` if it exists only upstream.
     pub name: Option<ObjectKey>,
-    /// As upstream says; where that is not known, as the first edge says.
+    /// The liveness upstream; if that is unknown, the liveness at the first edge.
     pub online: Option<bool>,
     /// A fingerprint of the tunnel node's id. Equal nodes have equal fingerprints in all tiers.
     pub node: Option<String>,
@@ -131,37 +128,37 @@ impl std::fmt::Display for UpstreamName {
 pub struct HopView {
     pub hop: Hop,
     pub cluster: ClusterName,
-    /// The kind of the object that shows the hop.
+    /// The kind of the object in which the hop ends.
     pub kind: Kind,
-    /// `None` where no such object is known.
+    /// `None` if no such object is known.
     pub object: Option<ObjectKey>,
     pub state: State,
-    /// What the object has; `None` where it has nothing, or that is not known.
+    /// The liveness that the object has; `None` if it has none, or if that is unknown.
     pub says: Option<LivenessView>,
-    /// What it should have: what the hop before it has.
+    /// The liveness that it should have: that of the previous hop.
     pub expected: Option<LivenessView>,
-    /// Since when the hop is in this state, as far as that is known.
+    /// Since when the hop is in this state, if known.
     pub since_ms: Option<UnixMillis>,
-    /// It may have been so for longer.
+    /// The hop may have been in this state for longer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// Why it is not ok, or what else is to be said of it.
+    /// Why the hop is not ok, or a remark about it.
     pub cause: Option<Cause>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// After a failed write: when the next attempt is.
+    /// When a failed write is next attempted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_ms: Option<UnixMillis>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// The machine does not know it; a look at the clusters adds it.
+    /// Added by a command that reads the clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
 }
 
-/// Who wrote an object last, by its `managedFields`.
+/// The last writer of an object, by its `managedFields`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Writer {
@@ -169,7 +166,8 @@ pub struct Writer {
     pub manager: String,
     /// When it wrote, by the API server's clock, in whole seconds.
     pub at_ms: UnixMillis,
-    /// It owns the field that the hop shows. If not, it wrote the object last, perhaps another field.
+    /// Whether it owns the field that the hop shows. If not, it is the object's last writer,
+    /// perhaps of another field.
     pub of_field: bool,
 }
 
@@ -182,13 +180,13 @@ pub struct LivenessView {
 }
 
 impl LivenessView {
-    /// Reads a Connector's status, which is JSON text.
+    /// Parses a Connector's status, which is JSON text.
     pub fn of(status: Option<&str>) -> Self {
         let liveness = liveness::read(status, None);
         Self::new(liveness.online, Stamp::of(&Stamp::text(&liveness.node_id)))
     }
 
-    /// The node's id itself is a public key and identifies a customer's device.
+    /// Shows only a fingerprint: the node's id is a public key and identifies a customer's device.
     pub(super) fn new(online: bool, stamp: Stamp) -> Self {
         let is_named = online && stamp != Stamp::of(&Stamp::text(""));
         Self { online, node: is_named.then(|| format!("{:08x}", stamp.hash() >> 32)) }
@@ -196,8 +194,8 @@ impl LivenessView {
 }
 
 impl Fleet {
-    /// Adds when watches last brought anything: what they showed is unknown since then, and an edge that
-    /// has been silent may not be able to say that it has what it should.
+    /// Adds when each watch last received anything. Its state is unknown since then, and an edge
+    /// that is silent may already have the value but be unable to show it.
     pub fn add_received(
         &mut self,
         received: impl IntoIterator<Item = (ClusterName, Kind, UnixMillis)>,
@@ -226,13 +224,12 @@ impl Fleet {
         }
     }
 
-    /// The count of a state.
     pub fn count(&self, state: State) -> u64 {
         self.counts.get(&state).copied().unwrap_or_default()
     }
 }
 
-/// How many there are of each state, also of those that do not occur.
+/// Counts the states; states that do not occur have 0.
 pub fn count_states(found: impl Iterator<Item = State>) -> BTreeMap<State, u64> {
     let mut states: BTreeMap<_, _> = State::ALL.into_iter().map(|state| (state, 0)).collect();
     for state in found {
@@ -245,22 +242,22 @@ pub(super) fn worst_of(hops: &[HopView]) -> State {
     hops.iter().map(|hop| hop.state).max().unwrap_or(State::Ok)
 }
 
-/// A cluster from which something was received more recently than that answers.
+/// A cluster that sent something more recently than this still answers.
 const SILENT_MS: u64 = 5_000;
 
 impl Connector {
-    /// Takes over what its hops are in.
+    /// Updates the state from its hops.
     pub fn update_state(&mut self) {
         self.state = worst_of(&self.hops);
     }
 
-    /// Its upstream name, or else that at hub and edges.
+    /// Its upstream name, or else its name at hub and edges.
     pub fn title(&self) -> String {
         let name = || self.name.as_ref().map(ToString::to_string);
         self.upstream.as_ref().map(ToString::to_string).or_else(name).unwrap_or_default()
     }
 
-    /// The hop that makes its state: of the worst the first. `None` while all are ok.
+    /// The first hop with the worst state. `None` if all are ok.
     pub fn worst(&self) -> Option<&HopView> {
         let is_it = |hop: &&HopView| hop.state == self.state && self.state != State::Ok;
         self.hops.iter().find(is_it)

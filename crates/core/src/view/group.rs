@@ -1,4 +1,4 @@
-//! Problems of one cause in one cluster, in words.
+//! Problems of one cause in one cluster, with their texts.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct GroupView {
     pub message: String,
     pub error: Option<String>,
     pub remedy: String,
-    /// Where a Kubernetes Event says it: on each object of few, on the first of more.
+    /// The objects of its Kubernetes Events: each object if they are few, otherwise only the first.
     #[serde(skip)]
     pub places: Vec<Place>,
     #[serde(skip)]
@@ -32,7 +32,7 @@ pub struct GroupView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub id: ProblemId,
-    /// `None` where the subject is no object that exists.
+    /// `None` if the subject is no object, or does not exist.
     pub object: Option<InvolvedObject>,
     pub message: String,
     pub remedy: String,

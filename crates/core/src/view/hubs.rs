@@ -1,4 +1,4 @@
-//! A connector at a hub: what its annotation has, and what is written.
+//! A connector at a hub: its annotation and the writes to it.
 
 use super::fleet::{LivenessView, UpstreamName};
 use super::judged::{HopAt, Judged, unknown_since};
@@ -18,7 +18,7 @@ use crate::world::hub::HubConnector;
 use crate::world::upstream::UpstreamConnector;
 use crate::write_state::{Contention, WriteState};
 
-/// A namespace's uid says which upstream namespace a hub Connector was made from.
+/// The uid of a namespace shows which upstream namespace a hub Connector was made from.
 const COMPARED: [Kind; 2] = [Kind::Connector, Kind::Namespace];
 
 pub(super) struct HubAt<'c> {
@@ -26,11 +26,11 @@ pub(super) struct HubAt<'c> {
     pub(super) cluster: &'c Cluster,
     name: NamespacedName,
     row: &'c HubConnector,
-    /// `None`: it is at rest.
+    /// `None` at rest.
     pub(super) memory: Option<&'c HubMemory>,
-    /// The cluster that its labels name, while that is in the run.
+    /// The cluster that its labels name, if it is in the run.
     upstream: Option<&'c Cluster>,
-    /// When upstream came to say what it says, or to be absent.
+    /// When upstream's status last changed, or when the Connector became absent.
     changed_at: Option<UnixMillis>,
     verdict: Verdict,
     problems: &'c [Problem],
@@ -65,7 +65,6 @@ impl<'c> HubAt<'c> {
         Some(Self { c, cluster, name, row, memory, upstream, changed_at, verdict, problems })
     }
 
-    /// Its labels name no upstream.
     pub(super) fn is_unlabelled(&self) -> bool {
         self.row.upstream.is_none()
     }
@@ -84,7 +83,7 @@ impl<'c> HubAt<'c> {
         Some(UpstreamName { cluster: named.cluster.clone(), object: named.name.key() })
     }
 
-    /// `None` where the upstream is not in the run.
+    /// `None` if the upstream is not in the run.
     pub(super) fn upstream_hop(&self) -> Option<HopAt<'c>> {
         let named = self.row.upstream.as_ref()?;
         Some(upstream::hop(self.c, self.upstream?, &named.name, self.connector()))
@@ -94,7 +93,6 @@ impl<'c> HubAt<'c> {
         Some(upstream::judged(self.c, self.upstream?))
     }
 
-    /// Whether the annotation has what upstream has, or routes alike.
     pub(super) fn is_right(&self) -> bool {
         self.verdict.is_right()
     }
@@ -134,7 +132,7 @@ impl<'c> HubAt<'c> {
         })
     }
 
-    /// Of a status of which nothing fits, nothing is mirrored until it is shorter.
+    /// If no part of a status fits, nothing is mirrored until the status is shorter.
     fn remarked(&self, problem: &'c Problem) -> Judged<'c> {
         let is_too_large = problem.cause == Cause::StatusTooLarge && self.digest().is_none();
         let judged = Judged::problem(problem);
@@ -146,7 +144,7 @@ impl<'c> HubAt<'c> {
         matches!(self.verdict, OutOfSync { .. } | RemovalDue { .. } | Deferred { .. })
     }
 
-    /// The annotation has what upstream has. Its writes are nudges, which are for the next hop.
+    /// The annotation is in sync. Any write is then a nudge, which belongs to the next hop.
     fn is_mirrored(&self) -> bool {
         matches!(self.verdict, Verdict::InSync | Verdict::BothAbsent)
     }
@@ -188,7 +186,8 @@ impl<'c> HubAt<'c> {
         Judged { state, cause: Some(cause), problem }
     }
 
-    /// What a list lacks may be any object that cannot be read, whatever its name.
+    /// The problem of an unreadable object. If a list lacks the Connector, any unreadable object
+    /// may be it.
     fn unreadable(&self) -> Option<&'c Problem> {
         let upstream = self.upstream?;
         let own = self.row.upstream.as_ref().map(|named| &named.name);
@@ -236,7 +235,7 @@ impl<'c> HubAt<'c> {
         Some(&self.memory?.mirror.write)
     }
 
-    /// Only the leader writes.
+    /// `None` unless this instance leads; only the leader writes.
     pub(super) fn next_attempt(&self) -> Option<UnixMillis> {
         let write = self.write().filter(|_| self.c.leadership.is_leader)?;
         next_attempt(write, self.c.now)
@@ -253,7 +252,7 @@ impl<'c> HubAt<'c> {
         evidence
     }
 
-    /// What is known of the way to the edges.
+    /// Evidence about the hop to the edges.
     pub(super) fn carried_evidence(&self) -> Vec<String> {
         let settings = &self.c.settings.mirror;
         let nudges = self.memory.map_or(0, |memory| memory.nudge.nudges(settings, self.c.now));
@@ -263,7 +262,7 @@ impl<'c> HubAt<'c> {
         nudged.into_iter().chain(write).collect()
     }
 
-    /// What is wrong between the hub and an edge that does not have what the hub has.
+    /// The problem between the hub and an edge that is out of sync with it.
     pub(super) fn not_carried(&self, edge: &Cluster) -> Option<Judged<'c>> {
         let of_edge = |problem: &&Problem| {
             problem.cause == Cause::NotCarried && problem.about.cluster == edge.name
@@ -277,13 +276,13 @@ impl<'c> HubAt<'c> {
         self.memory?.mirror.write.contention()
     }
 
-    /// Since upstream changed, or since another writer changed the annotation later.
+    /// When upstream last changed, or when another writer changed the annotation after that.
     fn wrong_since(&self) -> Option<UnixMillis> {
         self.changed_at.max(self.contention().map(Contention::last_at))
     }
 
-    /// What is at rest has no memory: it has been right at least since all was listed and upstream
-    /// last changed.
+    /// An object at rest has no memory. It has been right at least since everything was listed and
+    /// upstream last changed.
     fn right_since(&self) -> Option<UnixMillis> {
         let seen = self.memory.and_then(|memory| memory.mirror.sync.right_since());
         seen.or_else(|| {
@@ -292,8 +291,8 @@ impl<'c> HubAt<'c> {
         })
     }
 
-    /// What the annotation has. Only its digest is kept, so this is known where upstream or an edge
-    /// has the same.
+    /// The liveness that the annotation has. Only its digest is kept, so it is known only if
+    /// upstream or an edge has the same value.
     pub(super) fn says(&self, at_edges: &[&EdgeConnector]) -> Option<LivenessView> {
         let digest = self.digest()?;
         if self.is_right() {
@@ -306,13 +305,13 @@ impl<'c> HubAt<'c> {
     }
 }
 
-/// When the next attempt is, of a write that failed.
+/// When a failed write is next attempted.
 pub(super) fn next_attempt(write: &WriteState, now: UnixMillis) -> Option<UnixMillis> {
     write.failure()?;
     write.not_before().filter(|at| *at > now)
 }
 
-/// What is known of a write and no problem says.
+/// Evidence about a write that no problem contains.
 pub(super) fn write_evidence(write: &WriteState, problems: &[Problem]) -> Option<String> {
     if write.is_in_flight() {
         return Some("a write is under way".to_owned());

@@ -1,4 +1,4 @@
-//! The object that a problem is about, as a Kubernetes Event names it in `involvedObject`.
+//! The object that a problem is about, for `involvedObject` of a Kubernetes Event.
 
 use crate::contract::cause::About;
 use crate::data::ids::{ClusterName, Kind, ObjectKey, Uid};
@@ -17,7 +17,7 @@ pub struct InvolvedObject {
 }
 
 impl Machine {
-    /// The object, if it still exists. What an upstream is said to lack or hold is an object of a hub.
+    /// The object, if it still exists. For a problem of an upstream, it is an object at a hub.
     pub fn involved_object(&self, about: &About) -> Option<InvolvedObject> {
         let world = &self.controller.world;
         let name = NamespacedName::from(about.object.as_ref()?);

@@ -1,4 +1,4 @@
-//! What a hop is in, and why.
+//! The state of a hop, and its cause.
 
 use super::fleet::{HopView, LivenessView, UpstreamName};
 use crate::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
@@ -12,7 +12,7 @@ use crate::world::cluster::Cluster;
 pub(super) struct Judged<'c> {
     pub(super) state: State,
     pub(super) cause: Option<Cause>,
-    /// Says more of the cause.
+    /// An open problem with this cause.
     pub(super) problem: Option<&'c Problem>,
 }
 
@@ -29,13 +29,13 @@ impl<'c> Judged<'c> {
         Self { cause: Some(cause), ..Self::state(state) }
     }
 
-    /// A problem that is open.
+    /// The state and cause of an open problem.
     pub(super) fn problem(problem: &'c Problem) -> Self {
         let state = problem.cause.info().state.unwrap_or(State::Ok);
         Self { problem: Some(problem), ..Self::cause(state, problem.cause) }
     }
 
-    /// Of these problems that make a connector anything, the first of the worst.
+    /// The first of the problems with the worst state. Ignores problems without a state.
     pub(super) fn worst(problems: impl IntoIterator<Item = &'c Problem>) -> Option<Self> {
         let all = problems.into_iter().filter(|problem| problem.cause.info().state.is_some());
         all.map(Self::problem).reduce(|worst, next| match next.state > worst.state {
@@ -44,7 +44,7 @@ impl<'c> Judged<'c> {
         })
     }
 
-    /// The first of these kinds whose watch is not live. A problem of it has the cause.
+    /// The first of these kinds whose watch is not live, with the cause of the problem.
     pub(super) fn not_live(c: &'c Controller, cluster: &Cluster, kinds: &[Kind]) -> Option<Self> {
         let kind = not_live_kind(cluster, kinds)?;
         let problem = c.notes.of(&Finder::Watch(cluster.id, kind)).first();
@@ -53,7 +53,7 @@ impl<'c> Judged<'c> {
     }
 }
 
-/// Since when that watch was not live, of the first such cluster.
+/// Since when that watch is not live, in the first such cluster.
 pub(super) fn unknown_since<'c>(
     clusters: impl IntoIterator<Item = &'c Cluster>,
     kinds: &[Kind],
@@ -64,14 +64,14 @@ pub(super) fn unknown_since<'c>(
     cluster.watch(kind).unknown_since
 }
 
-/// Where tiers share a cluster, namespaces tell what belongs to which.
+/// Where tiers share a cluster, a live watch also needs the watch of namespaces.
 fn not_live_kind(cluster: &Cluster, kinds: &[Kind]) -> Option<Kind> {
     let kind = *kinds.iter().find(|kind| !cluster.is_live(**kind))?;
     let is_own = cluster.watch(kind).live_since().is_none();
     Some(if is_own { kind } else { Kind::Namespace })
 }
 
-/// A hop on its way to a view.
+/// A hop before its texts are added.
 pub(super) struct HopAt<'c> {
     pub(super) hop: Hop,
     pub(super) cluster: &'c Cluster,
@@ -80,13 +80,13 @@ pub(super) struct HopAt<'c> {
     pub(super) judged: Judged<'c>,
     pub(super) says: Option<LivenessView>,
     pub(super) expected: Option<LivenessView>,
-    /// Since when it is so, where no problem says that.
+    /// The start of the state, unless a problem has it.
     pub(super) since: Option<UnixMillis>,
     pub(super) next_attempt: Option<UnixMillis>,
     pub(super) evidence: Vec<String>,
 }
 
-/// What the texts of a connector's hops call it, and where.
+/// The names of a connector for the texts of its hops.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) upstream: Option<UpstreamName>,
@@ -133,7 +133,7 @@ impl HopAt<'_> {
         }
     }
 
-    /// A cause that nothing reports, or not yet, in the form of a problem.
+    /// Makes a problem of a cause that is not reported, or not yet.
     fn unreported(&self, cause: Cause, names: &Names) -> Problem {
         let cluster = &self.cluster.name;
         let upstream = names.upstream.as_ref();

@@ -1,7 +1,8 @@
-//! What the machine knows at one moment, for `status`, `trace`, `/state` and the live page. No rule reads it.
+//! The machine's state at one time, for `status`, `trace`, `/state` and the live page. No rule
+//! reads it.
 //!
-//! `build` makes a [`Fleet`](fleet::Fleet) of the world, the memory, the verdicts of the rules and the
-//! open problems. Nothing is kept for it: each costs as much as everything that there is.
+//! `build` makes a [`Fleet`](fleet::Fleet) from the world, the memory, the verdicts of the rules
+//! and the open problems. Nothing is cached: each call costs O(everything).
 
 pub mod fleet;
 pub mod group;

@@ -1,4 +1,4 @@
-//! Routes that are orphans, or may be.
+//! Routes that are orphans or may become orphans.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::world::absence::prove_namespace;
 use crate::world::cluster::Cluster;
 use crate::world::hub::Parents;
 
-/// What is said of an orphan that waits for its turn: when that comes is not known.
+/// The limit in the text for an orphan in the queue: when it is admitted is unknown.
 const TURN_MS: u64 = 60_000;
 
 /// An orphaned hub HTTPRoute.
@@ -25,17 +25,17 @@ pub struct OrphanView {
     pub cluster: ClusterName,
     #[serde(flatten)]
     pub route: ObjectKey,
-    /// Since when it has been an orphan without a break.
+    /// Since when, without interruption, it has been an orphan.
     pub since_ms: Option<UnixMillis>,
     pub in_flight: Option<ActionId>,
     /// Why the last attempt to delete it failed.
     pub error: Option<String>,
-    /// When the next attempt may come.
+    /// When the next attempt is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<UnixMillis>,
 }
 
-/// A route that is an orphan, or may be.
+/// A route that is an orphan or may become one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrphanCandidate {
     /// The hub.
@@ -44,11 +44,11 @@ pub struct OrphanCandidate {
     pub route: ObjectKey,
     #[serde(rename = "created_ms", skip_serializing_if = "Option::is_none")]
     pub created_at: Option<UnixMillis>,
-    /// `None`: nothing speaks against deleting it.
+    /// Why it is kept; `None` if it may be deleted.
     pub kept: Option<Cause>,
-    /// The same in a sentence.
+    /// The same as a sentence.
     pub kept_because: Option<String>,
-    /// What its labels and parentRefs say; `None` where they cannot be used.
+    /// The facts from its labels and parentRefs; `None` if they cannot be used.
     #[serde(flatten)]
     pub evidence: Option<OrphanEvidence>,
     /// The delete in flight.
@@ -70,7 +70,7 @@ pub struct OrphanEvidence {
     pub parents: Vec<(String, Option<bool>)>,
     /// Whether the uid of the upstream namespace is the one in the name of the route's namespace.
     pub namespace_proved: bool,
-    /// The last sign of life of the upstream Gateway watch, while it is live.
+    /// The last event of the upstream Gateway watch, while that is live.
     #[serde(rename = "heard_ms", skip_serializing_if = "Option::is_none")]
     pub last_activity_at: Option<UnixMillis>,
     /// Since when the route has been an orphan without interruption.
@@ -79,7 +79,8 @@ pub struct OrphanEvidence {
 }
 
 impl Machine {
-    /// The routes that are orphans, or may be, sorted by hub, namespace and name. Judges every route.
+    /// The routes that are orphans or may become orphans, sorted by hub, namespace and name. Judges
+    /// every route.
     pub fn candidates(&self) -> Vec<OrphanCandidate> {
         let c = &self.controller;
         let at_rest = OrphanMemory::default();
@@ -97,8 +98,8 @@ impl Machine {
     }
 }
 
-/// The routes that were orphans by all evidence when they were last judged. One may wait for its
-/// turn to be deleted.
+/// The routes that were orphans by all evidence at their last plan, including those that wait in
+/// the queue.
 pub(super) fn views(c: &Controller) -> Vec<OrphanView> {
     let routes = c.memory.routes.iter();
     let mut orphans: Vec<_> =
@@ -145,7 +146,7 @@ fn candidate(c: &Controller, view: &View<'_>, plan: &Plan) -> Option<OrphanCandi
     })
 }
 
-/// What is wrong with more than this route has more facts there.
+/// A problem of the upstream as a whole has more facts than one of the route.
 fn because(c: &Controller, view: &View<'_>, plan: &Plan, cause: Cause) -> String {
     let upstream = view.upstream.map(|upstream| upstream.name.clone());
     let wider = match cause {

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::world::fixture::{Builder, connector, gateway, namespace, proxy};
 
 const ONLINE: &str = r#"{"conditions":[{"status":"True","type":"Ready"}],"connectionDetails":{"publicKey":{"id":"n1"},"type":"PublicKey"}}"#;
-/// The same for whoever routes by it.
+/// The same to edges that route by it.
 const MOVED: &str = r#"{"conditions":[{"status":"True","type":"Ready"}],"connectionDetails":{"publicKey":{"id":"n1","port":2},"type":"PublicKey"}}"#;
 const OFFLINE: &str =
     r#"{"conditions":[{"message":"Gone.","reason":"Expired","status":"False","type":"Ready"}]}"#;
@@ -39,7 +39,7 @@ impl Stage {
         stage
     }
 
-    /// One Connector that says the same everywhere, and that no HTTPProxy references.
+    /// A Connector with the same status everywhere, which no HTTPProxy references.
     fn carried() -> Self {
         let mut stage = Self::new();
         stage.upstream(ONLINE);
@@ -253,7 +253,7 @@ fn a_connector_that_no_edge_has_is_held_until_one_has_it_or_cannot_be_seen() {
     let message = connector.worst().unwrap().message.clone();
     assert_eq!(message, Some(format!("No edge has the Connector {PLACE}/lab.")));
 
-    // Nor does anybody know it while the hub cannot be seen.
+    // It is unknown, too, while the hub is not watched.
     stage.loses("hub", Kind::Connector);
     let connector = stage.connector();
     let carried = hop_of(&connector, Hop::Carried);
@@ -268,13 +268,14 @@ fn a_connector_that_no_edge_has_is_held_until_one_has_it_or_cannot_be_seen() {
     let unknown = (State::Unknown, Hop::Carried, Some(Cause::ClusterUnavailable));
     assert_eq!(worst(&stage.connector()), Some(unknown));
 
-    // Which edges have it is up to the carrier.
+    // The carrier decides which edges have it.
     stage.edge(ONLINE);
     stage.joins("far", Role::Edge);
     stage.tell(EventKind::WatchResumed { cluster: "edge".into(), kind: Kind::Connector });
     assert_eq!(stage.connector().state, State::Ok);
 
-    // What says nothing is not missed anywhere, nor is anything where there is no edge.
+    // A Connector without an annotation is not missing at any edge, and none is missing without an
+    // edge.
     let mut stage = Stage::new();
     let object = stage.hub_object("up");
     stage.shows("hub", object);
@@ -308,7 +309,7 @@ fn a_hop_is_unknown_since_the_first_watch_that_it_needs_was_lost() {
             (Hop::Announced, State::Unknown, Some(edge_lost_at)),
         ]
     );
-    // A list that goes on shows no more, and the cause stays until it is complete.
+    // The cause stays while a list is in progress.
     stage.tell(EventKind::ListStarted { cluster: "hub".into(), kind: Kind::Connector });
     let connector = stage.connector();
     let hop = hop_of(&connector, Hop::Mirrored);
@@ -358,7 +359,7 @@ fn gateways_and_proxies_without_a_counterpart_are_unpaired() {
     assert_eq!(unpaired[1].evidence, ["no HTTPProxy has its name, so it announces no connector"]);
     assert_eq!(unpaired[2].evidence, ["the HTTPProxy of this name references no connector"]);
 
-    // What a list does not show may be there.
+    // A missing object may exist while the watch is lost.
     stage.loses("edge", Kind::Connector);
     for hop in stage.fleet().unpaired {
         let expected =
@@ -393,7 +394,7 @@ fn a_problem_is_about_the_object_at_the_hub_or_the_edge() {
         ("edge", Kind::Connector, "lab", "edge Connector lab"),
         ("edge", Kind::Gateway, "app", "edge Gateway app"),
         ("edge", Kind::Gateway, "other", ""),
-        // An upstream, followed or not, of which the hub has an object.
+        // An upstream, in the run or not, whose hub Connector exists.
         ("up", Kind::Connector, "lab", "hub Connector lab"),
         ("other", Kind::Connector, "lab", "hub Connector lab"),
         ("other", Kind::Connector, "other", ""),

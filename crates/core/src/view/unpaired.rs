@@ -24,8 +24,8 @@ fn unpaired_at(c: &Controller, cluster: &Cluster, kubectl: Kubectl<'_>) -> Vec<H
     names.flat_map(|name| hops_of(c, cluster, name, kubectl)).collect()
 }
 
-/// One hop for each Connector that its HTTPProxy references and that does not exist, or one of a Gateway
-/// without connectors.
+/// A hop for each missing Connector that its HTTPProxy references, or one hop for a Gateway without
+/// connectors.
 fn hops_of(
     c: &Controller,
     cluster: &Cluster,
@@ -56,7 +56,7 @@ fn hops_of(
     vec![HopAt { evidence, ..hop }.view(&Names::default(), kubectl)]
 }
 
-/// What the lists of the edge do not show does not exist once they are complete.
+/// Once the lists of the edge are complete, an object that they lack does not exist.
 fn hop<'c>(
     c: &'c Controller,
     cluster: &'c Cluster,

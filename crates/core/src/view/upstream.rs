@@ -9,7 +9,7 @@ use crate::data::name::NamespacedName;
 use crate::world::cluster::Cluster;
 use crate::world::upstream::UpstreamConnector;
 
-/// `row`: `None` where the cluster has no such Connector.
+/// `row`: `None` if the cluster has no such Connector.
 pub(super) fn hop<'c>(
     c: &'c Controller,
     cluster: &'c Cluster,
@@ -44,7 +44,7 @@ pub(super) fn judged<'c>(c: &'c Controller, cluster: &Cluster) -> Judged<'c> {
     Judged::not_live(c, cluster, &[Kind::Connector]).unwrap_or(Judged::ok())
 }
 
-/// The reason that upstream gives for not being online.
+/// The reason in upstream's status why the connector is not online.
 fn why_not_ready(status: &str) -> Option<String> {
     let status: serde_json::Value = serde_json::from_str(status).ok()?;
     let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;

@@ -1,11 +1,12 @@
 //! The proof that something does not exist.
 //!
-//! A removal or a delete *because something is missing* carries a proof. [`prove_absence`] is the
-//! only way to get one for objects, and the executor repeats it live just before the write.
+//! A removal or a delete *because something is missing* carries a proof. For objects, only
+//! [`prove_absence`] creates one. The executor checks it live just before the write.
 //!
-//! Silence, a wrong kubeconfig, a restored API server and an empty list alone prove nothing. Each
-//! step asks for positive evidence that throughline looked in the right place: the lists are complete,
-//! the namespace is the one that the hub object was made for, nothing of the kind is unreadable.
+//! Silence, a wrong kubeconfig, a restored API server or an empty list alone prove nothing. Each
+//! step needs positive evidence that throughline looked in the right place: the lists are complete,
+//! the namespace is the one that the hub object was made for, and no object of the kind is
+//! unreadable.
 
 use super::cluster::Cluster;
 use crate::contract::action::{AbsentObjects, AbsentProject, Precondition};
@@ -15,32 +16,32 @@ use crate::data::time::UnixMillis;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AbsenceProof {
     pub(crate) absent: Absent,
-    /// Since when it holds without a gap in the evidence.
+    /// Since when the objects are absent without a gap in the evidence.
     pub(crate) since: UnixMillis,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     Objects(AbsentObjects),
-    /// The whole project: its control plane proves nothing any more, the root answers 404.
+    /// The whole project. Its control plane proves nothing any more; instead, the root answers 404.
     Project(AbsentProject),
 }
 
-/// What is claimed not to exist: objects of one upstream namespace, for a hub object.
+/// The claim that objects of one upstream namespace do not exist, made for a hub object.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
     pub(crate) hub_namespace: &'a str,
     pub(crate) namespace: &'a str,
-    /// When the watch showed that the namespace itself was deleted; `None` where it did not.
+    /// When the watch showed that the namespace itself was deleted.
     pub(crate) namespace_deleted_at: Option<UnixMillis>,
     pub(crate) kind: Kind,
     pub(crate) names: Vec<String>,
-    /// Since when the tables lack them; `None` counts from the lists on.
+    /// Since when the tables lack the objects; `None`: since the lists are complete.
     pub(crate) absent_since: Option<UnixMillis>,
-    /// The tables have at least one of them.
+    /// The tables have at least one of the objects.
     pub(crate) exists: bool,
     pub(crate) is_deletion_seen: bool,
-    /// How old the last event of the watch may be.
+    /// How old the watch's last event may be.
     pub(crate) max_age_ms: Option<u64>,
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn prove_absence(
     Ok(AbsenceProof { absent, since })
 }
 
-/// When the namespace itself was deleted; `None` where it exists.
+/// When the namespace itself was deleted; `None` if it exists.
 pub(crate) fn namespace_deleted_at(
     cluster: &Cluster,
     claim: &Claim<'_>,
@@ -104,7 +105,7 @@ pub(crate) fn namespace_deleted_at(
     }
 }
 
-/// That a hub namespace was made for the upstream namespace that has this name now.
+/// Proves that the hub namespace was made for the upstream namespace that has this name now.
 pub(crate) fn prove_namespace(
     cluster: &Cluster,
     hub_namespace: &str,
@@ -117,13 +118,13 @@ pub(crate) fn prove_namespace(
     }
 }
 
-/// A hub namespace is named `ns-` and the uid of the upstream namespace.
+/// A hub namespace is named `ns-` followed by the uid of the upstream namespace.
 pub(crate) fn uid_of(hub_namespace: &str) -> Option<&str> {
     hub_namespace.strip_prefix("ns-")
 }
 
 impl Absent {
-    /// The executor asks for it again, live, before the write.
+    /// Makes the executor check the absence live before the write.
     pub(crate) fn put_into(self, precondition: &mut Precondition) {
         match self {
             Self::Objects(objects) => precondition.absent = Some(objects),

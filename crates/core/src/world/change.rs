@@ -1,4 +1,4 @@
-//! What an event changed, as far as somebody has to know.
+//! The changes that an event causes.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::data::time::UnixMillis;
 use crate::status::liveness::StatusDigest;
 use crate::subject::{Subject, Target};
 
-/// A subject that an event concerns comes as `Changed` or `Gone`, once or several times. The other
-/// variants say what cannot be read from the tables afterwards.
+/// Each subject that an event concerns appears in `Changed` or `Gone`, once or several times. The
+/// other variants carry what the tables do not show afterwards.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// What concerns the subject changed: itself, an object that it names, or evidence about one.
+    /// The subject changed, or an object that it names, or evidence about one.
     Changed(Subject),
-    /// The object is gone, or another one has its name. `named`: the upstream that it named, whose
-    /// breakers it leaves; a hub Connector of the same name and link stays in them.
+    /// The object is gone, or another one has its name. `named`: the upstream whose breakers it
+    /// leaves. `None` for a hub Connector that is replaced by one with the same upstream.
     Gone {
         subject: Subject,
         named: Option<ClusterName>,
     },
-    /// The labels of the object name something else than before.
+    /// The labels name another upstream object than before.
     Relinked {
         subject: Subject,
         from: ClusterName,
@@ -33,112 +33,115 @@ pub(crate) enum Change {
         at: ObjectRef,
     },
     Edge(EdgeChange),
-    /// An object cannot be read, or the status of an upstream Connector cannot be spelled as an
+    /// An object cannot be read, or the status of an upstream Connector cannot be written as an
     /// annotation.
     Unreadable {
         at: ObjectRef,
     },
-    /// An object that could not be read can be, or is gone.
+    /// An object that could not be read is readable again, or is gone.
     Readable {
         at: ObjectRef,
     },
-    /// What is reported to people.
     Report(Report),
 
-    /// A watch is live, so writes reach the cluster again, and what it does not show is absent.
+    /// A watch is live: writes reach the cluster again, and objects that it does not show are
+    /// absent.
     ClusterAnswers {
         id: ClusterId,
         name: ClusterName,
         kind: Kind,
     },
-    /// A watch is lost that is evidence about removals of this upstream.
+    /// A watch that gives evidence about removals of this upstream is lost.
     EvidenceLost {
         upstream: ClusterName,
     },
-    /// The cluster left the run: nothing is kept of it, and another one may take its name.
+    /// The cluster left the run. Nothing of it is kept, because another one may take its name.
     ClusterLeft {
         id: ClusterId,
         name: ClusterName,
     },
-    /// The first hub object names this upstream, or the last one went.
+    /// The first reference to an upstream appeared, or the last one went.
     ReferenceChanged {
         upstream: ClusterName,
     },
-    /// Something changed that decides whether hub Connectors and this upstream find each other.
+    /// The facts that decide whether hub Connectors and this upstream use the same names changed.
     NamingChanged {
         upstream: ClusterName,
     },
 }
 
-/// What concerns a hub Connector.
+/// Changes of a hub Connector.
 #[derive(Clone, Debug)]
 pub(crate) enum HubChange {
     /// The watch or a list showed it, in a version that is not older.
     Seen(HubConnectorSeen),
-    /// Upstream says something else than before, so a pause about the old value is over.
+    /// Upstream's status changed, so a pause because of the old value ends.
     UpstreamChanged { at: ObjectRef },
-    /// Its upstream cluster left the run, so nobody knows any longer what is desired.
+    /// Its upstream left the run, so what is desired is unknown.
     UpstreamLeft { at: ObjectRef },
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct HubConnectorSeen {
     pub(crate) at: ObjectRef,
-    /// It is the object that had the name before.
+    /// The object is the one that had the name before.
     pub(crate) is_same_object: bool,
-    /// Its annotation before.
+    /// The annotation before the event.
     pub(crate) before: Option<StatusDigest>,
-    /// A person's pause ended.
+    /// A pause by an operator ended.
     pub(crate) is_resumed: bool,
     pub(super) object: Arc<Object>,
 }
 
-/// What concerns the touches of an edge.
+/// Changes that concern the touches of an edge.
 #[derive(Clone, Debug)]
 pub(crate) enum EdgeChange {
-    /// The liveness of a Connector changed, or it went while it was online. `is_unseen`: it was
-    /// only written while its watch was lost, and may have changed and changed back. `is_ordered`:
-    /// the watch showed it as it came.
+    /// The liveness of a Connector changed, or the Connector went while it was online. `is_unseen`:
+    /// it was written while its watch was lost, and may have changed and changed back.
+    /// `is_ordered`: a live watch showed the change, so its order is known.
     Liveness { connector: ObjectRef, is_unseen: bool, is_ordered: bool },
-    /// The liveness of a Connector changed that no hub of this instance has.
+    /// The liveness of a Connector changed, and no hub of this instance has the Connector.
     Arrived { connector: ObjectRef, is_online: bool },
     /// The HTTPProxy of this Gateway references other connectors than before.
     References { gateway: ObjectRef },
-    /// `is_later`: after the list of Gateways had been complete.
+    /// `is_later`: the list of Gateways had already been complete.
     GatewayAppeared { gateway: ObjectRef, is_later: bool },
-    /// The trigger's key has another value.
+    /// The trigger changed.
     TriggerChanged { gateway: ObjectRef },
-    /// Another writer changed the platform's stamp on a Gateway of this connector, its last one.
-    /// `is_present`: it says what the connector says now; `is_first`: none has said so before.
+    /// Another writer changed the platform's stamp on a Gateway whose last connector this is.
+    /// `is_present`: the stamp matches the connector's current state; `is_first`: no earlier stamp
+    /// did.
     Stamped { gateway: ObjectRef, connector: NamespacedName, is_present: bool, is_first: bool },
-    /// The trigger of a class moved from a Gateway that is not programmed to one that is: what was
-    /// announced on the former may be lost.
+    /// The trigger of a class moved from a Gateway that is not programmed to one that is. The
+    /// announcement on the first one may be lost.
     CarrierLost { class: Target },
     /// The Gateway, its HTTPProxy or one of its connectors changed.
     Served { gateway: ObjectRef },
-    /// What the Gateways of this edge serve cannot be seen.
+    /// The watches no longer show what the Gateways of this edge serve.
     WatchLost { edge: ClusterId },
-    /// Connectors may have waited for this target that none of its Gateways references any longer.
+    /// None of this target's Gateways references some connectors any longer, and they may be
+    /// waiting for it.
     Unreferenced { target: Target },
-    /// All lists of the edge are complete again, after a watch was lost then.
+    /// All lists of the edge are complete again. `since`: when a watch was lost.
     OutageOver { edge: ClusterId, since: UnixMillis },
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Report {
-    /// An upstream Connector says something else, or went while it was online.
+    /// The status of an upstream Connector changed, or the Connector went while it was online.
     UpstreamSays { cluster: ClusterName, connector: NamespacedName, is_online: bool },
     /// The upstream was restored from an older state, for the first time in this run.
     Restored { cluster: ClusterName },
 }
 
 impl HubConnectorSeen {
-    /// The annotation to the byte. No table keeps it.
+    /// The text of the annotation. The tables have only its digest.
     pub(crate) fn annotation(&self) -> Option<&str> {
         self.object.meta.annotations.get(UPSTREAM_STATUS)
     }
 
-    /// The field manager of the writer that changed the annotation, if one did.
+    /// The field manager of the writer that changed the annotation, if the change is another
+    /// writer's.
     pub(crate) fn manager(&self) -> Option<&str> {
         self.object.meta.overwritten_by(self.annotation().is_some())
     }

@@ -1,4 +1,4 @@
-//! A GatewayClass whose Gateways are announced together, through the one that carries the trigger.
+//! A GatewayClass whose Gateways are announced together by one trigger.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use crate::status::trigger::{digest, gateway_part};
 /// The Gateways of one class that reference connectors. There is at least one.
 #[derive(Debug, Default)]
 pub(crate) struct Class {
-    /// Sum of what they say, updated in constant time with each of them.
+    /// Sum of the digests of all members, updated in constant time.
     sum: u64,
     members: BTreeSet<Member>,
 }
 
-/// Ordered by how well it carries the trigger: false sorts before true.
+/// Ordered by suitability to carry the trigger: false sorts before true.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Member {
     is_paused: bool,
@@ -25,13 +25,13 @@ struct Member {
 }
 
 impl Class {
-    /// The Gateway that carries the trigger for all. A programmed one is preferred and none is
+    /// The Gateway that carries the trigger for all. Programmed Gateways come first, but none is
     /// required.
     pub(crate) fn carrier(&self) -> Option<&NamespacedName> {
         self.gateways().next()
     }
 
-    /// What its Gateways say together.
+    /// The digest of all its Gateways.
     pub(crate) fn digest(&self) -> u64 {
         digest([self.sum])
     }
@@ -45,14 +45,14 @@ impl Class {
         self.members.is_empty()
     }
 
-    /// `desired`: what the connectors of the Gateway say together.
+    /// `desired`: the digest of the Gateway's connectors.
     pub(super) fn join(&mut self, name: &NamespacedName, gateway: &Gateway, desired: u64) {
         let part = gateway_part(name.namespace(), name.name(), desired);
         self.sum = self.sum.wrapping_add(part);
         self.members.insert(Member::new(name, gateway));
     }
 
-    /// The Gateway is still what it was when it joined.
+    /// The arguments are the same as when the Gateway joined.
     pub(super) fn leave(&mut self, name: &NamespacedName, gateway: &Gateway, desired: u64) {
         let part = gateway_part(name.namespace(), name.name(), desired);
         self.sum = self.sum.wrapping_sub(part);

@@ -16,19 +16,21 @@ use crate::data::per_kind::PerKind;
 use crate::data::time::UnixMillis;
 use crate::subject::Subject;
 
-/// One watch: whether what it shows can be trusted.
+/// The state of one watch.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub(crate) state: WatchState,
-    /// Since when it is live, or was when it last was; `None` where no list was ever complete.
+    /// Since when the watch is live, or when it last became live; `None` if no list was ever
+    /// complete.
     pub(crate) listed_since: Option<UnixMillis>,
-    /// Since when what it showed is unknown.
+    /// Since when its objects are unknown.
     pub(crate) unknown_since: Option<UnixMillis>,
-    /// What the tables hold and the list that is going on has not shown.
+    /// Objects in the tables that the current list has not shown yet.
     pub(crate) unlisted: BTreeSet<NamespacedName>,
-    /// Objects that exist and cannot be read: while there are any, nothing of the kind is missing.
+    /// Objects that exist but cannot be read. While there are any, no object of the kind counts as
+    /// absent.
     pub(crate) unreadable: BTreeSet<NamespacedName>,
-    /// The last event that showed that the watch works; a bookmark counts.
+    /// When an event, which may be a bookmark, last showed that the watch works.
     pub(crate) last_event_at: Option<UnixMillis>,
 }
 
@@ -41,17 +43,17 @@ pub enum WatchState {
     Never,
     /// A list is in progress. Absence means nothing yet.
     Listing,
-    /// Fully listed, and followed since.
+    /// The list is complete, and the watch has shown every change since.
     Live,
-    /// Broken: what it showed is unknown, not absent.
+    /// Broken: its objects are unknown, not absent.
     Lost,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Namespace {
-    /// It holds hub or edge objects and never upstream ones.
+    /// It holds hub or edge objects, never upstream ones.
     pub(crate) is_hub: bool,
-    /// A person allowed removals in it by annotation, however many.
+    /// An operator allowed any number of removals in it, by annotation.
     pub(crate) allows_removals: bool,
 }
 
@@ -62,7 +64,7 @@ pub(crate) struct Cluster {
     pub(crate) roles: Vec<Role>,
     pub(crate) watches: PerKind<Watch>,
     pub(crate) namespaces: Table<Namespace>,
-    /// When it was last restored from an older state, as far as this instance saw.
+    /// When it was last seen to be restored from an older state.
     pub(crate) restored_at: Option<UnixMillis>,
     pub(crate) upstream_connectors: Table<UpstreamConnector>,
     pub(crate) upstream_gateways: BTreeSet<NamespacedName>,
@@ -76,7 +78,7 @@ impl Watch {
         self.listed_since.filter(|_| self.state == WatchState::Live)
     }
 
-    /// `known`: what the tables hold.
+    /// `known`: the objects in the tables.
     pub(crate) fn on_list_started(&mut self, known: BTreeSet<NamespacedName>, now: UnixMillis) {
         self.leave_live(WatchState::Listing, now);
         self.unlisted = known;
@@ -87,7 +89,7 @@ impl Watch {
         self.leave_live(WatchState::Lost, now);
     }
 
-    /// Its list is complete, or it goes on where it stopped.
+    /// The list is complete, or the watch resumed.
     pub(crate) fn on_live(&mut self, now: UnixMillis) {
         self.state = WatchState::Live;
         self.listed_since = Some(now);
@@ -126,14 +128,14 @@ impl Cluster {
         }
     }
 
-    /// How many hub and edge objects of it are known.
+    /// The number of known hub and edge objects.
     pub(crate) fn objects(&self) -> usize {
         let hub = self.hub_connectors.len() + self.routes.len();
         let Self { edge, .. } = self;
         hub + edge.connectors.len() + edge.proxies.len() + edge.gateways.len()
     }
 
-    /// What rules decide about, of its hub and edge. The order is not defined.
+    /// The subjects of the rules in its hub and edge, in no defined order.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
         let targets = self.edge.targets(self.id).into_iter().map(Subject::Target);
         let hub_connectors = self.hub_connectors.keys().map(|name| self.hub_connector(name));
@@ -153,7 +155,7 @@ impl Cluster {
         self.roles.contains(&role)
     }
 
-    /// It holds upstream objects beside others, so namespaces say which tier an object belongs to.
+    /// It holds upstream objects and others, so the tier of an object follows from its namespace.
     pub(crate) fn is_combined(&self) -> bool {
         self.has(Role::Upstream) && (self.has(Role::Hub) || self.has(Role::Edge))
     }
@@ -170,7 +172,7 @@ impl Cluster {
         self.live_since(kind).is_some()
     }
 
-    /// Since when the watch shows everything of the kind; `None` while it does not.
+    /// Since when the watch shows every object of the kind; `None` while it does not.
     pub(crate) fn live_since(&self, kind: Kind) -> Option<UnixMillis> {
         let since = self.watch(kind).live_since()?;
         if !self.is_combined() {
@@ -179,13 +181,13 @@ impl Cluster {
         Some(since.max(self.watch(Kind::Namespace).live_since()?))
     }
 
-    /// Since when the watches show everything of all these kinds.
+    /// Since when the watches show every object of all these kinds.
     pub(crate) fn all_live_since(&self, kinds: &[Kind]) -> Option<UnixMillis> {
         let since: Option<Vec<_>> = kinds.iter().map(|kind| self.live_since(*kind)).collect();
         since?.into_iter().max()
     }
 
-    /// Like [`Cluster::live_since`], also of a watch that was live and is not now.
+    /// Like [`Cluster::live_since`], but also for a watch that is not live any more.
     pub(crate) fn listed_since(&self, kind: Kind) -> Option<UnixMillis> {
         let since = self.watch(kind).listed_since;
         match self.is_combined() {
@@ -194,12 +196,12 @@ impl Cluster {
         }
     }
 
-    /// Whether an object of the kind that is not in the tables does not exist.
+    /// Whether an object of the kind that is not in the tables is absent.
     pub(crate) fn shows_absence(&self, kind: Kind) -> bool {
         self.is_live(kind) && self.watch(kind).unreadable.is_empty()
     }
 
-    /// Whether the watch has shown no sign of life for so long.
+    /// Whether the watch has had no event for this long.
     pub(crate) fn is_silent(&self, kind: Kind, max_age_ms: u64, now: UnixMillis) -> bool {
         self.watch(kind).last_event_at.is_none_or(|at| now > at.plus(max_age_ms))
     }
@@ -208,18 +210,18 @@ impl Cluster {
         self.namespaces.seen(&NamespacedName::new("", name))
     }
 
-    /// `None` where the namespace is not known, or came without a uid.
+    /// `None` if the namespace is unknown or came without a uid.
     pub(crate) fn namespace_uid(&self, name: &str) -> Option<&Uid> {
         let uid = &self.namespaces.get(&NamespacedName::new("", name))?.uid;
         Some(uid).filter(|uid| **uid != Uid::Absent)
     }
 
-    /// Whether the namespace may hold hub and edge objects; false also while that is not known.
+    /// Whether the namespace may hold hub and edge objects; false if that is unknown.
     pub(crate) fn is_hub_namespace(&self, name: &str) -> bool {
         !self.is_combined() || self.namespace(name).is_some_and(|namespace| namespace.is_hub)
     }
 
-    /// Whether the namespace may hold upstream objects; false also while that is not known.
+    /// Whether the namespace may hold upstream objects; false if that is unknown.
     pub(crate) fn is_upstream_namespace(&self, name: &str) -> bool {
         self.namespace(name).map_or(!self.is_combined(), |namespace| !namespace.is_hub)
     }

@@ -1,5 +1,5 @@
-//! What the objects of an edge say: Connectors, the HTTPProxies that reference them, and the
-//! Gateways of those proxies. A Gateway and its HTTPProxy have the same namespace and name.
+//! The objects of an edge: Connectors, the HTTPProxies that reference them, and the Gateways of
+//! those proxies. A Gateway and its HTTPProxy have the same namespace and name.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::status::trigger::Trigger;
 
 #[derive(Debug, Default)]
 pub(crate) struct EdgeConnector {
-    /// Its status annotation. Kept only where a hub is watched, too.
+    /// The digest of its status annotation. Kept only if a hub is watched, too.
     pub(crate) annotation: Option<Digest>,
     pub(crate) is_online: bool,
-    /// A stamp has shown that the extension server's cache has its present liveness.
+    /// A stamp has shown that the extension server's cache has its current liveness.
     pub(crate) is_cached: bool,
-    /// Its part of what a Gateway announces: name, online, node id.
+    /// Its part of a Gateway's digest: name, online, node id.
     pub(crate) part: u64,
-    /// What the extension server would stamp for it.
+    /// The stamp that the extension server would write for it.
     pub(crate) stamp: Stamp,
-    /// Kept only where throughline writes the platform's key, and while it is online.
+    /// Kept only if throughline writes the platform's key, and while the connector is online.
     pub(crate) node_id: Option<Box<str>>,
-    /// When its liveness changed, or may have.
+    /// When its liveness changed, or may have changed.
     pub(crate) changed_at: Option<UnixMillis>,
-    /// When others that write its liveness last wrote it, by the API server's clock.
+    /// When another writer of its liveness last wrote it, by the API server's clock.
     pub(crate) others_wrote_at: Option<UnixMillis>,
 }
 
@@ -44,18 +44,18 @@ pub(crate) struct Gateway {
     pub(crate) class: Arc<str>,
     pub(crate) trigger: Option<Trigger>,
     pub(crate) annotations: Annotations,
-    /// The platform's key.
+    /// The platform's stamp.
     pub(crate) stamp: Option<Stamp>,
-    /// A person has paused it.
+    /// An operator has paused it.
     pub(crate) is_paused: bool,
-    /// One of its `status.listeners` says `Programmed: True`. Any other Gateway may be missing in
-    /// Envoy Gateway's representation, where a touch heals nothing.
+    /// One of its `status.listeners` has `Programmed: True`. Any other Gateway may be missing from
+    /// Envoy Gateway's representation, and touching it then has no effect.
     pub(crate) is_programmed: bool,
     /// How often the API server refused to write it while it carried the trigger of its class.
     pub(crate) refusals: u32,
-    /// What its connectors say together; `None` while it references none.
+    /// The digest of its connectors; `None` while it references none.
     pub(crate) desired: Option<u64>,
-    /// From `managedFields`: when throughline last wrote it, by the API server's clock.
+    /// When throughline last wrote it, by the API server's clock. From `managedFields`.
     pub(crate) written_at: Option<UnixMillis>,
 }
 
@@ -64,11 +64,11 @@ pub(crate) enum Annotations {
     /// The object has none at all.
     Empty,
     Some,
-    /// The trigger's key among them has a value that throughline did not write.
+    /// The trigger's key has a value that throughline did not write.
     ForeignTrigger,
 }
 
-/// A hash of a platform stamp.
+/// The hash of a platform stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(NonZeroU64);
 
@@ -117,14 +117,13 @@ impl Gateway {
         self.annotations == Annotations::ForeignTrigger
     }
 
-    /// Whether the trigger's key has another value.
     pub(super) fn has_other_trigger(&self, before: &Self) -> bool {
         self.trigger != before.trigger || self.has_foreign_trigger() != before.has_foreign_trigger()
     }
 }
 
 impl Stamp {
-    /// What the extension server stamps where the connector is offline.
+    /// The extension server's stamp for a connector that is offline.
     pub(super) const OFFLINE: &str = "false/";
 
     pub(crate) fn text(node_id: &str) -> String {
@@ -142,9 +141,9 @@ impl Stamp {
         }
     }
 
-    /// Of a connector that is online, nobody knows where.
+    /// The stamp of a connector that is online on an unknown node.
     pub(crate) fn another_node() -> Self {
-        // No stamp is this text.
+        // No stamp has this text.
         Self::of("true")
     }
 

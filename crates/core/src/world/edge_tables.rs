@@ -1,5 +1,5 @@
-//! The tables of an edge, and what follows from them: which Gateways reference a connector, what
-//! each of them should announce, and what carries that.
+//! The tables of an edge and their indexes: which Gateways reference a connector, what each Gateway
+//! should announce, and which Gateway carries the trigger of a class.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,37 +23,38 @@ pub(crate) struct EdgeTables {
     pub(super) is_touched_elsewhere: bool,
     /// Since when every list of the edge is complete; `None` after a watch was lost.
     pub(crate) ready_since: Option<UnixMillis>,
-    /// When a watch was lost. Changes since then may have gone unseen.
+    /// When a watch was lost. Changes since then may not have been seen.
     pub(crate) blind_since: Option<UnixMillis>,
     pub(crate) connectors: Table<EdgeConnector>,
     pub(crate) proxies: Table<Proxy>,
     pub(crate) gateways: Table<Gateway>,
-    /// The HTTPProxies that reference a connector, by name, whether or not it exists.
+    /// The HTTPProxies that reference a connector, by the connector's name, whether or not it
+    /// exists.
     pub(super) referrers: Map<NamespacedName, Vec<NamespacedName>>,
     /// Kept only in scope `gatewayClass`.
     pub(crate) classes: BTreeMap<Arc<str>, Class>,
-    /// The class of the last Gateway, so that neighbours share the text.
+    /// The class of the last Gateway: Gateways of one class share its text.
     pub(super) last_class: Arc<str>,
 }
 
-/// What an event changed of a Connector.
+/// How an event changed a Connector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectorChange {
-    /// Nothing that a Gateway announces.
+    /// A change that no Gateway announces.
     Other,
     Liveness,
     /// It was written while its watch was lost: it may have changed and changed back.
     Unseen,
 }
 
-/// What references say.
+/// Queries.
 impl EdgeTables {
-    /// The connectors that a Gateway's HTTPProxy references, whether they exist or not.
+    /// The connectors that a Gateway's HTTPProxy references, whether or not they exist.
     pub(crate) fn connectors_of(&self, gateway: &NamespacedName) -> &[NamespacedName] {
         self.proxies.seen(gateway).map_or(&[], |proxy| &proxy.connectors)
     }
 
-    /// The Gateways that a connector is referenced from, whether they exist or not.
+    /// The Gateways that reference a connector, whether or not they exist.
     pub(crate) fn gateways_of(&self, connector: &NamespacedName) -> &[NamespacedName] {
         self.referrers.get(connector).map_or(&[], Vec::as_slice)
     }
@@ -63,18 +64,19 @@ impl EdgeTables {
         self.existing_of(gateway).filter_map(|connector| connector.changed_at).max()
     }
 
-    /// When others last wrote one of a Gateway's connectors.
+    /// When another writer last wrote one of a Gateway's connectors.
     pub(crate) fn others_wrote_at(&self, gateway: &NamespacedName) -> Option<UnixMillis> {
         self.existing_of(gateway).filter_map(|connector| connector.others_wrote_at).max()
     }
 
-    /// What the platform's extension server stamps on a Gateway: it knows the last connector alone.
+    /// The stamp that the platform's extension server writes on a Gateway. It depends on the last
+    /// connector alone.
     pub(crate) fn stamp_of(&self, gateway: &NamespacedName) -> Option<Stamp> {
         let last = self.connectors_of(gateway).last()?;
         Some(self.connectors.seen(last).map_or_else(Stamp::default, |connector| connector.stamp))
     }
 
-    /// The same as text; for edges where throughline writes the platform's key.
+    /// The text of that stamp, for edges where throughline writes the platform's key.
     pub(crate) fn stamp_text_of(&self, gateway: &NamespacedName) -> Option<String> {
         let last = self.connectors.seen(self.connectors_of(gateway).last()?);
         Some(match last.filter(|connector| connector.is_online) {
@@ -83,8 +85,8 @@ impl EdgeTables {
         })
     }
 
-    /// What announces the connectors of a Gateway; `None` where the Gateway does not exist, and where
-    /// another shard touches the edge.
+    /// The target that announces the connectors of a Gateway; `None` if the Gateway does not exist,
+    /// or if another shard touches the edge.
     pub(crate) fn target_of(&self, gateway: &ObjectRef) -> Option<Target> {
         if self.is_touched_elsewhere {
             return None;
@@ -110,7 +112,6 @@ impl EdgeTables {
         self.gateways.iter().map(|(name, _)| Target::Gateway(at(name))).collect()
     }
 
-    /// The Gateway that carries the trigger of a class.
     pub(crate) fn carrier(&self, class: &str) -> Option<&NamespacedName> {
         self.classes.get(class)?.carrier()
     }
@@ -120,7 +121,7 @@ impl EdgeTables {
     }
 
     fn part_of(&self, connector: &NamespacedName) -> u64 {
-        // One that does not exist counts as offline.
+        // A connector that does not exist counts as offline.
         let offline = || connector_part(connector.name(), false, "");
         self.connectors.seen(connector).map_or_else(offline, |connector| connector.part)
     }
@@ -130,7 +131,7 @@ impl EdgeTables {
     }
 }
 
-/// What the watch shows.
+/// Updates from the watches.
 impl EdgeTables {
     /// `None` for an older version.
     pub(super) fn on_connector(
@@ -155,7 +156,7 @@ impl EdgeTables {
         Some(if is_changed { ConnectorChange::Liveness } else { ConnectorChange::Unseen })
     }
 
-    /// Whether a list shows another version than the one before a watch was lost.
+    /// Whether a list shows another version than the watch did before it was lost.
     fn may_be_unseen(&self, name: &NamespacedName, sighting: &Sighting) -> bool {
         let is_other_version = |row: &Row<_>| {
             row.version != sighting.version || sighting.version == ResourceVersion::Absent
@@ -171,7 +172,7 @@ impl EdgeTables {
         Some(row.seen)
     }
 
-    /// Returns whether it references other connectors than before.
+    /// Returns whether the proxy references other connectors than before.
     pub(super) fn on_proxy(
         &mut self,
         name: &NamespacedName,
@@ -183,13 +184,13 @@ impl EdgeTables {
         self.replace_references(name, &before)
     }
 
-    /// Returns whether it referenced connectors.
+    /// Returns whether the proxy referenced connectors.
     pub(super) fn on_proxy_gone(&mut self, name: &NamespacedName) -> bool {
         let before = self.proxies.remove(name).map(|row| row.seen.connectors);
         self.replace_references(name, &before.unwrap_or_default())
     }
 
-    /// `None` for an older version. Returns also whether the trigger of its class moved from a
+    /// `None` for an older version. Also returns whether the trigger of its class moved from a
     /// Gateway that is not programmed to one that is.
     pub(super) fn on_gateway(
         &mut self,
@@ -231,7 +232,7 @@ impl EdgeTables {
         }
 
         for connector in now {
-            // Most are referenced once, so there is no room for more.
+            // Most connectors are referenced once, so a larger capacity would be wasted.
             let referrers = self.referrers.entry(connector.clone());
             referrers.or_insert_with(|| Vec::with_capacity(1)).push(proxy.clone());
         }
@@ -254,16 +255,15 @@ impl EdgeTables {
         }
     }
 
-    /// What the Gateway should announce changed.
+    /// Called when what the Gateway should announce has changed.
     fn update_gateway(&mut self, name: &NamespacedName) {
         self.leave_class(name);
         self.join_class(name);
     }
 }
 
-/// What writes show.
+/// Updates from writes.
 impl EdgeTables {
-    /// A touch was written.
     pub(crate) fn on_touched(
         &mut self,
         name: &NamespacedName,
@@ -279,8 +279,8 @@ impl EdgeTables {
         self.join_class(name);
     }
 
-    /// The API server refused to write a Gateway of a class. If it carries the trigger, others do
-    /// it better. Returns whether another one carries it now.
+    /// The API server refused to write a Gateway of a class. If it carried the trigger, another
+    /// Gateway is preferred from now on. Returns whether another one carries the trigger.
     pub(crate) fn on_refused(&mut self, class: &str, name: &NamespacedName) -> bool {
         if self.carrier(class) == Some(name) {
             self.leave_class(name);
@@ -293,7 +293,7 @@ impl EdgeTables {
     }
 }
 
-/// A Gateway leaves its class before anything of it changes, and joins one afterwards.
+/// A Gateway leaves its class before any change of it, and joins one afterwards.
 impl EdgeTables {
     fn leave_class(&mut self, name: &NamespacedName) {
         if let Some(gateway) = self.gateways.seen(name)
@@ -307,7 +307,7 @@ impl EdgeTables {
         }
     }
 
-    /// Brings what it should announce up to date, and the sum of its class.
+    /// Updates what the Gateway should announce, and the sum of its class.
     fn join_class(&mut self, name: &NamespacedName) {
         let parts = self.connectors_of(name).iter().map(|connector| self.part_of(connector));
         let desired = (parts.len() > 0).then(|| trigger::digest(parts));

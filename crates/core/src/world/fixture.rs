@@ -18,7 +18,7 @@ use crate::data::time::UnixMillis;
 use crate::status::trigger::NodeIds;
 use serde_json::value::RawValue;
 
-/// A cluster of all roles but `Upstream` that is not combined, whose watches are all live.
+/// A cluster whose watches are all live. Without roles, it is not combined.
 pub(crate) fn live_cluster(id: u32, name: &str) -> Cluster {
     let mut cluster = Cluster::new(ClusterId(id), name.into(), &[]);
     cluster.watches = PerKind::from_fn(|_| Watch {
@@ -39,7 +39,6 @@ pub(crate) fn with_uid(uid: &str, sighting: Sighting) -> Sighting {
     Sighting { uid: Uid::new(uid), ..sighting }
 }
 
-/// An object under construction.
 pub(crate) struct Builder(Object);
 
 pub(crate) fn connector(namespace: &str, name: &str, version: u64) -> Builder {
@@ -101,7 +100,7 @@ impl Builder {
     }
 }
 
-/// A world that takes events, one after another.
+/// A world, and the time of its next event.
 pub(crate) struct Stage {
     pub(crate) world: World,
     pub(crate) now: UnixMillis,
@@ -113,7 +112,7 @@ impl Stage {
         Self { world, now: UnixMillis(1_000_000) }
     }
 
-    /// Adds a cluster whose lists are all empty.
+    /// Adds a cluster with complete, empty lists.
     pub(crate) fn add(&mut self, name: &str, roles: &[Role]) -> ClusterId {
         self.tell(EventKind::ClusterAdded { cluster: name.into(), roles: roles.to_vec() });
         for kind in Kind::ALL {

@@ -1,4 +1,4 @@
-//! What hub objects say: which upstream object they are of, and what a rule reads of them.
+//! Hub objects: the upstream objects that they name, and the fields that rules read.
 
 use std::collections::BTreeSet;
 
@@ -17,22 +17,23 @@ pub(crate) struct HubConnector {
     pub(crate) upstream: Option<UpstreamRef>,
     /// The status annotation.
     pub(crate) annotation: Option<StatusDigest>,
-    /// Bytes of all other annotations, which count against the same limit.
+    /// The size of all other annotations, which count against the same limit.
     pub(crate) other_annotation_bytes: u32,
-    /// The counter in the nudge annotation.
+    /// The number in the nudge annotation.
     pub(crate) nudge: u32,
-    /// A person has paused it.
+    /// An operator has paused it.
     pub(crate) is_paused: bool,
     /// Karmada carries it to the edges.
     pub(crate) is_karmadas: bool,
-    /// When the watch showed that the upstream namespace that it was copied from was deleted.
+    /// When the watch showed that the upstream namespace that it was made from was deleted.
     pub(crate) namespace_deleted_at: Option<UnixMillis>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) created_at: Option<UnixMillis>,
-    /// `Err`: it is kept, whatever exists upstream. `None`: it is no copy of an upstream HTTPRoute.
+    /// `Err(Some(cause))`: the route is kept in any case. `Err(None)`: it was not made from an
+    /// upstream HTTPRoute.
     pub(crate) parents: Result<Parents, Option<Cause>>,
 }
 
@@ -53,8 +54,8 @@ pub(crate) struct UpstreamRef {
 }
 
 impl HubConnector {
-    /// `likely`: digests that the annotation probably has, so that it need not be parsed; the first
-    /// one is upstream's.
+    /// `likely`: digests that the annotation probably has, which saves decoding it. The first one
+    /// is upstream's.
     pub(super) fn new(
         meta: &Meta,
         nudge_key: &str,
@@ -76,7 +77,7 @@ impl HubConnector {
         }
     }
 
-    /// The upstream cluster that it names.
+    /// The upstream that it names.
     pub(crate) fn cluster(&self) -> Option<&ClusterName> {
         self.upstream.as_ref().map(|named| &named.cluster)
     }
@@ -108,7 +109,7 @@ impl Route {
         Self { created_at: object.meta.creation_timestamp, parents }
     }
 
-    /// The upstream cluster that it names.
+    /// The upstream that it names.
     pub(crate) fn upstream(&self) -> Option<&ClusterName> {
         self.parents.as_ref().ok().map(|parents| &parents.cluster)
     }

@@ -9,7 +9,7 @@ use crate::data::name::NamespacedName;
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 
-/// Upstream objects by the hub objects that name them, whether or not they exist.
+/// Hub objects by the upstream objects that they name, whether or not those exist.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     connectors: BTreeMap<UpstreamRef, Link>,
@@ -18,17 +18,17 @@ pub(crate) struct Links {
     pub(crate) counts: BTreeMap<ClusterName, HubCounts>,
 }
 
-/// The hub Connectors that name an upstream Connector. The absence of that one is part of the link,
-/// so it outlives the row.
+/// The hub Connectors that name an upstream Connector. The link also records the absence of that
+/// Connector, so it outlives the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// Never empty.
     pub(crate) from: Vec<ObjectRef>,
-    /// Counts where the upstream Connector does not exist.
+    /// Valid if the upstream Connector does not exist.
     pub(crate) absent_since: UnixMillis,
-    /// A restore cannot feign a deletion that the watch has shown.
+    /// The watch has shown the deletion, so a restore did not cause the absence.
     pub(crate) is_deletion_seen: bool,
-    /// The cluster was restored since; what lists show then may be old.
+    /// The cluster was restored since then; lists may show old objects.
     pub(crate) is_before_restore: bool,
 }
 
@@ -36,22 +36,21 @@ pub(crate) struct Link {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HubCounts {
     pub(crate) connectors: u64,
-    /// Those of the Connectors that have a status annotation.
+    /// How many of the Connectors have a status annotation.
     pub(crate) annotated: u64,
     pub(crate) routes: u64,
 }
 
-/// The upstream that a hub object names, and what the object counts for there.
+/// The upstream that a hub object names, and the object's share in its counts.
 type Counted<'r> = Option<(&'r ClusterName, HubCounts)>;
 
 impl HubCounts {
-    /// Whether a hub object names the upstream.
     pub(crate) fn is_referenced(&self) -> bool {
         self.connectors + self.routes > 0
     }
 }
 
-/// Questions.
+/// Queries.
 impl Links {
     pub(crate) fn counts_of(&self, upstream: &ClusterName) -> HubCounts {
         self.counts.get(upstream).copied().unwrap_or_default()
@@ -90,13 +89,13 @@ impl Links {
         self.routes.get(gateway).map_or(&[], Vec::as_slice)
     }
 
-    /// The routes that name Gateways in this upstream namespace; one may come several times.
+    /// The routes that name Gateways in this upstream namespace, possibly several times.
     pub(super) fn routes_in(&self, upstream: &ClusterName, namespace: &str) -> Vec<ObjectRef> {
         let routes = of(&self.routes, upstream, Some(namespace));
         routes.flat_map(|(_, routes)| routes).cloned().collect()
     }
 
-    /// The routes that name this upstream; one may come several times.
+    /// The routes that name this upstream, possibly several times.
     pub(crate) fn routes_naming<'l>(
         &'l self,
         upstream: &'l ClusterName,
@@ -107,7 +106,7 @@ impl Links {
 
 /// Updates.
 impl Links {
-    /// The labels of a hub Connector name something else than before, or it came or went.
+    /// A hub Connector appeared or went, or names another upstream Connector than before.
     pub(super) fn relink(
         &mut self,
         at: &ObjectRef,
@@ -134,7 +133,7 @@ impl Links {
         self.recount(counted(Some(before)), counted(Some(after)), &mut Vec::new());
     }
 
-    /// A route names other Gateways than before, or it came or went.
+    /// A route appeared or went, or names other Gateways than before.
     pub(super) fn relink_route(
         &mut self,
         at: &ObjectRef,
@@ -220,7 +219,7 @@ impl Links {
         }
     }
 
-    /// The upstream Connector does not exist any longer.
+    /// The upstream Connector no longer exists.
     pub(super) fn on_absent(&mut self, at: &UpstreamRef, is_deletion_seen: bool, now: UnixMillis) {
         if let Some(link) = self.connectors.get_mut(at) {
             let from = std::mem::take(&mut link.from);
@@ -251,7 +250,7 @@ impl Links {
     }
 }
 
-/// What is named in an upstream, or in one namespace of it.
+/// The entries of an upstream, or of one of its namespaces.
 fn of<'m, T>(
     map: &'m BTreeMap<UpstreamRef, T>,
     upstream: &'m ClusterName,
@@ -285,7 +284,7 @@ fn counted(row: Option<&HubConnector>) -> Counted<'_> {
 
 impl Link {
     fn absent_since(now: UnixMillis) -> Self {
-        // Most have one hub Connector, so there is no room for more.
+        // Most links have one hub Connector, so a larger capacity would be wasted.
         let from = Vec::with_capacity(1);
         Self { from, absent_since: now, is_deletion_seen: false, is_before_restore: false }
     }

@@ -1,11 +1,11 @@
-//! What the watches show, and what they showed to vanish.
+//! The objects as the watches show them, and the deletions that the watches have shown.
 //!
-//! The world knows nothing of what throughline did, and decides nothing. It can be rebuilt from the
-//! watches at any time, except for the deletions that they have shown.
+//! The world does not know what throughline did, and decides nothing. It can be rebuilt from the
+//! watches at any time, except for those deletions.
 //!
-//! [`World::observe`] takes over each event and returns the [`Change`]s. It costs what the event
-//! concerns: an object and those that name it, or, where evidence about a whole cluster came or
-//! went, the objects of that cluster.
+//! [`World::observe`] takes one event and returns the [`Change`]s. Its cost depends on what the
+//! event concerns: one object and those that name it, or all objects of a cluster when evidence
+//! about that cluster appears or is lost.
 
 pub(crate) mod absence;
 pub(crate) mod change;
@@ -40,10 +40,10 @@ pub(crate) struct World {
     hubs: BTreeSet<ClusterId>,
     edges: BTreeSet<ClusterId>,
     last_id: u32,
-    /// The cluster that left last: it is named while the end of its objects is reported.
+    /// The cluster that left last. Its name is needed while the end of its objects is reported.
     left: Option<(ClusterId, ClusterName)>,
     settings: Settings,
-    /// Whether what is read comes from clusters or from a redacted log.
+    /// Whether objects come from clusters or from a redacted log.
     node_ids: NodeIds,
 }
 
@@ -56,7 +56,7 @@ impl World {
         self.ids.get(name).copied()
     }
 
-    /// Also of the cluster that left last; empty where nobody knows it.
+    /// Also knows the cluster that left last. Empty if the cluster is unknown.
     pub(crate) fn name_of(&self, id: ClusterId) -> ClusterName {
         let name = self.clusters.get(&id).map(|cluster| &cluster.name);
         let left = self.left.as_ref().filter(|(left, _)| *left == id).map(|(_, name)| name);
@@ -69,8 +69,8 @@ impl World {
         cluster.has(Role::Upstream).then_some(cluster)
     }
 
-    /// Whether this instance keeps an object of a tier. What is upstream is never left out: nothing
-    /// that is not kept can look absent.
+    /// Whether this instance keeps an object of a tier. Upstream objects are always kept: an object
+    /// that is not kept would look absent.
     fn keeps(&self, role: Role, cluster: &Cluster, namespace: &str) -> bool {
         let shard = self.settings.shard;
         match role {
@@ -83,14 +83,14 @@ impl World {
         }
     }
 
-    /// Whether the hub objects of an upstream namespace are kept; false also while that is not known.
+    /// Whether the hub objects of an upstream namespace are kept; false if that is unknown.
     pub(crate) fn keeps_replicas_of(&self, upstream: &Cluster, namespace: &str) -> bool {
         let shard = self.settings.shard;
         let uid = || upstream.namespace_uid(namespace)?.text();
         shard.is_whole() || uid().is_some_and(|uid| shard.owns(&format!("ns-{uid}")))
     }
 
-    /// Everything that rules decide about.
+    /// Every subject of the rules.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
         self.clusters.values().flat_map(Cluster::subjects)
     }
@@ -103,24 +103,23 @@ impl World {
         self.edges.iter().filter_map(|id| self.clusters.get(id))
     }
 
-    /// Nothing here follows upstreams: what the edge has is all that is known.
+    /// Whether neither a hub nor an upstream is in the run, so only the edge is known.
     pub(crate) fn is_edge_alone(&self) -> bool {
         self.hubs.is_empty() && !self.clusters.values().any(|cluster| cluster.has(Role::Upstream))
     }
 
-    /// How many routes all hubs have.
     pub(crate) fn routes(&self) -> u64 {
         self.hubs().map(|hub| hub.routes.len() as u64).sum()
     }
 
-    /// The hub Connector that the carrier makes edge Connectors of this name from.
+    /// The hub Connector from which the carrier makes edge Connectors of this name.
     pub(crate) fn hub_connector_of(&self, name: &NamespacedName) -> Option<ObjectRef> {
         let hub = self.hubs().find(|hub| hub.hub_connectors.get(name).is_some())?;
         Some(hub.object(Kind::Connector, name))
     }
 
-    /// A mirror was written. Returns false if the watch has shown a later version, or one that cannot
-    /// be compared.
+    /// A mirror was written. Returns false if the watch has shown a later version, or one that
+    /// cannot be compared.
     pub(crate) fn on_mirrored(
         &mut self,
         at: &ObjectRef,
@@ -136,7 +135,7 @@ impl World {
         })
     }
 
-    /// A nudge was written. Its counter counts once the watch shows it.
+    /// A nudge was written. Its number counts once the watch shows it.
     pub(crate) fn on_nudged(
         &mut self,
         at: &ObjectRef,

@@ -8,7 +8,7 @@ use crate::data::map::Map;
 use crate::data::name::NamespacedName;
 use crate::data::objects::Meta;
 
-/// What the API server says about an object.
+/// An object as the API server last showed it.
 #[derive(Debug, Default)]
 pub(crate) struct Row<T> {
     pub(crate) uid: Uid,
@@ -40,14 +40,14 @@ pub(crate) enum Put<T> {
 
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    /// Each event looks up several rows, so they are hashed.
+    /// A hash map: each event looks up several rows.
     rows: Map<NamespacedName, Box<Row<T>>>,
-    /// Kept where somebody asks for the objects of a namespace.
+    /// The names in order, if the table is queried by namespace.
     sorted: Option<BTreeSet<NamespacedName>>,
 }
 
 impl<T> Row<T> {
-    /// That the object is as the watch shows it.
+    /// The precondition that the object is still as the watch shows it.
     pub(crate) fn unchanged(&self) -> Precondition {
         Precondition {
             uid: self.uid.text(),
@@ -76,7 +76,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// A table that answers [`Table::in_namespace`].
+    /// A table that supports [`Table::in_namespace`].
     pub(crate) fn sorted() -> Self {
         Self { rows: Map::default(), sorted: Some(BTreeSet::new()) }
     }
@@ -105,7 +105,7 @@ impl<T> Table<T> {
         rows.into_iter()
     }
 
-    /// The order is not defined.
+    /// In no defined order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &NamespacedName> {
         self.rows.keys()
     }
@@ -114,7 +114,7 @@ impl<T> Table<T> {
         self.rows.values_mut().map(|row| &mut row.seen)
     }
 
-    /// Only a table that was made by [`Table::sorted`] knows.
+    /// Empty unless the table was created by [`Table::sorted`].
     pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &NamespacedName> {
         let names = self.sorted.iter();
         names.flat_map(|names| names.range(NamespacedName::all_in(namespace)))
@@ -129,7 +129,7 @@ impl<T> Table<T> {
     }
 
     /// Returns `None` and ignores an older version, unless a list shows it: a restored API server
-    /// lists older ones.
+    /// lists older versions.
     pub(crate) fn put(
         &mut self,
         name: &NamespacedName,
@@ -156,8 +156,8 @@ impl<T> Table<T> {
         Some(if is_same_object { Put::Changed(before) } else { Put::Replaced(before) })
     }
 
-    /// The row of the object, for the caller to bring up to date; `None` for an older version. The
-    /// row goes on where another object has the name.
+    /// The row of the object, for the caller to update; `None` for an older version. An object that
+    /// takes over the name keeps the row.
     pub(crate) fn refresh(&mut self, name: &NamespacedName, sighting: Sighting) -> Option<&mut T>
     where
         T: Default,
@@ -172,7 +172,7 @@ impl<T> Table<T> {
         Some(&mut row.seen)
     }
 
-    /// The row of an object that exists, though nothing may be known of it.
+    /// The row of an object that exists. It is created empty if nothing is known of the object.
     pub(crate) fn row(&mut self, name: &NamespacedName) -> &mut Row<T>
     where
         T: Default,
@@ -180,9 +180,9 @@ impl<T> Table<T> {
         self.rows.entry(name.clone()).or_default()
     }
 
-    /// Takes over what a write made. Returns false if the watch has shown a later version, or if
-    /// nobody knows which of the two is later. `object_changed`: the watch has shown the object
-    /// since the write was decided.
+    /// Takes over what a write changed. Returns false if the watch has shown a later version, or if
+    /// it is unknown which one is later. `object_changed`: the watch has shown the object since the
+    /// write was decided.
     pub(crate) fn on_written(
         &mut self,
         name: &NamespacedName,

@@ -1,4 +1,4 @@
-//! What events make of the world, and which changes they return.
+//! How events update the world, and which changes they return.
 
 use super::change::{Change, EdgeChange, HubChange};
 use super::fixture::{Builder, Stage, connector, gateway, namespace, proxy};

@@ -1,4 +1,4 @@
-//! Upstream Connectors: what their status says, spelled as the annotation spells it.
+//! Upstream Connectors: their status, encoded as the annotation encodes it.
 
 use super::edge::Stamp;
 use super::table::Shown;
@@ -11,40 +11,40 @@ use crate::status::liveness::{self, Liveness, StatusDigest};
 
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamConnector {
-    /// What it says, or said when it could last be read.
+    /// Its status, or the last one that could be read.
     pub(crate) said: Option<Status>,
-    /// The object cannot be read, or its status cannot be spelled as an annotation. The latter says
-    /// nothing about other objects of the kind.
+    /// The object cannot be read, or its status cannot be encoded for the annotation. The latter
+    /// does not affect other objects of the kind.
     pub(crate) is_unreadable: bool,
-    /// When it came to say this.
+    /// When the status became this one.
     pub(crate) changed_at: UnixMillis,
     /// The cluster was restored from an older state, and the watch has not shown the object since.
     pub(crate) is_before_restore: bool,
-    /// The watch showed that it has no status any more. It is not only that a list lacks one.
+    /// The watch showed that the status was removed. A list that lacks it is not enough.
     pub(crate) is_loss_seen: bool,
-    /// The status as upstream spells it: the same bytes mean at once that nothing changed. `None`
+    /// Digest of the status as upstream encodes it, for a quick check that nothing changed. `None`
     /// before the first look, and while the object cannot be read.
     raw: Option<Digest>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Status {
-    /// As the annotation spells it.
+    /// As the annotation encodes it.
     pub(crate) text: Packed,
     /// The length of that text.
     pub(crate) bytes: u32,
     pub(crate) digest: StatusDigest,
-    /// What the extension server would stamp for it.
+    /// The stamp that the extension server would write for it.
     pub(crate) stamp: Stamp,
 }
 
-/// What an event changed of a status.
+/// How an event changed a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusChange {
     None,
-    /// It says something else, or the Connector is new.
+    /// The status differs, or the Connector is new.
     Changed,
-    /// It cannot be spelled.
+    /// The status cannot be encoded.
     Unreadable,
 }
 
@@ -53,7 +53,8 @@ impl UpstreamConnector {
         self.stamp().is_online()
     }
 
-    /// What the extension server would stamp for what it says, or said.
+    /// The stamp that the extension server would write for its status, or for the last one that
+    /// could be read.
     pub(crate) fn stamp(&self) -> Stamp {
         self.said.as_ref().map_or_else(Stamp::default, |status| status.stamp)
     }
@@ -88,7 +89,7 @@ impl UpstreamConnector {
         StatusChange::Changed
     }
 
-    /// It exists, and what it says cannot be read.
+    /// The object exists, but its status cannot be read.
     pub(super) fn on_unreadable(&mut self) {
         self.raw = None;
         self.is_unreadable = true;

@@ -1,4 +1,4 @@
-//! The bodies of responses: whole, or a stream of pieces.
+//! Response bodies: complete, or a stream of chunks.
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};

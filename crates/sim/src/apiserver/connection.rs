@@ -1,5 +1,5 @@
-//! Connections: accepts them, with TLS if the caller offers it, and serves HTTP/1.1 or, if the client
-//! agrees to it (ALPN), HTTP/2.
+//! Connections: accepts them, with TLS if the caller provides it, and serves HTTP/1.1, or HTTP/2 if
+//! the client agrees to it (ALPN).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use super::milo::Milo;
 use super::status::Failure;
 use super::{AuditedRequest, BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
 
-/// What all clusters behind one listener share.
+/// The state that all clusters behind one listener share.
 pub(super) struct Front {
     pub(super) settings: SimApiServerSettings,
     pub(super) mode: Sender<ServerMode>,
     pub(super) latency: Sender<Duration>,
-    /// How often all connections were asked to end (GOAWAY).
+    /// How often all clients were asked to reconnect (GOAWAY).
     pub(super) goaways: Sender<u64>,
     pub(super) connections: Arc<Gauge>,
-    /// Requests without a response yet. A watch has its response once it starts.
+    /// Requests without a response yet. A started watch has its response.
     pub(super) requests: Arc<Gauge>,
     /// Running watches.
     pub(super) watches: Arc<Gauge>,
@@ -53,7 +53,7 @@ impl Front {
     }
 }
 
-/// How many there are, and the most that there were at the same time.
+/// The current number, and the highest so far.
 #[derive(Default)]
 pub(super) struct Gauge {
     now: AtomicUsize,
@@ -61,7 +61,7 @@ pub(super) struct Gauge {
 }
 
 impl Gauge {
-    /// Counts one until the result is dropped.
+    /// Counts one more until the result is dropped.
     pub(super) fn count(self: &Arc<Self>) -> Counted {
         let now = self.now.fetch_add(1, Relaxed) + 1;
         self.max.fetch_max(now, Relaxed);
@@ -77,7 +77,7 @@ impl Gauge {
     }
 }
 
-/// One that a [`Gauge`] counts.
+/// One counted item of a [`Gauge`].
 pub(super) struct Counted(Arc<Gauge>);
 
 impl Drop for Counted {
@@ -86,7 +86,6 @@ impl Drop for Counted {
     }
 }
 
-/// What a listener serves.
 #[derive(Clone)]
 pub(super) enum Site {
     Cluster(Arc<Server>),
@@ -111,7 +110,8 @@ pub(super) async fn accept(site: Site, listener: TcpListener, tls: Option<TlsAcc
             accepted = listener.accept() => {
                 // Fails if the client is already gone; keep accepting others.
                 let Ok((stream, _)) = accepted else { continue };
-                // Without it, small responses wait for each other; the server works all the same.
+                // Without this option, small responses wait for each other; the server works
+                // nevertheless.
                 let _ = stream.set_nodelay(true);
                 if site.front().mode.get() != ServerMode::Down {
                     tokio::spawn(serve(site.clone(), stream, tls.clone(), 0));
@@ -186,7 +186,7 @@ async fn respond(
         tokio::time::sleep(latency).await;
     }
     let response = match body {
-        // As its context ends in an API server that stood still, whatever the request asks for.
+        // In a frozen API server, the request's context expires meanwhile, so the request fails.
         Ok(_) if within.is_some_and(|within| arrived.elapsed() > within) => {
             Err(Failure::timed_out())
         }
@@ -199,13 +199,13 @@ async fn respond(
     }
 }
 
-/// How long the request may take: `timeout=5000ms`.
+/// The time limit of a request: `timeout=5000ms`.
 fn timeout_of(uri: &Uri) -> Option<Duration> {
     let timeout = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     timeout.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
 }
 
-/// Handles a request, and once more later if it is to be repeated.
+/// Handles a request, and repeats it later if a repetition was set.
 fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
     let server = match site {
         Site::Cluster(server) => server,
@@ -221,7 +221,7 @@ fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<
         let server = server.clone();
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
-            // Nobody waits for this answer.
+            // No client waits for this response.
             drop(answer_once(&server, client, (request.uri().path(), &request), true));
         });
     }

@@ -26,7 +26,7 @@ pub enum ServerMode {
     Stopped,
 }
 
-/// A response that replaces the one a request would get.
+/// A response that replaces the real one.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub verbs: Vec<ApiVerb>,
@@ -36,12 +36,12 @@ pub struct Fault {
     pub code: u16,
     /// The header `Retry-After`, in seconds.
     pub retry_after_s: Option<u32>,
-    /// Execute the request anyway, as if only the response got lost.
+    /// Executes the request nevertheless, as if only the response were lost.
     pub executes: bool,
 }
 
 impl Fault {
-    /// Instead of a status: the request hangs until the client gives it up.
+    /// Instead of a status: the request hangs until the client gives up.
     pub const NO_RESPONSE: u16 = 0;
 
     /// A status for all writes.
@@ -81,16 +81,17 @@ fn url(address: SocketAddr, is_tls: bool) -> String {
     format!("{}://{address}", if is_tls { "https" } else { "http" })
 }
 
-/// Counts of a listener at this moment.
+/// Current counts of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLoad {
     /// Open connections.
     pub connections: usize,
-    /// The most connections that were open at the same time.
+    /// The highest number of open connections so far.
     pub connections_max: usize,
     /// Running watches.
     pub watches: usize,
-    /// The most requests that waited for their response at the same time. A started watch has it.
+    /// The highest number of requests that waited for their response. A started watch has its
+    /// response.
     pub requests_max: usize,
 }
 
@@ -115,7 +116,7 @@ impl SimApiServerHandle {
         url(self.address, self.is_tls)
     }
 
-    /// Serves one connection, in plain HTTP/1.1, until it ends. The audit gets `client`.
+    /// Serves one connection, in plain HTTP/1.1, until it ends. `client` is passed to the audit.
     pub fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -129,14 +130,14 @@ impl SimApiServerHandle {
         (&*self.server.front).into()
     }
 
-    /// Asks the clients of all HTTP/2 connections to open others (GOAWAY), as API servers do when they
-    /// shut down; what runs on the connections continues.
+    /// Asks the clients of all HTTP/2 connections to open new ones (GOAWAY), as API servers do when
+    /// they shut down. Requests on the old connections continue.
     pub fn send_goaway(&self) {
         self.server.front.goaways.modify(|count| *count += 1);
     }
 
     /// Takes the cluster down, freezes it, or brings it back. While it is down, the carrier cannot
-    /// reach it either.
+    /// reach it, either.
     pub fn set_mode(&self, mode: ServerMode) {
         self.server.lock().sim.set_reachable(&self.server.cluster, mode != ServerMode::Down);
         self.server.front.mode.set(mode);
@@ -147,7 +148,7 @@ impl SimApiServerHandle {
         self.server.cut_watches(resource);
     }
 
-    /// Drops the history up to now, as an etcd compaction does: watches from earlier versions and
+    /// Drops the history until now, as an etcd compaction does: watches from earlier versions and
     /// further pages of running lists get a 410.
     pub fn compact(&self) {
         self.server.lock().compact();
@@ -159,7 +160,7 @@ impl SimApiServerHandle {
         cluster.state.faults.extend(std::iter::repeat_n(fault.clone(), times));
     }
 
-    /// Removes the faults that have not occurred yet, and carries no more writes out twice.
+    /// Removes the faults that have not occurred yet, and the repetitions of writes.
     pub fn clear_faults(&self) {
         let mut cluster = self.server.lock();
         cluster.state.faults.clear();
@@ -181,12 +182,12 @@ impl SimApiServerHandle {
         };
     }
 
-    /// From now on only this bearer token is let in, and others get a 401. Running watches continue.
+    /// From now on, accepts only this bearer token; others get a 401. Running watches continue.
     pub fn set_token(&self, token: &str) {
         self.server.lock().state.token = Some(token.to_owned());
     }
 
-    /// Creates or replaces an object of a kind that [`SimClusters`](crate::SimClusters) does not hold.
+    /// Creates or replaces an object of a kind that is not in [`SimClusters`](crate::SimClusters).
     pub fn put_raw(&self, resource: Resource, key: ObjectKey, object: Value) {
         self.server.lock().put_raw(resource, key, object);
     }
@@ -245,12 +246,12 @@ impl SimMiloHandle {
         serve(Site::Milo(self.milo.clone()), stream, None, client)
     }
 
-    /// A project's control plane is this server from now on.
+    /// From now on, this server is the project's control plane.
     pub fn adopt(&self, project: &str, server: &SimApiServerHandle) {
         self.milo.adopt(project, server.server.clone());
     }
 
-    /// The root alone, which holds the Projects. Dropping it stops the server.
+    /// The server of the root, which holds the Projects. Dropping it stops the server.
     pub fn root(&self) -> SimApiServerHandle {
         SimApiServerHandle {
             server: self.milo.root().clone(),
@@ -265,15 +266,15 @@ impl SimMiloHandle {
         format!("{}/{path}/{project}/control-plane", self.url())
     }
 
-    /// Creates a Project and its control plane; returns the Project's uid. A project made again under
-    /// an old name has another uid.
+    /// Creates a Project and its control plane; returns the Project's uid. A project that is
+    /// created again under an old name has another uid.
     pub fn add_project(&self, name: &str, labels: &[(&str, &str)], is_ready: bool) -> String {
         self.milo.control_plane(name);
         let project = self.milo.put_project(name, milo::project(labels, is_ready));
         project["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Changes a Project by a closure; nothing happens if it does not exist.
+    /// Changes a Project with a closure. Does nothing if it does not exist.
     pub fn change_project(&self, name: &str, change: impl FnOnce(&mut Value)) {
         if let Some(mut project) = self.milo.project(name) {
             change(&mut project);
@@ -292,26 +293,26 @@ impl SimMiloHandle {
         self.change_project(name, |project| project["metadata"]["labels"] = json!(labels));
     }
 
-    /// Sets `deletionTimestamp`: the project is being deleted, and its finalizer still holds it.
+    /// Sets `deletionTimestamp`: the project is being deleted, and its finalizer still blocks that.
     pub fn start_deletion(&self, name: &str) {
         let now = self.milo.root().lock().sim.now().to_string();
         let change = |project: &mut Value| project["metadata"]["deletionTimestamp"] = now.into();
         self.change_project(name, change);
     }
 
-    /// Deletes the Project, and all that its control plane holds except the namespace `default`.
+    /// Deletes the Project, and everything in its control plane except the namespace `default`.
     pub fn remove_project(&self, name: &str) {
         self.milo.remove_project(name);
     }
 
-    /// From now on, each resource of a control plane answers 429 "storage is (re)initializing" for this
-    /// long after it was first asked for; zero ends that.
+    /// From now on, each resource of a control plane answers 429 "storage is (re)initializing" for
+    /// this long after its first request. Zero ends this.
     pub fn set_initializing(&self, time: Duration) {
         self.milo.set_initializing(time);
     }
 
-    /// Stops the server as a rolling restart does: all connections end without a warning, and no new
-    /// ones are served until [`SimMiloHandle::resume`]. Watches from before get a 410.
+    /// Stops the server as a rolling restart does: all connections end without a warning, and no
+    /// new ones are served until [`SimMiloHandle::resume`]. Earlier watches get a 410.
     pub fn stop(&self) {
         self.milo.stop();
     }
@@ -357,7 +358,7 @@ impl SimMiloHandle {
         (&**self.milo.front()).into()
     }
 
-    /// For each resource that is watched in any project, the number of projects with a running watch.
+    /// For each watched resource, the number of projects with a running watch of it.
     pub fn watched_projects(&self) -> BTreeMap<Resource, usize> {
         self.milo.watched_projects()
     }
@@ -372,8 +373,8 @@ impl SimMiloHandle {
         self.milo.root().lock().state.request_counts.clone()
     }
 
-    /// Requests to control planes whose project did not exist at that time, by name. They were
-    /// answered like others.
+    /// Requests to control planes whose project did not exist then, by name. They got normal
+    /// responses.
     pub fn unknown_requests(&self) -> BTreeMap<String, u64> {
         self.milo.unknown_requests()
     }

@@ -1,7 +1,7 @@
 //! JSON Patch (RFC 6902) on objects, as API servers apply it: with the library
-//! `gopkg.in/evanphx/json-patch.v4`, whose answers differ from the RFC's in two points. `replace`
-//! also adds, and a `test` for `null` succeeds where the member is missing. Elements of arrays,
-//! `move` and `copy` are not supported.
+//! `gopkg.in/evanphx/json-patch.v4`. It differs from the RFC in two points: `replace` also adds,
+//! and a `test` for `null` succeeds if the member is missing. Elements of arrays, `move` and `copy`
+//! are not supported.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -47,7 +47,8 @@ mod tests {
 
     use super::*;
 
-    /// What kube-apiserver 1.36 answers; `tests/server/conformance.rs` asks it.
+    /// The answers of kube-apiserver 1.36. `tests/server/conformance.rs` checks them against a real
+    /// one.
     #[test]
     fn operations_succeed_and_fail_as_on_an_api_server() {
         let object = json!({"a": {"x/y": "1", "n": null}, "b": "2"});

@@ -1,8 +1,8 @@
 //! A Milo API server: the control planes of many projects behind one listener, and the Projects at
 //! its root.
 //!
-//! As on a real one, nothing checks that a project exists: any name has a control plane, which is
-//! empty at first and stays for as long as the server does. All projects share one resourceVersion.
+//! As on a real one, nothing checks that a project exists. Every name has a control plane, which is
+//! empty at first and exists as long as the server. All projects share one resourceVersion.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,8 +32,8 @@ const ROOT: &str = "milo/root";
 pub struct SimMilo;
 
 impl SimMilo {
-    /// Serves on `listener` until the handle is dropped; needs a tokio runtime. Each project becomes a
-    /// cluster of `sim` under its name, with the role of an upstream. The rest is as with
+    /// Serves on `listener` until the handle is dropped. Needs a tokio runtime. Each project
+    /// becomes a cluster of `sim` under its name, with the role of an upstream. Otherwise like
     /// [`SimApiServer::start`](super::SimApiServer::start).
     ///
     /// # Errors
@@ -50,8 +50,8 @@ impl SimMilo {
         Ok(handle.with_tls(is_tls))
     }
 
-    /// As [`SimMilo::start`], without a listener: it serves the connections that
-    /// [`SimMiloHandle::serve`] gets. `address` is what it is called.
+    /// Like [`SimMilo::start`], but without a listener: serves the connections passed to
+    /// [`SimMiloHandle::serve`]. `address` is only a name.
     pub fn start_without_listener(
         sim: Arc<Mutex<SimClusters>>,
         address: SocketAddr,
@@ -77,7 +77,7 @@ pub(super) struct Milo {
 
 #[derive(Default)]
 struct MiloState {
-    /// Control planes that were ever asked for, by project.
+    /// Control planes that were ever requested, by project.
     projects: BTreeMap<ClusterName, Arc<Server>>,
     /// Requests to control planes whose project did not exist.
     unknown_requests: BTreeMap<String, u64>,
@@ -97,7 +97,7 @@ impl Milo {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The control plane that a path names, and the path within it.
+    /// The control plane in a path, and the rest of the path.
     pub(super) fn route<'p>(&self, path: &'p str) -> (Arc<Server>, &'p str) {
         let parts = path.strip_prefix(PROJECTS).and_then(|rest| rest.split_once("/control-plane"));
         match parts {
@@ -111,7 +111,7 @@ impl Milo {
         }
     }
 
-    /// A project's control plane, made at first use.
+    /// A project's control plane, created at its first use.
     pub(super) fn control_plane(&self, project: &str) -> Arc<Server> {
         let name = ClusterName::from(project);
         let mut state = self.state();
@@ -129,12 +129,11 @@ impl Milo {
         server
     }
 
-    /// A project's control plane is this server.
+    /// Makes this server a project's control plane.
     pub(super) fn adopt(&self, project: &str, server: Arc<Server>) {
         self.state().projects.insert(ClusterName::from(project), server);
     }
 
-    /// The Project object.
     pub(super) fn project(&self, name: &str) -> Option<Value> {
         let key = ObjectKey::new("", name);
         Some(self.root.lock().get(Resource::Projects, &key)?.to_value())
@@ -150,8 +149,9 @@ impl Milo {
         self.root.lock().put_raw(Resource::Projects, key, object).to_value()
     }
 
-    /// Deletes the Project and what its control plane holds, except the namespace `default`, which a
-    /// project made again under the name inherits. Running watches of its control plane show that.
+    /// Deletes the Project and the objects in its control plane, except the namespace `default`,
+    /// which a new project of that name inherits. Running watches of the control plane show the
+    /// deletions.
     pub(super) fn remove_project(&self, name: &str) {
         let server = self.control_plane(name);
         let mut cluster = server.lock();
@@ -184,7 +184,8 @@ impl Milo {
         }
     }
 
-    /// Ends all connections without a warning, and forgets what a restarted API server forgets.
+    /// Ends all connections without a warning, and drops the state that an API server loses at a
+    /// restart.
     pub(super) fn stop(&self) {
         self.front().mode.set(ServerMode::Down);
         for server in self.all_servers() {
@@ -212,7 +213,7 @@ impl Milo {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Requests to all control planes, without those to the root.
+    /// Requests to all control planes, excluding those to the root.
     pub(super) fn project_requests(&self) -> BTreeMap<(ApiVerb, Resource), u64> {
         let mut sum = BTreeMap::new();
         let servers = self.all_servers();
@@ -225,7 +226,7 @@ impl Milo {
     }
 }
 
-/// A Project as Milo shows it.
+/// A Project in Milo's form.
 pub(super) fn project(labels: &[(&str, &str)], is_ready: bool) -> Value {
     let labels: serde_json::Map<String, Value> =
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();

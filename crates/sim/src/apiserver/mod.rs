@@ -1,19 +1,20 @@
-//! A cluster of [`SimClusters`] over HTTP: the part of the Kubernetes API that throughline uses. A
-//! real client connects to it as to a real cluster.
+//! Serves a cluster of [`SimClusters`] over HTTP, with the part of the Kubernetes API that
+//! throughline uses. A real client connects to it as to a real cluster.
 //!
-//! It serves our five kinds, Lease and Event, and, where switched on, Milo's Project and
-//! ProjectControlPlane: lists with pages, watches with bookmarks, single
-//! objects, create, update, merge patch, JSON Patch, delete with preconditions, and the probes. Codes, reasons
-//! and messages are those of kube-apiserver 1.36; one script of requests runs against both
+//! It serves throughline's five kinds, Lease and Event, and, if enabled, Milo's Project and
+//! ProjectControlPlane: lists with pages, watches with bookmarks, single objects, create, update,
+//! merge patch, JSON Patch, delete with preconditions, and the probes. Codes, reasons and messages
+//! are those of kube-apiserver 1.36. One script of requests runs against both
 //! (`tests/server/conformance.rs`). Known differences:
 //!
-//! - Objects keep only the fields that matter here; `generation` is not counted.
+//! - Objects keep only the fields that matter here; `generation` does not count up.
 //! - Other patch types, field selectors, finalizers, dry run, admission, schemas, and the syntax of names
 //!   and labels are not supported.
 //! - A deleted Namespace is gone immediately, and its objects stay.
 //! - `managedFields` keep a manager whose last field was taken over or removed, and count a removal
-//!   as a write; API servers record only who set a field.
-//! - Leases and Events live as long as the server, not as the [`SimClusters`]; Events never expire.
+//!   as a write. API servers record only managers that own fields.
+//! - Leases and Events exist as long as the server, not as the [`SimClusters`]. Events never
+//!   expire.
 
 mod body;
 mod connection;
@@ -64,38 +65,38 @@ const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 #[derive(Clone)]
 pub struct SimApiServerSettings {
-    /// The interval of bookmarks on a watch that asked for them.
+    /// The interval of bookmarks on a watch that requests them.
     pub bookmark_every: Duration,
-    /// Changes kept per kind, for watches that resume.
+    /// The number of changes kept for each kind, for watches that resume.
     pub history_changes: usize,
-    /// The simulated time follows this clock: it advances before each request. `None`: the caller
+    /// The simulated time follows this clock and advances before each request. `None`: the caller
     /// advances it.
     pub clock: Option<SimClock>,
-    /// The most requests, watches included, at a time on one HTTP/2 connection
+    /// The highest number of concurrent requests, including watches, on one HTTP/2 connection
     /// (`SETTINGS_MAX_CONCURRENT_STREAMS`).
     pub max_concurrent_streams: u32,
-    /// Gets every request and how it was answered.
+    /// Called with every request and its response code.
     pub audit: Option<Audit>,
 }
 
-/// Tells the time.
+/// Returns the current time.
 pub type SimClock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
 
-/// Sees every request once it has been answered.
+/// Called with every request after its response.
 pub type Audit = Arc<dyn Fn(&AuditedRequest) + Send + Sync>;
 
-/// A request and how it was answered. What it did is in the clusters.
+/// A request and its response code. Its effects are in the clusters.
 #[derive(Clone, Debug)]
 pub struct AuditedRequest {
     pub cluster: ClusterName,
-    /// The number that [`SimApiServerHandle::serve`] got for the connection; 0 where there is a listener.
+    /// The number that [`SimApiServerHandle::serve`] got for the connection; 0 with a listener.
     pub client: u32,
     pub request: Request<Bytes>,
     /// [`Fault::NO_RESPONSE`] for a request that hangs.
     pub code: u16,
-    /// Whether it was carried out: with success, or behind a fault that hides that.
+    /// Whether it was executed: with success, or despite a fault in its response.
     pub executed: bool,
-    /// A proxy's repetition of a write, which nobody waits for.
+    /// A proxy's repetition of a write, for whose response no client waits.
     pub is_repeat: bool,
 }
 
@@ -112,13 +113,13 @@ impl Default for SimApiServerSettings {
     }
 }
 
-/// One cluster as it is served.
+/// One served cluster.
 struct Server {
     sim: Arc<Mutex<SimClusters>>,
     cluster: ClusterName,
     state: Mutex<ServerState>,
     front: Arc<Front>,
-    /// How often the watches of each resource have been cut.
+    /// How often the watches of each resource were cut.
     watch_cuts: Sender<[u64; Resource::ALL.len()]>,
     /// Running watches of each resource.
     watches: [AtomicUsize; Resource::ALL.len()],
@@ -165,9 +166,9 @@ impl Server {
 pub struct SimApiServer;
 
 impl SimApiServer {
-    /// Serves `cluster` on `listener` until the handle is dropped; needs a tokio runtime. From now
+    /// Serves `cluster` on `listener` until the handle is dropped. Needs a tokio runtime. From now
     /// on the clusters keep histories and managed fields, and [`SimClusters::poll_event`] returns
-    /// nothing. The caller plays changes into them and, without a clock, advances their time.
+    /// nothing. The caller makes changes in the clusters and, without a clock, advances their time.
     ///
     /// # Errors
     /// The listener has no address.
@@ -180,11 +181,11 @@ impl SimApiServer {
         Self::start_with(sim, cluster, listener, None, settings)
     }
 
-    /// Serves one cluster on a free port of this machine. It holds the namespace `default` and nothing
-    /// else. Needs a tokio runtime.
+    /// Serves one cluster on a free port of this machine. It has the namespace `default` and
+    /// nothing else. Needs a tokio runtime.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is available.
     pub async fn start_one() -> std::io::Result<SimApiServerHandle> {
         let spec = ClusterSpec { name: ClusterName::from("one"), roles: vec![Role::Edge] };
         let mut sim = SimClusters::new(std::slice::from_ref(&spec), 0);
@@ -204,8 +205,8 @@ impl SimApiServer {
         Self::start(sim, spec.name, listener, settings)
     }
 
-    /// As [`SimApiServer::start`], over TLS. Connections use HTTP/2 where acceptor and client agree to
-    /// the protocol `h2` (ALPN), and HTTP/1.1 otherwise.
+    /// Like [`SimApiServer::start`], but over TLS. Connections use HTTP/2 if acceptor and client
+    /// agree on the protocol `h2` (ALPN), and HTTP/1.1 otherwise.
     ///
     /// # Errors
     /// The listener has no address.
@@ -219,8 +220,8 @@ impl SimApiServer {
         Self::start_with(sim, cluster, listener, Some(tls), settings)
     }
 
-    /// As [`SimApiServer::start`], without a listener: it serves the connections that
-    /// [`SimApiServerHandle::serve`] gets. `address` is what it is called.
+    /// Like [`SimApiServer::start`], but without a listener: serves the connections passed to
+    /// [`SimApiServerHandle::serve`]. `address` is only a name.
     pub fn start_without_listener(
         sim: Arc<Mutex<SimClusters>>,
         cluster: ClusterName,
@@ -323,7 +324,7 @@ fn execute(
     }
 }
 
-/// The query parameter `fieldManager`, or else the name in the User-Agent.
+/// The query parameter `fieldManager`, or the name in the User-Agent.
 fn field_manager(request: &Request<Bytes>, params: &QueryParams) -> String {
     if !params.field_manager.is_empty() {
         return params.field_manager.clone();

@@ -1,5 +1,5 @@
-//! How an API server's reads can differ from what etcd holds: its watch cache lags, it answers lists from
-//! that cache, it sends no bookmarks, or a list's pages expire at once. Writes and reads of single
+//! How an API server's reads may differ from etcd: its watch cache lags, it answers lists from that
+//! cache, it sends no bookmarks, or the pages of a list expire early. Writes and reads of single
 //! objects always use the newest state.
 
 use std::collections::BTreeMap;
@@ -9,12 +9,13 @@ use super::handle::SimApiServerHandle;
 use super::request::Resource;
 use super::store::{LockedCluster, ServedObject, ServerBackup};
 
-/// What is wrong with the reads at present.
+/// The current faults of reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reads {
     /// The resourceVersion that the watch cache has reached; `None` if it follows etcd.
     cached: Option<u64>,
-    /// Lists are answered from the watch cache, too. API servers from 1.31 on wait for it instead.
+    /// Lists are answered from the watch cache, too. API servers since 1.31 wait for the cache
+    /// instead.
     are_lists_cached: bool,
     pub(super) has_no_bookmarks: bool,
     pub(super) do_pages_expire: bool,
@@ -38,8 +39,8 @@ impl LockedCluster<'_> {
         if self.state.reads.are_lists_cached { self.cached_version() } else { self.version() }
     }
 
-    /// All objects of a resource as they were at `version`, in the order of their etcd keys. `None` if
-    /// the history does not go back so far.
+    /// All objects of a resource at `version`, in the order of their etcd keys. `None` if the
+    /// history does not go back that far.
     pub(super) fn all_at(
         &self,
         version: u64,
@@ -72,8 +73,8 @@ impl SimApiServerHandle {
         self.server.lock().version()
     }
 
-    /// From now on the watch cache stands still at `version`: watches show nothing newer. With
-    /// `lists`, lists don't either.
+    /// From now on, the watch cache stays at `version`: watches show nothing newer. With `lists`,
+    /// neither do lists.
     pub fn lag_reads(&self, version: u64, lists: bool) {
         let mut cluster = self.server.lock();
         cluster.state.reads.cached = Some(version);
@@ -87,35 +88,35 @@ impl SimApiServerHandle {
         cluster.sim.wake_watches(&self.server.cluster);
     }
 
-    /// Whether watches get the bookmarks that they asked for.
+    /// Whether watches get the bookmarks that they requested.
     pub fn set_bookmarks(&self, sends: bool) {
         self.server.lock().state.reads.has_no_bookmarks = !sends;
     }
 
-    /// Whether all pages of a list but the first get a 410, as after a compaction in its middle.
+    /// Whether all pages of a list after the first get a 410, as after a compaction.
     pub fn set_pages_expire(&self, expire: bool) {
         self.server.lock().state.reads.do_pages_expire = expire;
     }
 
-    /// Carries each of the next `times` writes out once more, after this time, as a proxy does that
-    /// repeats a request after a time-out. Nobody gets the second answer.
+    /// Repeats each of the next `times` writes after this time, like a proxy that repeats a request
+    /// after a time-out. No client gets the second response.
     pub fn repeat_writes(&self, times: usize, after: Duration) {
         let mut cluster = self.server.lock();
         cluster.state.repeats.extend(std::iter::repeat_n(after, times));
     }
 
-    /// Everything that the cluster holds, Leases and Events included.
+    /// All objects of the cluster, including Leases and Events.
     pub fn backup(&self) -> Option<ServerBackup> {
         self.server.lock().backup()
     }
 
-    /// Restores the cluster from a backup, as of an etcd: the server starts again.
+    /// Restores the cluster from a backup, like an etcd restore: the server restarts.
     pub fn restore(&self, backup: &ServerBackup) {
         self.server.lock().restore(backup);
         self.cut_watches(None);
     }
 
-    /// The etcd lost everything: the cluster is as new.
+    /// The etcd lost all data: the cluster is like a new one.
     pub fn lose_everything(&self) {
         self.restore(&ServerBackup::default());
     }

@@ -1,4 +1,4 @@
-//! Parses requests: the resources that are served, paths, verbs and query parameters.
+//! Parses requests: served resources, paths, verbs and query parameters.
 
 use http::{Method, Uri};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::status::{Failure, FieldError};
 use throughline_core::data::ids::{Kind, ObjectKey};
 
-/// The resources served: the kinds of the machine, Lease for elections, and Event.
+/// The served resources: the machine's kinds, Lease for elections, and Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     Connectors,
@@ -18,9 +18,9 @@ pub enum Resource {
     Events,
     /// Served by [`SimMilo`](super::SimMilo) at its root.
     Projects,
-    /// Served once it is switched on.
+    /// Served once enabled.
     ProjectControlPlanes,
-    /// Served once they are switched on.
+    /// Served once enabled.
     Secrets,
 }
 
@@ -38,7 +38,7 @@ impl Resource {
         Resource::Secrets,
     ];
 
-    /// The kind that [`SimClusters`](crate::SimClusters) holds; `None` for the others.
+    /// The kind in [`SimClusters`](crate::SimClusters); `None` for other resources.
     pub(super) const fn sim_kind(self) -> Option<Kind> {
         match self {
             Resource::Connectors => Some(Kind::Connector),
@@ -96,7 +96,7 @@ impl Resource {
         matches!(self, Resource::Namespaces | Resource::Projects)
     }
 
-    /// Built into API servers rather than defined by a CRD; some responses differ in form.
+    /// Built into API servers rather than defined by a CRD. The form of some responses differs.
     pub(super) const fn is_built_in(self) -> bool {
         matches!(
             self,
@@ -147,15 +147,15 @@ impl ApiVerb {
     }
 }
 
-/// The resource or object that a path names.
+/// The resource or object in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestTarget {
     pub(super) resource: Resource,
-    /// `None` means all namespaces.
+    /// `None`: all namespaces.
     pub(super) namespace: Option<String>,
-    /// `None` means the collection.
+    /// `None`: the collection.
     pub(super) name: Option<String>,
-    /// Whether the path names the subresource `status`.
+    /// Whether the path has the subresource `status`.
     pub(super) is_status: bool,
 }
 
@@ -201,7 +201,7 @@ impl RequestTarget {
         })
     }
 
-    /// The verb that the HTTP method stands for.
+    /// The verb of an HTTP method.
     ///
     /// # Errors
     /// 405.
@@ -227,7 +227,7 @@ impl RequestTarget {
     }
 }
 
-/// The query parameters that have an effect here.
+/// The supported query parameters.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct QueryParams {
@@ -247,14 +247,13 @@ pub(super) struct QueryParams {
 }
 
 impl QueryParams {
-    /// The name that a list is limited to.
+    /// The name to which a list is limited.
     pub(super) fn only_name(&self) -> Option<&str> {
         self.field_selector.strip_prefix("metadata.name=")
     }
 
     /// # Errors
-    /// 400: the query is malformed, or asks for something that is not supported and must not be
-    /// ignored.
+    /// 400: the query is malformed, or requests an unsupported feature that must not be ignored.
     pub(super) fn parse(uri: &Uri) -> Result<Self, Failure> {
         let params: Self = serde_urlencoded::from_str(uri.query().unwrap_or_default())
             .map_err(|error| Failure::bad_request(error.to_string()))?;
@@ -299,12 +298,12 @@ impl QueryParams {
         (!self.send_initial_events.is_empty()).then(|| is_true(&self.send_initial_events))
     }
 
-    /// 0 means no limit.
+    /// 0: no limit.
     pub(super) fn limit(&self) -> Result<usize, Failure> {
         number(&self.limit).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
     }
 
-    /// 0 means the server's default.
+    /// 0: the server's default.
     pub(super) fn timeout_seconds(&self) -> Result<u64, Failure> {
         number(&self.timeout_seconds)
     }

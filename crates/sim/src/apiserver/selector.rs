@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::status::Failure;
 use super::store::ServedObject;
 
-/// All requirements must hold; none selects every object.
+/// All requirements must hold. Without any, every object matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LabelSelector(Vec<Requirement>);
 

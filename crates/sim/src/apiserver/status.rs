@@ -1,5 +1,5 @@
-//! Failures as API servers report them: a `metav1.Status` with code, reason, message and details.
-//! The messages are those of kube-apiserver 1.36.
+//! Failures in the API servers' form: a `metav1.Status` with code, reason, message and details. The
+//! messages are those of kube-apiserver 1.36.
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
@@ -13,7 +13,7 @@ use super::request::{RequestTarget, Resource};
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     code: u16,
-    /// Empty where API servers give none.
+    /// Empty if API servers give none.
     reason: &'static str,
     message: String,
     /// `null` if absent.
@@ -22,7 +22,7 @@ pub(super) struct Failure {
     retry_after_s: Option<u32>,
     /// Plain text instead of a Status.
     is_plain: bool,
-    /// The request was carried out nevertheless.
+    /// The request was executed nevertheless.
     is_executed: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct FieldError<'a> {
     pub(super) message: &'a str,
 }
 
-/// The reason that API servers usually give with a code; empty where there is none.
+/// The API servers' usual reason for a code; empty if there is none.
 pub fn reason_of(code: u16) -> &'static str {
     match code {
         400 => "BadRequest",
@@ -65,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// A failure without a cause, for tests.
+    /// A failure without a real cause, for tests.
     pub(super) fn injected(code: u16, retry_after_s: Option<u32>) -> Self {
         let details =
             retry_after_s.map_or(Value::Null, |seconds| json!({"retryAfterSeconds": seconds}));
@@ -73,7 +73,7 @@ impl Failure {
         Self { retry_after_s, ..Self::new(code, reason_of(code), message, details) }
     }
 
-    /// The answer while the storage of a resource is made.
+    /// The response while the storage of a resource is initialized.
     pub(super) fn initializing() -> Self {
         let message = "storage is (re)initializing";
         let details = json!({"retryAfterSeconds": 1});
@@ -84,7 +84,7 @@ impl Failure {
         self.code
     }
 
-    /// The answer to a request that was carried out nevertheless.
+    /// The response to a request that was executed nevertheless.
     pub(super) fn but_executed(self) -> Self {
         Self { is_executed: true, ..self }
     }
@@ -125,13 +125,13 @@ impl Failure {
         Self::new(415, "UnsupportedMediaType", message, Value::Null)
     }
 
-    /// A JSON Patch of which an operation fails. API servers do not say which.
+    /// A JSON Patch with an operation that fails. API servers do not report which one.
     pub(super) fn patch_does_not_apply() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::new(422, "Invalid", message, json!({}))
     }
 
-    /// The request asked for an answer within a time that is over.
+    /// The time limit of the request is over.
     pub(super) fn timed_out() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout";
         Self::new(504, "Timeout", message, json!({}))

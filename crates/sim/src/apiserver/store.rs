@@ -1,5 +1,5 @@
-//! The objects of a served cluster: our kinds from [`SimClusters`], and Leases and Events from the
-//! server's own store, all under one resourceVersion.
+//! The objects of a served cluster: throughline's kinds from [`SimClusters`], and Leases and Events
+//! from the server's own store, all under one resourceVersion.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +17,14 @@ use crate::{
 use throughline_core::data::ids::{ClusterName, ObjectKey};
 use throughline_core::data::objects::Object;
 
-/// Lists whose next pages can still be requested.
+/// The number of lists whose next pages can still be requested.
 const SNAPSHOTS_MAX: usize = 64;
 
-/// An object as it is served.
+/// A served object.
 #[derive(Clone)]
 pub(super) enum ServedObject {
     Sim(Arc<Object>),
-    /// One of another kind than ours.
+    /// An object of another kind than throughline's.
     Raw(Arc<Value>),
 }
 
@@ -69,7 +69,7 @@ pub(super) fn metadata<'a>(object: &'a Value, member: &str) -> &'a str {
 /// Version, resource, namespace and label selector of a list.
 pub(super) type SnapshotKey = (u64, Resource, Option<String>, String);
 
-/// What the server stores beyond the simulated cluster.
+/// The server's state beyond the simulated cluster.
 pub(super) struct ServerState {
     raw_objects: BTreeMap<(Resource, ObjectKey), Arc<Value>>,
     raw_changes: ChangeHistory<(Resource, Arc<Value>)>,
@@ -78,14 +78,14 @@ pub(super) struct ServerState {
     pub(super) faults: VecDeque<Fault>,
     pub(super) unserved: BTreeSet<Resource>,
     pub(super) request_counts: BTreeMap<(ApiVerb, Resource), u64>,
-    /// The time that a resource's storage needs, from the first request on.
+    /// How long a resource's storage takes to initialize, from the first request on.
     pub(super) initializes_for: Duration,
     /// When each resource was first requested.
     pub(super) initialized: BTreeMap<Resource, Instant>,
-    /// The only bearer token that is let in; `None`: everybody is.
+    /// The only accepted bearer token; `None`: every request is accepted.
     pub(super) token: Option<String>,
     pub(super) reads: Reads,
-    /// The writes that are carried out twice: how long after the first time.
+    /// The next writes to repeat: how long after the first time.
     pub(super) repeats: VecDeque<Duration>,
 }
 
@@ -117,7 +117,7 @@ impl ServerState {
         }
     }
 
-    /// Whether a resource's storage is still being made; the first request starts that.
+    /// Whether a resource's storage is still being initialized. The first request starts this.
     pub(super) fn is_initializing(&mut self, resource: Resource, now: Instant) -> bool {
         if self.initializes_for.is_zero() {
             return false;
@@ -126,7 +126,7 @@ impl ServerState {
         now.duration_since(since) < self.initializes_for
     }
 
-    /// Whether a request with this `Authorization` may pass.
+    /// Whether a request with this `Authorization` is accepted.
     pub(super) fn lets_in(&self, authorization: Option<&HeaderValue>) -> bool {
         let Some(token) = &self.token else { return true };
         let given = authorization.and_then(|value| value.to_str().ok());
@@ -208,8 +208,8 @@ impl<'a> LockedCluster<'a> {
         Ok(changes.map(|change| change.map(|(_, object)| ServedObject::Raw(object))).collect())
     }
 
-    /// Whether objects may be created in a namespace. Recordings may hold objects of namespaces that
-    /// they do not list, so a namespace also exists if it holds any object.
+    /// Whether objects may be created in a namespace. Recordings may contain objects of namespaces
+    /// that they do not list, so a namespace that has any object exists.
     pub(super) fn has_namespace(&self, namespace: &str) -> bool {
         const BUILT_IN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
         BUILT_IN.contains(&namespace)
@@ -217,7 +217,7 @@ impl<'a> LockedCluster<'a> {
             || Resource::ALL.into_iter().any(|r| !self.all(r, Some(namespace)).is_empty())
     }
 
-    /// Creates or replaces an object of one of our kinds.
+    /// Creates or replaces an object of one of throughline's kinds.
     pub(super) fn put(&mut self, object: Object, manager: &str) -> Option<ServedObject> {
         self.sim.put(self.name, object, manager, WatchNotice::Applied).map(ServedObject::Sim)
     }
@@ -256,7 +256,7 @@ impl<'a> LockedCluster<'a> {
         ServedObject::Raw(object)
     }
 
-    /// Deletes an object that exists.
+    /// Deletes an existing object.
     pub(super) fn remove(&mut self, resource: Resource, key: &ObjectKey) {
         if let Some(kind) = resource.sim_kind() {
             // The caller has checked the preconditions under the same lock.

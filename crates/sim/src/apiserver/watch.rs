@@ -35,10 +35,10 @@ enum WatchEventType {
     Error,
 }
 
-/// The duration of a watch that does not request one.
+/// The duration of a watch that requests none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// The connection ends without the last chunk, as when a server crashes.
+/// The connection ends without the last chunk, as after a crash of the server.
 #[derive(Debug, thiserror::Error)]
 #[error("the watch was cut")]
 pub(super) struct WatchCut;
@@ -71,7 +71,8 @@ impl Drop for WatchStream {
 /// Answers a watch request.
 ///
 /// # Errors
-/// A malformed parameter. A version that is too old is reported within the watch, as API servers do.
+/// A malformed parameter. A version that is too old is reported within the watch, as by API
+/// servers.
 pub(super) fn watch(
     server: &Arc<Server>,
     target: &RequestTarget,
@@ -146,7 +147,7 @@ impl WatchStream {
             if self.has_ended {
                 return None;
             }
-            // A frozen server does not even end its watches.
+            // A frozen server does not end its watches, either.
             self.mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
             let lines = self.new_events();
             if !lines.is_empty() {
@@ -178,13 +179,13 @@ impl WatchStream {
         }
     }
 
-    /// A watch that began beyond what the watch cache has reached gets none.
+    /// A watch from a version that the watch cache has not reached gets no bookmark.
     fn may_send_bookmark(&self) -> bool {
         let cluster = self.server.lock();
         !cluster.state.reads.has_no_bookmarks && cluster.cached_version() >= self.sent_version
     }
 
-    /// Events for all changes that have not been sent yet.
+    /// Events for all changes not sent yet.
     fn new_events(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
         self.versions.get();
@@ -214,8 +215,8 @@ impl WatchStream {
     }
 }
 
-/// The event that a watch with this selector shows of a change; `None` if it shows none. An object that no
-/// longer matches appears as deleted, in its last matching state.
+/// The event of a change for a watch with this selector; `None` if the watch does not show it. An
+/// object that no longer matches appears as deleted, in its last matching state.
 fn selected(
     selector: &LabelSelector,
     change: &Change<ServedObject>,

@@ -81,7 +81,7 @@ impl ObjectWrite<'_> {
             meta["labels"]["kubernetes.io/metadata.name"] = name.as_str().into();
         }
         if let Some(members) = object.as_object_mut() {
-            // A subresource: only a write to `…/status` sets it.
+            // `status` is a subresource: only a write to `…/status` sets it.
             members.remove("status");
         }
         self.store(cluster, &target, object).map(|stored| json_response(201, &stored.to_value()))
@@ -225,7 +225,7 @@ impl ObjectWrite<'_> {
         Ok(())
     }
 
-    /// Replaces `old` with `new` if the preconditions hold and anything differs.
+    /// Replaces `old` by `new` if the preconditions hold and something differs.
     fn replace(
         &self,
         cluster: &mut LockedCluster<'_>,
@@ -305,7 +305,7 @@ impl ObjectWrite<'_> {
             && let Some(ServedObject::Sim(old)) = cluster.get(resource, &key)
             && let ObjectBody::Connector { .. } = old.body
         {
-            // A status keeps its bytes, such as the order of its keys.
+            // A status keeps its exact text, including the order of its keys.
             object.body = old.body.clone();
         }
         cluster.put(object, &self.manager).ok_or_else(Failure::no_such_path)
@@ -341,7 +341,7 @@ fn merge(into: &mut Value, patch: Value) {
     }
 }
 
-/// Removes members that mean the same as absent ones: objects are stored without them.
+/// Removes members that are equivalent to absent ones: objects are stored without them.
 fn remove_empty(object: &mut Value) {
     let empty = |value: &Value| match value {
         Value::Null => true,

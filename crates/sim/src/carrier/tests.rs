@@ -5,7 +5,7 @@ use throughline_core::data::objects::{Object, WireObject};
 
 const DELAY_MS: u64 = 50;
 
-/// A hub with these Connectors, and an edge to which the carrier brought them.
+/// A hub with these Connectors, and an edge to which they were carried.
 struct Carried {
     sim: SimClusters,
     /// What the edge's watch showed: when, which object, and its annotation.
@@ -86,7 +86,7 @@ fn a_flip_behind_100_address_changes_is_carried_five_seconds_later() {
         assert_eq!(*arrived, arrival(i as u64 * 50 + DELAY_MS, &format!("c{i}"), "address"));
     }
     assert_eq!(arrivals[100], arrival(5_000 + DELAY_MS, "c100", "flip"));
-    // A rest does not save up turns for later.
+    // An idle carrier accumulates no burst.
     carried.change(0, "1");
     carried.change(1, "1");
     carried.until(70_000);

@@ -1,4 +1,4 @@
-//! Keys of annotations and labels, and names that stand in objects.
+//! Keys of annotations and labels, and other names in objects.
 
 /// The status annotation of a hub Connector: the upstream `.status` as compact JSON.
 pub const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
@@ -9,10 +9,10 @@ pub const UPSTREAM_CLUSTER_NAME: &str = "meta.datumapis.com/upstream-cluster-nam
 pub const UPSTREAM_GROUP: &str = "meta.datumapis.com/upstream-group";
 pub const UPSTREAM_KIND: &str = "meta.datumapis.com/upstream-kind";
 pub const UPSTREAM_NAME: &str = "meta.datumapis.com/upstream-name";
-/// Label: the upstream object's namespace. On a Namespace it means that hub or edge objects live there.
+/// Label: the upstream object's namespace. On a Namespace, it marks one for hub or edge objects.
 pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
-/// Annotation of a hub namespace: `true` lets its Connectors lose their status annotation, however
-/// many of their upstream do.
+/// Annotation of a hub namespace: `true` allows the removal of its Connectors' status annotations,
+/// even while a breaker is tripped.
 pub const ALLOW_REMOVALS: &str = "throughline.datumapis.com/allow-removals";
 /// Annotation of a hub Connector, an edge Gateway or a hub HTTPRoute: `true` stops every write to it.
 pub const PAUSED: &str = "throughline.datumapis.com/paused";
@@ -21,13 +21,14 @@ pub const PAUSED: &str = "throughline.datumapis.com/paused";
 pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
 /// The field manager of throughline's writes in `managedFields`.
 pub const FIELD_MANAGER: &str = "throughline";
-/// Envoy Gateway calls its extension servers only when its intermediate representation changes, and
-/// of a Gateway's annotations only those with this prefix enter it (seen with version 1.8.1).
+/// Envoy Gateway calls its extension servers only when its intermediate representation changes. Of
+/// a Gateway's annotations, the representation contains only those with this prefix (observed with
+/// version 1.8.1).
 pub const EXTENSION_PREFIX: &str = "gateway.envoyproxy.io/";
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// Decodes an `upstream-cluster-name` label: `_` stands for `/`; one leading `cluster-` is stripped,
-/// then one leading `/`, which older hub objects have. `None` when nothing is left.
+/// Decodes an `upstream-cluster-name` label: `_` means `/`. One leading `cluster-` is removed, then
+/// one leading `/`, which older hub objects have. `None` if nothing is left.
 pub fn upstream_cluster_name(label: &str) -> Option<String> {
     let name = label.replace('_', "/");
     let name = name.strip_prefix("cluster-").unwrap_or(&name);

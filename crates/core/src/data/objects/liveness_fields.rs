@@ -1,4 +1,4 @@
-//! Which fields of a Connector a writer owns, of those that its liveness is read from.
+//! The fields of a Connector that a writer owns, out of those that determine its liveness.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::data::objects::keys::UPSTREAM_STATUS;
 
-/// Read from `fieldsV1` of an entry of `managedFields`, and written as a part of it.
+/// Read from `fieldsV1` of an entry of `managedFields`, and written in the same form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LivenessFields {
-    /// `.status`, or anything in it.
+    /// `.status`, or any field in it.
     pub status: bool,
     /// The status annotation.
     pub annotation: bool,
@@ -40,7 +40,8 @@ impl Serialize for LivenessFields {
     }
 }
 
-/// Whatever is not a set of fields names none: an odd entry must not make an object unreadable.
+/// Anything but a set of fields counts as empty, so that an unexpected entry does not make the
+/// object unreadable.
 impl<'de> Deserialize<'de> for LivenessFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         debug_assert_eq!(ANNOTATION[2].strip_prefix("f:"), Some(UPSTREAM_STATUS));
@@ -50,7 +51,7 @@ impl<'de> Deserialize<'de> for LivenessFields {
     }
 }
 
-/// A set of fields at some depth, of which only the first name of `path` matters, and at the top
+/// A set of fields at some depth. Only the first name of `path` is read, and at the top also
 /// `f:status`.
 struct FieldSet<'a> {
     path: &'a [&'static str],
@@ -124,7 +125,7 @@ impl<'de> Visitor<'de> for FieldSet<'_> {
     }
 }
 
-/// Which of two names a key is.
+/// Reads which of two names a key is.
 struct OneOf([&'static str; 2]);
 
 impl<'de> DeserializeSeed<'de> for OneOf {

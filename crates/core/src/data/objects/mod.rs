@@ -1,7 +1,7 @@
-//! Slim Kubernetes objects: only the fields that throughline reads.
+//! Kubernetes objects, reduced to the fields that throughline reads.
 //!
-//! One type reads every kind ([`Object`], through [`WireObject`]), whatever the order of the members,
-//! and writes it back as a Kubernetes object.
+//! One type reads every kind ([`Object`], through [`WireObject`]), with members in any order, and
+//! writes it as a Kubernetes object.
 
 mod keys;
 mod liveness_fields;

@@ -1,4 +1,4 @@
-//! Slim objects: metadata, and the fields that only one kind has.
+//! Reduced objects: metadata, and the fields of each kind.
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -21,13 +21,13 @@ pub struct ManagedFields {
     /// By the API server's clock, in whole seconds.
     #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub time: Option<UnixMillis>,
-    /// Of a Connector: what it owns of the fields that liveness is read from. `None` where a recording
-    /// leaves that out.
+    /// Of a Connector: the owned fields that determine its liveness. `None` in a recording without
+    /// them.
     #[serde(default, rename = "fieldsV1", skip_serializing_if = "Option::is_none")]
     pub fields: Option<LivenessFields>,
 }
 
-/// `metadata`, slim.
+/// The reduced `metadata`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
@@ -37,10 +37,10 @@ pub struct Meta {
     /// Never empty.
     #[serde(default, deserialize_with = "null_as_empty")]
     pub name: Box<str>,
-    /// Empty when the input had none.
+    /// Empty if the input had none.
     #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
     pub uid: Box<str>,
-    /// Empty when the input had none.
+    /// Empty if the input had none.
     #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
     pub resource_version: Box<str>,
     /// By the API server's clock.
@@ -55,7 +55,7 @@ pub struct Meta {
     pub annotations: StringMap,
     #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<Box<str>>,
-    /// Empty in recordings that leave it out.
+    /// Empty in a recording without them.
     #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "Vec::is_empty")]
     pub managed_fields: Vec<ManagedFields>,
 }
@@ -65,35 +65,35 @@ impl Meta {
         ObjectKey::new(&*self.namespace, &*self.name)
     }
 
-    /// Karmada carries it to edges: it bears a label or an annotation of Karmada's.
+    /// Whether Karmada carries the object to edges: it has a label or an annotation of Karmada's.
     pub fn is_karmadas(&self) -> bool {
         let mut keys = self.labels.iter().chain(self.annotations.iter()).map(|(key, _)| key);
         keys.any(|key| key.contains("karmada.io/"))
     }
 
-    /// Whether a person has paused the object, so that nothing is written to it.
+    /// Whether an operator has paused the object, so that nothing is written to it.
     pub fn is_paused(&self) -> bool {
         self.annotations.get(PAUSED) == Some("true")
     }
 
-    /// The upstream object that a hub object's labels name: cluster, namespace, name. `None` when
-    /// one of the three is missing or empty.
+    /// The upstream object that a hub object's labels name: cluster, namespace, name. `None` if one
+    /// of the three is missing or empty.
     pub fn upstream(&self) -> Option<(String, &str, &str)> {
         let label = |key| self.labels.get(key).filter(|value| !value.is_empty());
         let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
         Some((cluster, label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?))
     }
 
-    /// Of a Namespace: whether hub or edge objects live there rather than upstream ones. Its name, `ns-`
-    /// and a uid, says so as well as the label: nobody can prune a name by mistake.
+    /// Whether a Namespace holds hub or edge objects rather than upstream ones. Besides the label,
+    /// its name, `ns-` and a uid, shows this: a name cannot be removed by mistake.
     pub fn is_hub_namespace(&self) -> bool {
         let is_uid = |text: &str| matches!(Uid::new(text), Uid::Uuid(_));
         self.labels.get(UPSTREAM_NAMESPACE).is_some()
             || self.name.strip_prefix("ns-").is_some_and(is_uid)
     }
 
-    /// When another writer of what liveness is read from last wrote the object. One that only set a
-    /// label does not count; where the fields are not known, every writer does.
+    /// When another writer of the fields that determine liveness last wrote the object. A writer of
+    /// a label alone does not count. If the fields are not known, every writer counts.
     pub fn others_wrote_at(&self) -> Option<UnixMillis> {
         self.managed_fields
             .iter()
@@ -103,8 +103,9 @@ impl Meta {
             .max()
     }
 
-    /// The field manager of whoever changed a value of ours, which is still there if `is_present`. It
-    /// is our own where another throughline did it. One that removed the value may have left no trace.
+    /// The field manager of the writer that changed a value of ours. `is_present`: the value still
+    /// exists. Another throughline has our own field manager. A writer that removed the value may
+    /// have left no trace.
     pub fn overwritten_by(&self, is_present: bool) -> Option<&str> {
         let others = self.managed_fields.iter().filter(|f| f.manager != FIELD_MANAGER);
         let last = others.filter(|f| f.time.is_some()).max_by_key(|f| f.time);
@@ -142,11 +143,11 @@ pub struct ParentRef {
     pub name: String,
 }
 
-/// The fields that only one kind has.
+/// The fields of one kind.
 #[derive(Clone, Debug)]
 pub enum Body {
     Connector {
-        /// `.status`, verbatim; `None` when absent or `null`.
+        /// `.status`, verbatim; `None` if absent or `null`.
         status: Option<Box<RawValue>>,
     },
     HttpProxy {
@@ -156,8 +157,9 @@ pub enum Body {
     Gateway {
         /// `spec.gatewayClassName`.
         class: Box<str>,
-        /// One of `status.listeners` says `Programmed: True`. That condition of the Gateway itself speaks
-        /// of addresses and of Envoy's replicas, and all Gateways of a merged class lose it together.
+        /// One of `status.listeners` has `Programmed: True`. The Gateway's own condition of that
+        /// type is about addresses and Envoy's replicas, and all Gateways of a merged class lose it
+        /// together.
         is_programmed: bool,
     },
     HttpRoute {
@@ -167,7 +169,7 @@ pub enum Body {
     Namespace,
 }
 
-/// A slim Kubernetes object of one of the kinds that throughline watches.
+/// A reduced Kubernetes object of one of the watched kinds.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub meta: Meta,

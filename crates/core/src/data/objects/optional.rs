@@ -11,7 +11,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// RFC 3339 text, `null` or absent. An unreadable time counts as absent, which is safe: wherever
+/// RFC 3339 text, `null` or absent. An unreadable time counts as absent. This is safe: wherever
 /// throughline reads a time, a missing one means "do not act on it".
 pub(crate) mod optional_time {
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,4 +1,4 @@
-//! Kubernetes objects as they are on the wire, and how they become slim ones.
+//! Kubernetes objects on the wire, and their conversion to reduced ones.
 
 use std::fmt;
 
@@ -34,8 +34,8 @@ impl fmt::Display for ObjectError {
 
 impl std::error::Error for ObjectError {}
 
-/// An object on the wire. What only one kind has is read once the kind is known, which may come last:
-/// a field of the same name may have another type in another kind.
+/// An object on the wire. The fields of one kind are read once the kind is known, which may come
+/// last: a field of the same name may have another type in another kind.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WireObject {
@@ -109,14 +109,14 @@ struct ConnectorRef {
 }
 
 impl WireObject {
-    /// Whether it names no other `apiVersion` and `kind` than these.
+    /// Whether it has no other `apiVersion` and `kind` than these.
     pub fn is_named(&self, kind: Kind) -> bool {
         self.api_version.as_deref().is_none_or(|version| version == kind.api_version())
             && (self.kind.is_empty() || *self.kind == *kind.as_str())
     }
 
-    /// Makes an object of a kind that is known from the request: in lists of built-in kinds, the
-    /// items do not name theirs.
+    /// Converts to an object of a kind that is known from the request: in lists of built-in kinds,
+    /// the items do not contain theirs.
     ///
     /// # Errors
     /// The object has no name, or a field that throughline reads has another type.
@@ -155,8 +155,8 @@ impl WireObject {
     }
 }
 
-/// Whether one of a Gateway's listeners is programmed. A status that is odd says that none is: it must not
-/// make the Gateway unreadable.
+/// Whether one of a Gateway's listeners is programmed. An unexpected status counts as not
+/// programmed, so that the Gateway stays readable.
 fn is_programmed(status: &RawValue) -> bool {
     let status = serde_json::from_str::<Option<GatewayStatus>>(status.get());
     let listeners = status.ok().flatten().and_then(|status| status.listeners);

@@ -1,4 +1,4 @@
-//! What throughline remembers of all touches of an edge together.
+//! The state that all touches of an edge share.
 
 use std::collections::BTreeSet;
 
@@ -6,57 +6,58 @@ use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::write_queue::WriteQueue;
 
-/// A count of the touches that wait is used for so long.
+/// A count of the waiting touches is reused for this long.
 const COUNT_EVERY_MS: u64 = 1_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct EdgeMemory {
-    /// When outages began whose announcements are confirmed once more, some minutes after the end:
-    /// the next one, and the first after that, which must not put the former off. A proxy that cuts
-    /// watches every minute would do so for ever.
+    /// Starts of outages. What was announced around them is confirmed once more, some minutes after
+    /// their end. At most two: the next one due, and the first after it. A later outage must not
+    /// postpone the first: a proxy that cuts watches every minute would postpone it for ever.
     pub(crate) outages: Vec<UnixMillis>,
-    /// Connectors that waited for a Gateway which was paused, so how long they took says nothing.
+    /// Connectors that waited for a paused Gateway. Their latency is not reported.
     pub(crate) have_paused: BTreeSet<NamespacedName>,
     pub(crate) report: WaitingReport,
 }
 
-/// How many touches of an edge are due and wait, and how fast they leave.
+/// How many touches of an edge are due and wait, and the rate at which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TouchesWaiting {
-    /// Each is of one Gateway; 0 when it is over.
+    /// One per Gateway; 0 once none waits.
     pub(crate) touches: u64,
     pub(crate) per_second: u32,
 }
 
 impl TouchesWaiting {
-    /// How long they take, in seconds, if no more come.
+    /// How many seconds these touches take if no more are added.
     pub(crate) fn seconds(self) -> u64 {
         self.touches.div_ceil(u64::from(self.per_second).max(1))
     }
 }
 
-/// What was reported of the touches that wait because the edge takes no more.
+/// The last report of touches that wait for the edge's rate limit.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingReport {
-    /// The number that was reported last; 0 while none waits for long.
+    /// The last number reported; 0 while the queue is short.
     reported: u64,
-    /// When they are counted again for the next report.
+    /// When to count them again.
     count_at: UnixMillis,
     activity: Activity,
 }
 
-/// What this moment did with the queue of touches.
+/// What happened to the queue of touches in this step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Activity {
     #[default]
     None,
     Planned,
-    /// A touch is due, so it went, or waits.
+    /// A touch is due: it is sent now, or waits.
     Due,
 }
 
 impl EdgeMemory {
-    /// All lists are complete again. Returns whether the confirmation is to be scheduled.
+    /// Records an outage whose lists are complete again. Returns whether its confirmation is to be
+    /// scheduled now.
     pub(crate) fn on_outage(&mut self, since: UnixMillis) -> bool {
         if self.outages.len() < 2 {
             self.outages.push(since);
@@ -66,19 +67,19 @@ impl EdgeMemory {
 }
 
 impl WaitingReport {
-    /// A target was planned. `is_due`: its touch goes now, or waits for the edge's limit.
+    /// Takes the plan of a target. `is_due`: its touch is sent now, or waits for the edge's limit.
     pub(crate) fn on_planned(&mut self, is_due: bool) {
         let activity = if is_due { Activity::Due } else { Activity::Planned };
         self.activity = self.activity.max(activity);
     }
 
-    /// That many wait, so that none of them needs a report of its own.
+    /// The queue as a whole is reported, so a single touch in it is not.
     pub(crate) fn is_reported(&self) -> bool {
         self.reported > 0
     }
 
-    /// What there is to report at the end of a moment: that many wait, twice or half as many as at
-    /// the last report, or none any longer. They are counted once a second.
+    /// Returns a report if the queue became long, doubled or halved since the last report, or is
+    /// empty again. Counts at most once a second.
     pub(crate) fn news(
         &mut self,
         queue: Option<&WriteQueue>,
@@ -105,7 +106,7 @@ impl WaitingReport {
     }
 }
 
-/// The touches of an edge that are due and wait; `None` below a second's worth.
+/// The touches of an edge that are due and wait; `None` if they take less than a second.
 pub(crate) fn touches_waiting(
     queue: Option<&WriteQueue>,
     per_second: u32,

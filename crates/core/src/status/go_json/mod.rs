@@ -1,7 +1,7 @@
 //! Canonical JSON: the bytes that Go's `encoding/json` writes. Equal JSON values have equal bytes.
 //!
-//! The platform's replicator writes the same annotation, and two writers must agree to the byte. So
-//! everything here is exact: values are kept, dropped, escaped and rounded as in Go 1.26 and
+//! The platform's replicator writes the same annotation, and both writers must produce the same
+//! bytes. So values are kept, dropped, escaped and rounded exactly as in Go 1.26 and
 //! `k8s.io/apimachinery`.
 
 mod reader;
@@ -24,7 +24,7 @@ pub const CANONICAL_DEPTH_MAX: usize = 128;
 /// A second pass changes nothing, with one exception: `-0.0` becomes `-0`, and that becomes `0`.
 pub fn canonical(json: &str) -> Option<String> {
     let mut reader = Reader::new(json, CANONICAL_DEPTH_MAX);
-    // Escapes may make it longer; most texts have few.
+    // Escapes may make the text longer; most texts have few.
     let mut writer =
         CanonicalWriter { out: String::with_capacity(json.len() + 32), entries: Vec::new() };
     writer.value(&mut reader)?;
@@ -77,7 +77,7 @@ fn is_ready(condition: &str) -> bool {
     read.is_some() && ready
 }
 
-/// Writes values while it reads them, and sorts the entries of an object where they are not sorted.
+/// Writes values while reading them, and sorts the entries of objects where necessary.
 struct CanonicalWriter<'a> {
     out: String,
     /// The entries of all objects in progress, innermost last.
@@ -140,7 +140,7 @@ impl<'a> CanonicalWriter<'a> {
         Some(())
     }
 
-    /// Sorts the entries from `first` on, whose text begins at `body` in the output.
+    /// Sorts the entries from `first` on. Their text starts at `body` in the output.
     fn sort(&mut self, body: usize, first: usize) -> Option<()> {
         let written = self.out.split_off(body);
         let entries = self.entries.get_mut(first..)?;

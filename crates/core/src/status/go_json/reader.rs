@@ -9,8 +9,8 @@ use std::borrow::Cow;
 /// How many levels Go's scanner descends (`maxNestingDepth` in `encoding/json/scanner.go`).
 pub const GO_DEPTH_MAX: usize = 10_000;
 
-/// Reads one value after the other. Every method skips white space first, and returns `None` if the
-/// text is not JSON or not of the requested type; after that the reader cannot be used.
+/// Reads values one after another. Every method skips white space first. It returns `None` if the
+/// text is not JSON or not of the requested type; after that the reader must not be used.
 pub struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         Some(Text { raw, is_escaped })
     }
 
-    /// An object. `each` gets every key, and reads the value.
+    /// An object. `each` gets every key and must read its value.
     pub fn object(
         &mut self,
         mut each: impl FnMut(&mut Self, Cow<'a, str>) -> Option<()>,
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// An array. `each` gets every index, and reads the value.
+    /// An array. `each` gets every index and must read the value.
     pub fn array(&mut self, each: impl FnMut(&mut Self, usize) -> Option<()>) -> Option<()> {
         self.container(b'[', b']', each)
     }
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
     pub fn skip(&mut self) -> Option<&'a str> {
         self.peek()?;
         let start = self.at;
-        // The bytes that will close the arrays and objects in progress.
+        // The bytes that will close the open arrays and objects.
         let mut open = Vec::new();
         loop {
             let ends = match self.peek()? {
@@ -260,7 +260,7 @@ fn unescape(raw: &str) -> String {
     plain_text
 }
 
-/// Reads the rest of an escape, after its `\u`; returns the character and how many bytes it took.
+/// Reads the rest of an escape, after its `\u`; returns the character and its length in bytes.
 fn unicode_escape(text: &str) -> (char, usize) {
     let unit = |text: &str| u32::from_str_radix(text.get(..4)?, 16).ok();
     let Some(first) = unit(text) else { return (char::REPLACEMENT_CHARACTER, 0) };

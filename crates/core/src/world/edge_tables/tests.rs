@@ -25,7 +25,7 @@ fn carries_trigger(gateway: &mut Gateway) {
 }
 
 impl Edge {
-    /// Gateways `a`, `b` and `c` are to be announced for connectors of the same names.
+    /// Gateways `a`, `b` and `c`, each with a connector of the same name.
     fn new() -> Self {
         let tables = EdgeTables { is_by_class: true, ..EdgeTables::default() };
         let mut edge = Self { tables, version: 0 };
@@ -49,7 +49,8 @@ impl Edge {
         self.tables.on_connector(&name(connector), sighting, seen, UnixMillis(1)).unwrap()
     }
 
-    /// Shows a Gateway, and returns whether that moved the trigger away from a useless one.
+    /// Shows a Gateway. Returns whether the trigger moved away from a Gateway that is not
+    /// programmed.
     fn shows(&mut self, gateway: &str, change: impl FnOnce(&mut Gateway)) -> bool {
         let mut seen = gateway_of_class();
         change(&mut seen);
@@ -58,7 +59,7 @@ impl Edge {
         self.tables.on_gateway(&name(gateway), sighting, seen).unwrap().1
     }
 
-    /// What the class should announce, counted again.
+    /// The digest of the class, computed again from its Gateways.
     fn recount(&self) -> Option<u64> {
         let part = |(name, row): (&NamespacedName, &Row<Gateway>)| {
             let is_member = &*row.seen.class == CLASS;

@@ -1,4 +1,4 @@
-//! Clusters join and leave. Nothing is kept of one that left, and its absence proves nothing.
+//! Clusters join and leave. Nothing is kept of a cluster that left, and its absence proves nothing.
 
 use super::observation::Observation;
 use super::{edge, hub};
@@ -69,7 +69,7 @@ fn names<T>(table: &Table<T>) -> Vec<NamespacedName> {
     table.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// The hub objects that name it stay: their upstream is not configured any longer.
+/// The hub objects that name the upstream stay, but it is not configured any longer.
 fn forget_upstream(
     world: &mut World,
     name: &ClusterName,

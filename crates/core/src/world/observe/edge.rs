@@ -1,5 +1,5 @@
-//! Edge Connectors, HTTPProxies and Gateways: what is announced, and what the watch cannot have
-//! shown while it was lost.
+//! Edge Connectors, HTTPProxies and Gateways: what must be announced, and which changes may not
+//! have been seen while a watch was lost.
 
 use super::observation::{Observation, ShownObject};
 use crate::contract::settings::PlatformKeyMode;
@@ -55,7 +55,7 @@ fn read_connector(o: &Observation<'_>, shown: &ShownObject<'_>) -> EdgeConnector
     }
 }
 
-/// `None` where no hub is watched, so that nobody compares it.
+/// `None` if no hub is watched: then the digest is not needed.
 fn annotation_digest(o: &Observation<'_>, name: &NamespacedName, text: &str) -> Option<Digest> {
     o.world.hubs.first()?;
     let known = o.cluster().edge.connectors.seen(name);
@@ -92,7 +92,7 @@ fn liveness_changed(
     }
 }
 
-/// A Connector that some hub has arrives when its edges say what that hub says.
+/// A Connector of a watched hub is reported by the hop rule instead.
 fn report_arrival(o: &mut Observation<'_>, name: &NamespacedName, is_online: bool) {
     let is_at_hub = o.world.hub_connector_of(name).is_some();
     let is_owned = o.world.settings.shard.owns(name.namespace());
@@ -102,8 +102,7 @@ fn report_arrival(o: &mut Observation<'_>, name: &NamespacedName, is_online: boo
     }
 }
 
-/// The hub Connector that an edge Connector comes from. Where the hub is the edge itself, both
-/// are one object.
+/// The hub Connector of an edge Connector. Where the hub is the edge itself, both are one object.
 fn hub_connector_elsewhere_changed(o: &mut Observation<'_>, name: &NamespacedName) {
     let has_it = |hub: &&Cluster| hub.id != o.id && hub.hub_connectors.get(name).is_some();
     let hub_connector = o.world.hubs().find(has_it).map(|hub| hub.hub_connector(name));
@@ -189,8 +188,8 @@ fn gateway_changed(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway
     }
 }
 
-/// Another writer changed the stamp. It is about the last connector, and the first one that
-/// says what that connector says shows that the extension server's cache has it.
+/// Another writer changed the stamp. The stamp depends on the last connector. The first stamp that
+/// matches this connector proves that the extension server's cache has it.
 fn gateway_stamped(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
     let is_observed = o.world.settings.touch.platform_key == PlatformKeyMode::Observe;
     let edge = &mut o.cluster_mut().edge;
@@ -218,7 +217,7 @@ fn gateway_went(o: &mut Observation<'_>, gateway: &ObjectRef, class: &str) {
     }
 }
 
-/// A Gateway left a class, which has nothing to announce for connectors of that one alone.
+/// A Gateway left a class: the class has nothing to announce for connectors of that Gateway alone.
 fn class_left(o: &mut Observation<'_>, class: &str) {
     if o.cluster().edge.is_by_class {
         let target = Target::Class(o.id, class.into());
@@ -239,7 +238,7 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
     let cluster = o.cluster_mut();
     let is_evidence = match kind {
         Kind::Connector | Kind::HttpProxy | Kind::Gateway => true,
-        // Elsewhere namespaces only say what a person agreed to.
+        // In other clusters, a namespace only carries an operator's consent to removals.
         Kind::Namespace => cluster.is_combined(),
         Kind::HttpRoute => false,
     };
@@ -249,14 +248,14 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
 
     cluster.edge.ready_since = None;
     let edge = cluster.id;
-    // Where nothing was ever listed, nothing can have changed unseen.
+    // Before the first list, no change can have been missed.
     if cluster.listed_since(kind).is_some() {
         cluster.edge.blind_since.get_or_insert(now);
     }
     o.changes.push(Change::Edge(EdgeChange::WatchLost { edge }));
 }
 
-/// A list of the edge is complete.
+/// A watch of the edge is live.
 pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
     let cluster = o.cluster_mut();
     if !cluster.has(Role::Edge) {
@@ -283,7 +282,6 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
     }
 }
 
-/// The cluster leaves the run.
 pub(super) fn on_edge_left(o: &mut Observation<'_>) {
     let targets = o.cluster().edge.targets(o.id);
     let gone = |subject| Change::Gone { subject, named: None };

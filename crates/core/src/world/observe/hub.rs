@@ -1,4 +1,4 @@
-//! Hub Connectors and routes: what their labels name, and what a rule reads of them.
+//! Hub Connectors and routes: the upstream objects that they name, and the fields that rules read.
 
 use super::observation::{Observation, ShownObject};
 use crate::contract::settings::OrphanMode;
@@ -24,7 +24,7 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let before = match put {
         Put::New => None,
         Put::Changed(before) => {
-            // A namespace of a former upstream says nothing about the present one.
+            // A deleted namespace of a former upstream means nothing for the new one.
             if seen.cluster() == before.cluster()
                 && let Some(row) = connectors.seen_mut(&shown.name)
             {
@@ -91,7 +91,7 @@ fn read_connector(world: &World, at: &ObjectRef, object: &Object) -> HubConnecto
     HubConnector::new(&object.meta, &world.settings.mirror.nudge_key, upstream, likely)
 }
 
-/// The upstream object with the texts that tables already hold.
+/// The same upstream object, with the texts that tables already hold.
 fn shared_ref(world: &World, named: UpstreamRef) -> UpstreamRef {
     if let Some(link) = world.links.key(&named) {
         return link.clone();
@@ -149,7 +149,7 @@ pub(super) fn on_route_gone(o: &mut Observation<'_>, name: &NamespacedName) {
     o.changes.push(Change::Gone { subject: Subject::Route(at), named });
 }
 
-/// Hub Connectors or routes are all in the tables, or the tier that each belongs to is known.
+/// The watch of hub Connectors or routes is live, or the watch that decides their tier.
 pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
     let cluster = o.cluster();
     let mut subjects = Vec::new();
@@ -170,7 +170,7 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
     }
 }
 
-/// Whether what a watch of `kind` shows decides about objects of kind `of`.
+/// Whether a watch of `kind` gives evidence about objects of kind `of`.
 fn is_about(cluster: &Cluster, of: Kind, kind: Kind) -> bool {
     kind == of || (kind == Kind::Namespace && cluster.is_combined())
 }

@@ -1,15 +1,15 @@
-//! Takes events over, each into the tables of the tier that owns the object.
+//! Routes watch events to the tier that owns the object.
 //!
-//! | event | what it means |
+//! | event | meaning |
 //! |---|---|
-//! | list started | absence means nothing until it is finished |
-//! | list finished | what it did not bring is gone; absence counts from now on |
-//! | listed, applied | the object, unless its version is older |
-//! | deleted | the object is gone, and somebody saw it go |
-//! | unreadable | the object exists, so nothing of its kind is missing |
-//! | watch lost, resumed | what it showed is unknown; nothing was missed |
+//! | list started | until it is finished, absence means nothing |
+//! | list finished | objects that it lacks are gone; absence counts from now on |
+//! | listed, applied | the object has this state, unless the version is older |
+//! | deleted | the object is gone, and its deletion was seen |
+//! | unreadable | the object exists, so no object of its kind counts as absent |
+//! | watch lost, resumed | its objects are unknown; no event was missed |
 //! | bookmark | the watch works |
-//! | resourceVersion went backwards | what the upstream shows may be old, what it lacks lost |
+//! | resourceVersion went backwards | objects that the upstream shows may be old, those that it lacks may be lost |
 
 mod clusters;
 mod edge;
@@ -33,7 +33,7 @@ use crate::world::cluster::{Cluster, WatchState};
 use crate::world::table::Shown;
 
 impl World {
-    /// Takes an event over. Events of clusters that are not in the run change nothing.
+    /// Takes one event. Ignores events of clusters that are not in the run.
     pub(crate) fn observe(&mut self, event: &EventKind, now: UnixMillis) -> Vec<Change> {
         match event {
             EventKind::ClusterAdded { cluster, roles } => clusters::add(self, cluster, roles, now),
@@ -50,7 +50,6 @@ impl World {
     }
 }
 
-/// The cluster whose watch an event comes from.
 pub(crate) fn watched_cluster(event: &EventKind) -> Option<&ClusterName> {
     match event {
         EventKind::ListStarted { cluster, .. }
@@ -71,7 +70,6 @@ fn name_of(object: &Object) -> NamespacedName {
     NamespacedName::new(&object.meta.namespace, &object.meta.name)
 }
 
-/// Watches.
 impl Observation<'_> {
     fn on_watch_event(&mut self, event: &EventKind) {
         match event {
@@ -137,7 +135,7 @@ impl Observation<'_> {
         edge::on_watch_lost(self, kind);
     }
 
-    /// The list is complete. What is unreadable may still be missing from the tables.
+    /// The watch is live. An unreadable object may still be missing from the tables.
     fn on_current(&mut self, kind: Kind) {
         let name = self.cluster().name.clone();
         self.changes.push(Change::ClusterAnswers { id: self.id, name, kind });
@@ -146,7 +144,7 @@ impl Observation<'_> {
         edge::on_current(self, kind);
     }
 
-    /// The watch works. Until now its silence may have been a reason to keep routes.
+    /// The watch works. Its silence may have kept routes until now.
     fn on_sign_of_life(&mut self, kind: Kind) {
         let now = self.now;
         let fresh_ms = self.world.settings.orphans.fresh_ms;
@@ -164,7 +162,6 @@ impl Observation<'_> {
     }
 }
 
-/// Objects of any tier.
 impl Observation<'_> {
     fn on_object(&mut self, object: &Arc<Object>, shown: Shown) {
         let kind = object.kind();
@@ -189,8 +186,8 @@ impl Observation<'_> {
         }
     }
 
-    /// The object does not exist any longer. `is_deleted`: the watch showed that it was deleted. It
-    /// is not only that a list lacks it.
+    /// The object no longer exists. `is_deleted`: the watch showed its deletion; a list that lacks
+    /// it is not enough.
     fn on_gone(&mut self, kind: Kind, name: &NamespacedName, is_deleted: bool) {
         if kind == Kind::Namespace {
             return namespaces::on_gone(self, name, is_deleted);
@@ -211,14 +208,14 @@ impl Observation<'_> {
         }
     }
 
-    /// The tiers that the cluster holds and of which this instance keeps the namespace, upstream first.
+    /// The tiers of the cluster for which this instance keeps the namespace, upstream first.
     fn tiers_of(&self, namespace: &str) -> impl Iterator<Item = Role> + use<> {
         let (world, cluster) = (&self.world, self.cluster());
         let is_kept = |role: &Role| cluster.has(*role) && world.keeps(*role, cluster, namespace);
         Role::ALL.map(|role| Some(role).filter(is_kept)).into_iter().flatten()
     }
 
-    /// The object exists, and its content cannot be read. What the tables hold of it stays.
+    /// The object exists, but its content cannot be read. Its row stays as it is.
     fn on_unreadable(&mut self, kind: Kind, object: &ObjectKey) {
         let name = NamespacedName::from(object);
         self.on_event_about(kind, &name);
@@ -229,7 +226,7 @@ impl Observation<'_> {
         upstream::on_unreadable(self, kind, &name);
     }
 
-    /// An object that may have been unreadable is not, or is gone.
+    /// An object that may have been unreadable is readable, or is gone.
     fn on_readable(&mut self, object: &Object) {
         let kind = object.kind();
         let unreadable = &mut self.cluster_mut().watches[kind].unreadable;
@@ -248,7 +245,7 @@ impl Observation<'_> {
     }
 }
 
-/// The name of every object of the kind, in any tier.
+/// The names of all objects of the kind, in any tier.
 fn names(cluster: &Cluster, kind: Kind) -> BTreeSet<NamespacedName> {
     let Cluster { upstream_connectors, hub_connectors, edge, .. } = cluster;
     match kind {

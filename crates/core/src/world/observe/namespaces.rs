@@ -1,5 +1,5 @@
-//! Namespaces: their uid says which upstream namespace a hub namespace was made for, and in a
-//! combined cluster they say which tier an object belongs to.
+//! Namespaces: a uid shows which upstream namespace a hub namespace was made for, and in a combined
+//! cluster the namespace decides the tier of an object.
 
 use super::observation::{Observation, ShownObject};
 use crate::data::ids::{Kind, Role, Uid};
@@ -21,7 +21,7 @@ pub(super) fn on_shown(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
         Put::Replaced(before) | Put::Changed(before) => Some(before),
     };
     if !is_same_object || before.is_some_and(|before| before.is_hub != seen.is_hub) {
-        // Milo gives a project that is made again the uids of the former.
+        // Milo gives a project that is created again the uids of the former one.
         set_deleted_at(o, &meta.name, &Uid::new(&meta.uid), None);
         on_changed(o, &meta.name);
     }
@@ -39,7 +39,8 @@ pub(super) fn on_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted
     on_changed(o, name.name());
 }
 
-/// The namespace held what its hub Connectors name, if its uid is in the name of theirs.
+/// Records when the namespace of the named Connectors was deleted. It is theirs if its uid is in
+/// the name of the hub namespace.
 fn set_deleted_at(o: &mut Observation<'_>, name: &str, uid: &Uid, deleted_at: Option<UnixMillis>) {
     let upstream = o.cluster();
     let Some(uid) = uid.text().filter(|_| upstream.has(Role::Upstream)) else { return };

@@ -1,4 +1,4 @@
-//! An event of one cluster while it is taken over, and what every tier needs for that.
+//! The handling of one event of a cluster, with what every tier needs for it.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::world::table::{Shown, Sighting};
 
 pub(super) struct Observation<'w> {
     pub(super) world: &'w mut World,
-    /// The cluster is in the run.
+    /// A cluster that is in the run.
     pub(super) id: ClusterId,
     pub(super) now: UnixMillis,
     pub(super) changes: Vec<Change>,
 }
 
-/// An object that the watch or a list shows.
+/// An object in a list or in a watch event.
 pub(super) struct ShownObject<'e> {
     pub(super) name: NamespacedName,
     pub(super) object: &'e Arc<Object>,
@@ -51,12 +51,12 @@ impl Observation<'_> {
         self.cluster().object(kind, name)
     }
 
-    /// An object of this upstream, as hub objects name it.
+    /// The reference of hub objects to an object of this upstream.
     pub(super) fn upstream_ref(&self, name: &NamespacedName) -> UpstreamRef {
         UpstreamRef { cluster: self.cluster().name.clone(), name: name.clone() }
     }
 
-    /// The name with the text that a table already holds: this cluster's, or a hub's.
+    /// The same name, with the text that a table already holds: this cluster's, or a hub's.
     pub(super) fn shared_name(&self, name: NamespacedName) -> NamespacedName {
         let cluster = self.cluster();
         let edge = &cluster.edge;
@@ -76,7 +76,7 @@ impl Observation<'_> {
         self.changes.extend(subjects.into_iter().map(Change::Changed));
     }
 
-    /// Evidence about every route that names this upstream changed.
+    /// The evidence about every route that names this upstream changed.
     pub(super) fn routes_to_this_changed(&mut self) {
         let routes = self.world.links.routes_naming(&self.world.clusters[&self.id].name);
         self.changes.extend(routes.cloned().map(Subject::Route).map(Change::Changed));

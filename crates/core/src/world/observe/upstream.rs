@@ -1,4 +1,4 @@
-//! Upstream Connectors and Gateways: what they say, and who names them.
+//! Upstream Connectors and Gateways: their status, and the hub objects that name them.
 
 use super::observation::{Observation, ShownObject};
 use crate::contract::settings::OrphanMode;
@@ -89,7 +89,7 @@ pub(super) fn on_gateway_gone(o: &mut Observation<'_>, name: &NamespacedName) {
     }
 }
 
-/// What exists and cannot be read is not missing, and says nothing.
+/// An object that exists but cannot be read is not absent, and its status is unknown.
 pub(super) fn on_unreadable(o: &mut Observation<'_>, kind: Kind, name: &NamespacedName) {
     if !o.cluster().has(Role::Upstream) {
         return;
@@ -108,7 +108,7 @@ pub(super) fn on_unreadable(o: &mut Observation<'_>, kind: Kind, name: &Namespac
     }
 }
 
-/// Connectors, Gateways or namespaces of the upstream are all in the tables.
+/// The watch of Connectors, Gateways or namespaces of the upstream is live.
 pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
     let upstream = o.cluster();
     let is_evidence = matches!(kind, Kind::Connector | Kind::Gateway | Kind::Namespace);
@@ -140,7 +140,8 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
     }
 }
 
-/// What the cluster shows may be old, and what it does not show may be lost, not deleted.
+/// Objects that the cluster shows may be old, and objects that it lacks may be lost rather than
+/// deleted.
 pub(super) fn on_restored(o: &mut Observation<'_>) {
     let now = o.now;
     let upstream = o.cluster_mut();
@@ -159,7 +160,6 @@ pub(super) fn on_restored(o: &mut Observation<'_>) {
     }
 }
 
-/// Whether a hub Connector names this upstream.
 fn is_named(o: &Observation<'_>) -> bool {
     o.world.links.counts_of(&o.cluster().name).connectors > 0
 }
@@ -183,7 +183,7 @@ fn linked_to_this_changed(o: &mut Observation<'_>) {
     o.changed(linked);
 }
 
-/// A Gateway came or went.
+/// A Gateway appeared or went.
 fn routes_of_changed(o: &mut Observation<'_>, gateway: &NamespacedName) {
     let routes = o.world.links.routes_of(&o.upstream_ref(gateway)).to_vec();
     o.changed(routes.into_iter().map(Subject::Route));
