@@ -147,16 +147,6 @@ pub enum LogError {
     BadLine { file: Arc<str>, line: u64, error: Box<LineError> },
 }
 
-impl LogError {
-    /// The error in a line's content, if that is why reading failed.
-    pub fn line_error(&self) -> Option<&LineError> {
-        match self {
-            LogError::BadLine { error, .. } => Some(error),
-            LogError::Open { .. } | LogError::Read { .. } => None,
-        }
-    }
-}
-
 /// Quoted in errors.
 const HEADER_EXAMPLE: &str =
     r#"{"log":"throughline","version":1,"clusters":[{"name":"up","roles":["upstream"]}]}"#;
