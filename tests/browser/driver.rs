@@ -108,6 +108,22 @@ impl Browser {
         value.as_str().unwrap().to_owned()
     }
 
+    /// Asserts that the text of an expression has these parts; returns it.
+    #[track_caller]
+    pub(crate) fn assert_shows(&self, expression: &str, parts: &[&str]) -> String {
+        let text = self.text(expression);
+        for part in parts {
+            assert!(text.contains(part), "{part:?} is missing in {text}");
+        }
+        text
+    }
+
+    /// Asserts the text of an expression.
+    #[track_caller]
+    pub(crate) fn assert_is(&self, expression: &str, expected: &str) {
+        assert_eq!(self.text(expression), expected, "{expression}");
+    }
+
     /// Waits, frame by frame, until an expression is true.
     pub(crate) fn until(&self, expression: &str) {
         let script = format!(
@@ -178,13 +194,8 @@ impl Browser {
         self.until("refused.includes('connect-src') && refused.includes('img-src')");
     }
 
-    /// Asserts that the page used no network and logged nothing.
-    pub(crate) fn assert_quiet(&self) {
-        self.assert_quiet_but("file://");
-    }
-
     /// Asserts that the page asked for nothing but what begins like this, and logged nothing.
-    pub(crate) fn assert_quiet_but(&self, allowed: &str) {
+    pub(crate) fn assert_quiet(&self, allowed: &str) {
         let console = self.post("/se/log", &json!({"type": "browser"}));
         assert_eq!(console, json!([]), "the console is not empty");
         let events = self.post("/se/log", &json!({"type": "performance"}));
@@ -198,10 +209,7 @@ impl Browser {
             }
         }
         assert!(!requested.is_empty(), "not even the page was requested, so the log is incomplete");
-        requested.retain(|url| {
-            let is_page = allowed != "file://" || url.contains(".html");
-            !(url.starts_with(allowed) && is_page) && url != "about:blank"
-        });
+        requested.retain(|url| !url.starts_with(allowed) && url != "about:blank");
         assert!(requested.is_empty(), "requested {requested:?}");
     }
 }

@@ -9,42 +9,42 @@ use throughline::core::contract::cause::{AlertRule, Cause, CauseInfo, Hop, Sever
 const BEFORE_THE_TABLE: &str = "\
 # Causes
 
-Everything that can be wrong, by name. Log, Events, metrics, alerts, `status`, `trace` and `check` use these names, sentences and
-remedies; the [runbook](../how-to/runbook.md) has a section for each. A cause may have two sentences or remedies: the first whose facts
-are all known is used. `@{cluster}` stands for `kubectl --context NAME` where a context of your kubeconfig leads to that server, else
-for `at CLUSTER: kubectl`.
+Everything that can be wrong, by name. Log, Events, metrics, alerts, `status`, `trace` and `check` use the same names, sentences and remedies. A
+name links to its section of the runbook: what users see, and what to do. Causes without a section have their remedy here, after →.
 
-The hop is the one that the cause delays, and the state is what it makes of the connectors concerned. The
-[alert](../how-to/runbook.md) `ThroughlineStuck` follows from the state `stuck`.
+- **hop**: the hop that the cause delays.
+- **state**: what it makes of the connectors concerned. `stuck` also fires the alert `ThroughlineStuck`.
+- **sentence**: of two, the first whose facts are all known.
 
-This page is generated from `crates/core/src/contract/cause.rs`.
+This table is generated from `crates/core/src/contract/cause.rs`.
 
-| cause | severity | hop | state | Event | alerts | sentence | remedy |
-|---|---|---|---|---|---|---|---|
+| cause | severity | hop | state | Event | alerts | sentence |
+|---|---|---|---|---|---|---|
 ";
 
 const AFTER_THE_TABLE: &str = "
 ## One cause, one message
 
-The log has a line a second after a cause began, at most one a minute while it changes, and one when it is over (`resolved`). Objects of
-one cause in one cluster share a line, which names the first and counts the others; so do more than three clusters with one cause.
-Errors are ERROR, warnings WARN, and infos DEBUG. The fields are `cause`, `cluster`, `count`, `since`, `error` and `remedy`.
+The log has a line one second after a cause began, at most one a minute while it changes, and one when it ended (`resolved`). Objects with one
+cause in one cluster share a line, which names the first and counts the others; so do more than three clusters with one cause. Errors are
+logged as ERROR, warnings as WARN, infos as DEBUG. The fields are `cause`, `cluster`, `count`, `since`, `error` and `remedy`.
 
 ## Kubernetes Events
 
-`kubectl describe` and `kubectl events` show what is wrong with an object. The reason of an Event is the name of the cause in
-CamelCase (`NotCarried`), and its message is the sentence, `Next:` and the remedy. When the cause has ended, an Event with the reason
-`Resolved` follows on the same object; its message is the former reason. `LeaderElection` on the Lease says that an instance became
-leader, or stopped being leader.
+`kubectl describe` and `kubectl events` show the causes of an object. The reason of an Event is the cause in CamelCase (`NotCarried`); its
+message is the sentence, `Next:` and the remedy, without addresses and node ids. An Event `Resolved` follows when the cause has ended.
+`LeaderElection` on the Lease reports a new leader, or the loss of leadership.
 
-- Only the leader posts Events; without an election, every instance does. A new leader waits 10 s, and posts what is still open then.
-- Up to three objects of one cause get an Event each. More of them get one Event together, on the first object.
-- At most 30 are sent in a minute, in all clusters together. Those that are left out are counted in
-  `throughline_events_total{result=\"dropped\"}`.
-- A dry run posts none, and a cluster that is only an upstream gets none, unless it holds the Lease. `events.enabled: false` switches
-  them off.
-- A message has no addresses and no node ids. It does not say since when: the Event's own time does.
+- Only the leader posts Events, or every instance if there is no election. A new leader posts after 10 s what is still open.
+- Up to three objects of one cause get an Event each; more share one, on the first object.
+- At most 30 a minute are sent to all clusters together; `throughline_events_total{result=\"dropped\"}` counts the others.
+- A cluster that is only an upstream gets none, unless it holds the Lease. A dry run and `events.enabled: false` post none.
 ";
+
+/// Whether the runbook has a section for it; the others share a table.
+fn has_section(info: &CauseInfo) -> bool {
+    info.severity != Severity::Info || !info.alert.is_empty()
+}
 
 #[test]
 fn causes_md_is_the_table() {
@@ -52,15 +52,21 @@ fn causes_md_is_the_table() {
     for cause in Cause::ALL {
         let info = cause.info();
         let alerts: Vec<_> = info.alert.iter().map(|rule: &AlertRule| rule.as_str()).collect();
+        let mut name = format!("`{}`", cause.as_str());
+        let mut sentence = info.sentence.join(" *or* ");
+        if has_section(info) {
+            name = format!("[{name}](../how-to/runbook.md#{})", cause.as_str());
+        } else if !info.remedy.is_empty() {
+            sentence += &format!(" → {}", info.remedy.join(" *or* "));
+        }
         let cells = [
-            format!("`{}`", cause.as_str()),
+            name,
             info.severity.as_str().to_owned(),
             info.hop.map_or("", Hop::as_str).to_owned(),
             info.state.map_or("", State::as_str).to_owned(),
             if info.event { "yes" } else { "" }.to_owned(),
             alerts.join(", "),
-            info.sentence.join(" *or* "),
-            info.remedy.join(" *or* "),
+            sentence,
         ];
         page += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
     }
@@ -115,7 +121,6 @@ fn up_to_the_first_command(remedy: &str) -> &str {
 #[test]
 fn the_runbook_has_one_section_for_each_cause_that_a_person_must_act_on() {
     let sections = runbook();
-    let has_section = |info: &CauseInfo| info.severity != Severity::Info || !info.alert.is_empty();
     let (own, shared): (Vec<_>, Vec<_>) =
         Cause::ALL.into_iter().partition(|cause| has_section(cause.info()));
     let titles = sections.iter().map(|(title, _)| title.as_str());
@@ -132,27 +137,19 @@ fn the_runbook_has_one_section_for_each_cause_that_a_person_must_act_on() {
 fn the_runbook_says_of_each_cause_what_the_table_says() {
     for (title, section) in runbook() {
         let Some(cause) = Cause::parse(&title) else { continue };
-        let CauseInfo { sentence, remedy, .. } = cause.info();
+        let CauseInfo { sentence, remedy, state, alert, .. } = cause.info();
         for form in *sentence {
             let quoted = format!("*{}*", with_capitals(form));
             assert!(section.contains(&quoted), "{title} does not quote {quoted}");
         }
-
         let (_, to_do) = section.split_once("**Do:** ").unwrap_or_else(|| panic!("{title}"));
         let forms: Vec<_> = remedy.iter().map(|form| with_capitals(form)).collect();
         let mut begins = forms.iter().map(|form| up_to_the_first_command(form));
         assert!(begins.any(|begin| to_do.starts_with(begin)), "{title}: {to_do}\nnot {forms:#?}");
         let says_users = ["**Users", "(#cluster-not-watched)"].iter().any(|s| section.contains(s));
         assert!(says_users, "{title} does not say what users see");
-    }
-}
 
-/// What a section begins with follows from the state and the alerts of its cause.
-#[test]
-fn the_runbook_says_of_each_cause_what_it_makes_of_connectors_and_who_is_paged() {
-    for (title, section) in runbook() {
-        let Some(cause) = Cause::parse(&title) else { continue };
-        let CauseInfo { state, alert, .. } = cause.info();
+        // It begins with what it makes of connectors, and who is paged.
         let (begin, _) = section.split_once(" *").unwrap();
         let makes = match state {
             Some(State::Stuck) => "Makes connectors stuck (",
@@ -162,7 +159,6 @@ fn the_runbook_says_of_each_cause_what_it_makes_of_connectors_and_who_is_paged()
             _ => "Ticket",
         };
         assert!(begin.starts_with(makes), "{title}: {begin}");
-
         let pages = |rule: &AlertRule| !matches!(rule, AlertRule::Ticket | AlertRule::Paused);
         let is_paging = *state == Some(State::Stuck) || alert.iter().any(pages);
         assert_eq!(begin.contains("pages"), is_paging, "{title}: {begin}");

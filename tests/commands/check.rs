@@ -1,20 +1,21 @@
 //! The permissions that a configuration needs, what `check` finds on simulated API servers, and how that is
 //! printed. (tests/e2e/checking.rs has every check on real ones.)
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
 use throughline::check::{Check, CheckReport, Finding, Level, check};
-use throughline::config::Config;
+use throughline::config::{Config, ConfigSource};
 use throughline::core::contract::cause::Cause;
 use throughline::core::contract::event::ClusterSpec;
-use throughline::core::data::ids::{ClusterName, Role};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::report::{self, ReportOptions};
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::ServerMode;
 
+use crate::program::Place;
 use crate::sim_apiserver::{START, TestServer, serve_cluster};
 
 fn config(clusters: &[(&str, &[&str])], more: &Value) -> Config {
@@ -142,11 +143,8 @@ fn a_process_with_some_roles_needs_only_their_permissions() {
     // With no upstream there is nothing to mirror.
     let hub = permission_lines(&config(&[HUB, EDGE], &none));
     assert!(hub.contains(&"hub: connectors list,watch".to_owned()), "{hub:?}");
-    // Each verb once, whatever the roles.
-    let all = required_permissions(&config(&[("all", &["upstream", "hub", "edge"])], &none));
-    let mut unique: Vec<_> = all.iter().map(|n| (n.resource, &n.scope, n.verb)).collect();
-    unique.dedup();
-    assert_eq!(unique.len(), all.len());
+    let all = permission_lines(&config(&[("all", &["upstream", "hub", "edge"])], &none));
+    assert!(all.contains(&"all: connectors get,list,patch,watch".to_owned()), "{all:?}");
 }
 
 /// Three tiers with two connectors, whose statuses have arrived everywhere.
@@ -154,47 +152,16 @@ struct Tiers {
     up: TestServer,
     hub: TestServer,
     edge: TestServer,
-    config: Config,
-    folder: PathBuf,
+    place: Place,
 }
 
-/// The upstream namespaces, each with a Connector.
+/// The upstream namespaces, each with a Connector, and their uids.
 const SHOPS: [(&str, &str); 2] = [
     ("shop-1", "00000000-0000-0000-0000-000000000001"),
     ("shop-2", "00000000-0000-0000-0000-000000000002"),
 ];
 const OTHER_UID: &str = "00000000-0000-0000-0000-000000000003";
 const LABELS: [&str; 3] = ["upstream-cluster-name", "upstream-namespace", "upstream-name"];
-
-fn hub_namespace((_, uid): (&str, &str)) -> String {
-    format!("ns-{uid}")
-}
-
-/// A Connector of hub and edge, without one label.
-fn copied(shop: (&str, &str), but: &str, status: &str) -> Value {
-    let mut labels = json!({});
-    for (label, value) in LABELS.into_iter().zip(["cluster-up", shop.0, "lab"]) {
-        if label != but {
-            labels[format!("meta.datumapis.com/{label}")] = value.into();
-        }
-    }
-    connector(
-        &hub_namespace(shop),
-        json!({ "labels": labels,
-            "annotations": { "networking.datumapis.com/upstream-status": status } }),
-    )
-}
-
-fn connector(namespace: &str, mut metadata: Value) -> Value {
-    metadata["namespace"] = namespace.into();
-    metadata["name"] = "lab".into();
-    json!({ "apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-        "metadata": metadata })
-}
-
-fn namespace(name: &str, uid: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "uid": uid } })
-}
 
 impl Tiers {
     async fn start() -> Self {
@@ -205,111 +172,127 @@ impl Tiers {
         let sim = Arc::new(Mutex::new(sim));
         let serve = async |name: &str| serve_cluster(&sim, ClusterName::from(name)).await;
         let (up, hub, edge) = (serve("up").await, serve("hub").await, serve("edge").await);
-        let url = up.handle.url();
-        let port = url.rsplit(':').next().unwrap();
-        let folder = std::env::temp_dir().join(format!("throughline-check-{port}"));
-        std::fs::create_dir_all(&folder).unwrap();
-        let clusters = [(&up, "upstream"), (&hub, "hub"), (&edge, "edge")].map(|(server, role)| {
-            let name = server.cluster.as_str();
-            json!({ "name": name, "roles": [role], "kubeconfig": server.kubeconfig(&folder) })
-        });
-        let config = json!({ "clusters": clusters, "leaderElection": { "enabled": false },
-            "touch": { "enabled": false } });
-        let config = serde_json::from_value(config).unwrap();
-        let tiers = Self { up, hub, edge, config, folder };
-        for shop in SHOPS {
-            tiers.up.put(namespace(shop.0, shop.1));
-            tiers.up.put(connector(shop.0, json!({})));
-            tiers.hub.put(copied(shop, "", "{}"));
-            tiers.edge.put(copied(shop, "", "{}"));
+        let clusters: [(&TestServer, &[&str]); 3] =
+            [(&up, &["upstream"]), (&hub, &["hub"]), (&edge, &["edge"])];
+        let config =
+            json!({ "leaderElection": { "enabled": false }, "touch": { "enabled": false } });
+        let place = Place::new(&clusters, config);
+        let tiers = Self { up, hub, edge, place };
+        for (shop, (name, uid)) in SHOPS.into_iter().enumerate() {
+            tiers.set_uid(shop, uid);
+            tiers.up.put(connector(name, json!({})));
+            copy(&tiers.hub, shop, "", "{}");
+            copy(&tiers.edge, shop, "", "{}");
         }
         tiers
     }
 
-    async fn delete(server: &TestServer, namespace: &str) {
-        let path = "/apis/networking.datumapis.com/v1alpha1/namespaces";
-        let path = format!("{path}/{namespace}/connectors/lab");
-        assert_eq!(server.send("DELETE", &path, &Value::Null).await.0, 200);
+    fn set_uid(&self, shop: usize, uid: &str) {
+        let metadata = json!({ "name": SHOPS[shop].0, "uid": uid });
+        self.up.put(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }));
+    }
+
+    fn config(&self) -> Config {
+        let file = Some(self.place.path("config.yaml"));
+        ConfigSource { file, ..ConfigSource::default() }.load().unwrap()
     }
 
     /// Check, level and cause of what did not pass, and the checks that were skipped.
     async fn found(&self) -> (Vec<(Check, Level, Cause)>, Vec<Check>) {
-        let report = check(&self.config, &[]).await.unwrap();
+        let report = check(&self.config(), &[]).await.unwrap();
         let problem = |f: &Finding| Some((f.check, f.level, f.cause?));
         let skipped = report.findings.iter().filter(|f| f.level == Level::Skipped);
         let skipped = skipped.map(|finding| finding.check).collect();
+        assert_eq!(self.hub.handle.writes(), 0);
         (report.findings.iter().filter_map(problem).collect(), skipped)
     }
 }
 
-impl Drop for Tiers {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+fn hub_namespace(shop: usize) -> String {
+    format!("ns-{}", SHOPS[shop].1)
 }
 
-/// What the simulated servers do not have, in each of the three clusters.
-const NOT_SIMULATED: [Check; 6] = [
-    Check::Permissions,
-    Check::Permissions,
-    Check::Permissions,
-    Check::LeastPrivilege,
-    Check::LeastPrivilege,
-    Check::LeastPrivilege,
-];
+/// Puts the Connector of hub and edge, without one label.
+fn copy(server: &TestServer, shop: usize, but: &str, status: &str) {
+    let mut labels = json!({});
+    for (label, value) in LABELS.into_iter().zip(["cluster-up", SHOPS[shop].0, "lab"]) {
+        if label != but {
+            labels[format!("meta.datumapis.com/{label}")] = value.into();
+        }
+    }
+    let annotations = json!({ "networking.datumapis.com/upstream-status": status });
+    let metadata = json!({ "labels": labels, "annotations": annotations });
+    server.put(connector(&hub_namespace(shop), metadata));
+}
+
+fn connector(namespace: &str, mut metadata: Value) -> Value {
+    metadata["namespace"] = namespace.into();
+    metadata["name"] = "lab".into();
+    json!({ "apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+        "metadata": metadata })
+}
+
+fn delete(server: &TestServer, namespace: &str) {
+    let key = ObjectKey::new(namespace, "lab");
+    server.sim.lock().unwrap().remove(&server.cluster, Kind::Connector, &key);
+}
+
+/// The simulated servers have no API for permissions.
+fn is_not_simulated(check: Check) -> bool {
+    matches!(check, Check::Permissions | Check::LeastPrivilege)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_tier_is_compared_with_the_next() {
     use Level::{Failed, Warning};
+    type Mistake = (fn(&Tiers), Check, Level, Cause);
+    let mistakes: [Mistake; 11] = [
+        (|t| copy(&t.hub, 0, LABELS[0], "{}"), Check::Upstreams, Failed, Cause::LabelsMissing),
+        (|t| copy(&t.hub, 0, LABELS[1], "{}"), Check::Upstreams, Failed, Cause::LabelsMissing),
+        (|t| copy(&t.hub, 0, LABELS[2], "{}"), Check::Upstreams, Failed, Cause::LabelsMissing),
+        // In part and altogether, another control plane.
+        (|t| t.set_uid(0, OTHER_UID), Check::Identity, Failed, Cause::NamespaceMismatch),
+        (
+            |t| (0..2).for_each(|shop| t.set_uid(shop, OTHER_UID)),
+            Check::Identity,
+            Failed,
+            Cause::NamespaceMismatch,
+        ),
+        // In part a warning, altogether a failure.
+        (|t| delete(&t.up, SHOPS[0].0), Check::Replication, Warning, Cause::RemovalsHeld),
+        (
+            |t| SHOPS.into_iter().for_each(|(name, _)| delete(&t.up, name)),
+            Check::Replication,
+            Failed,
+            Cause::RemovalsHeld,
+        ),
+        (|t| delete(&t.hub, &hub_namespace(0)), Check::Replication, Warning, Cause::NotReplicated),
+        (
+            |t| (0..2).for_each(|shop| delete(&t.hub, &hub_namespace(shop))),
+            Check::Replication,
+            Failed,
+            Cause::NotReplicated,
+        ),
+        (|t| delete(&t.edge, &hub_namespace(0)), Check::Carrier, Failed, Cause::NotPlaced),
+        (|t| copy(&t.edge, 0, "", "null"), Check::Carrier, Failed, Cause::NotCarried),
+    ];
+    for (make, of, level, cause) in mistakes {
+        let tiers = Tiers::start().await;
+        make(&tiers);
+        let (problems, skipped) = tiers.found().await;
+        assert_eq!(problems, [(of, level, cause)]);
+        let may_be_skipped = |check: &Check| is_not_simulated(*check) || *check == Check::Identity;
+        assert!(skipped.iter().all(may_be_skipped), "{cause:?}: {skipped:?}");
+    }
+
     let tiers = Tiers::start().await;
-    assert_eq!(tiers.found().await, (vec![], NOT_SIMULATED.to_vec()));
-    let only = async |expected: (Check, Level, Cause)| {
-        let (problems, mut skipped) = tiers.found().await;
-        skipped.retain(|check| *check != Check::Identity);
-        assert_eq!((problems, skipped), (vec![expected], NOT_SIMULATED.to_vec()));
-    };
-    let [first, _] = SHOPS;
-
-    for label in LABELS {
-        tiers.hub.put(copied(first, label, "{}"));
-        only((Check::Upstreams, Failed, Cause::LabelsMissing)).await;
-    }
-    tiers.hub.put(copied(first, "", "{}"));
-
-    // In part and altogether, another control plane.
-    for (name, uid) in SHOPS {
-        tiers.up.put(namespace(name, OTHER_UID));
-        only((Check::Identity, Failed, Cause::NamespaceMismatch)).await;
-        assert_ne!(uid, OTHER_UID);
-    }
-    for (name, uid) in SHOPS {
-        tiers.up.put(namespace(name, uid));
-    }
-
-    // In part a warning, altogether a failure.
-    for (shop, level) in SHOPS.into_iter().zip([Warning, Failed]) {
-        Tiers::delete(&tiers.up, shop.0).await;
-        only((Check::Replication, level, Cause::RemovalsHeld)).await;
-    }
-    for (name, _) in SHOPS {
-        tiers.up.put(connector(name, json!({})));
-    }
-    for (shop, level) in SHOPS.into_iter().zip([Warning, Failed]) {
-        Tiers::delete(&tiers.hub, &hub_namespace(shop)).await;
-        only((Check::Replication, level, Cause::NotReplicated)).await;
-    }
-    for shop in SHOPS {
-        tiers.hub.put(copied(shop, "", "{}"));
-    }
-
-    Tiers::delete(&tiers.edge, &hub_namespace(first)).await;
-    only((Check::Carrier, Failed, Cause::NotPlaced)).await;
-    tiers.edge.put(copied(first, "", "null"));
-    only((Check::Carrier, Failed, Cause::NotCarried)).await;
+    let (problems, skipped) = tiers.found().await;
+    assert!(problems.is_empty() && skipped.into_iter().all(is_not_simulated), "{problems:?}");
     // A difference that goes away is being carried just then.
+    copy(&tiers.edge, 0, "", "null");
     let late = async {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        tiers.edge.put(copied(first, "", "{}"));
+        copy(&tiers.edge, 0, "", "{}");
     };
     let ((problems, _), ()) = tokio::join!(tiers.found(), late);
     assert_eq!(problems, []);
@@ -317,31 +300,28 @@ async fn each_tier_is_compared_with_the_next() {
     // What is not reached is reported once, and nobody says that it is fine.
     tiers.hub.handle.set_mode(ServerMode::Down);
     let (problems, skipped) = tiers.found().await;
-    assert_eq!(problems, [(Check::Reachable, Failed, Cause::ClusterUnavailable)]);
-    for check in [Check::Kinds, Check::Upstreams, Check::Identity, Check::Replication] {
+    assert_eq!(problems, [(Check::Reachable, Level::Failed, Cause::ClusterUnavailable)]);
+    let of_hub = [Check::Kinds, Check::Upstreams, Check::Identity, Check::Replication];
+    for check in of_hub.into_iter().chain([Check::Carrier, Check::Retention]) {
         assert!(skipped.contains(&check), "{check:?}");
     }
-    assert!(skipped.contains(&Check::Carrier) && skipped.contains(&Check::Retention));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_name_is_proven_by_a_uid() {
-    let mut tiers = Tiers::start().await;
-    tiers.config.clusters[0].name = "project-a".into();
-    let report = check(&tiers.config, &[]).await.unwrap();
-    let found: Vec<_> = report.findings.iter().filter_map(|f| f.message.as_deref()).collect();
-    assert_eq!(
-        found,
-        ["Upstream project-a is configured under another name; hub objects call it up."]
-    );
+    let tiers = Tiers::start().await;
+    let mut config = tiers.config();
+    config.clusters[0].name = "project-a".into();
+    let message = async || {
+        let report = check(&config, &[]).await.unwrap();
+        report.findings.into_iter().find_map(|finding| finding.message).unwrap()
+    };
+    let proven = "Upstream project-a is configured under another name; hub objects call it up.";
+    assert_eq!(message().await, proven);
     // Another upstream's namespaces prove nothing.
-    for (name, _) in SHOPS {
-        tiers.up.put(namespace(name, OTHER_UID));
-    }
-    let report = check(&tiers.config, &[]).await.unwrap();
-    let mut found = report.findings.iter().filter_map(|f| f.message.as_deref());
-    assert_eq!(found.next(), Some("Hub objects name upstream up, which is not followed."));
-    let unknown = check(&tiers.config, &["projekt-a".into()]).await.unwrap_err();
+    (0..2).for_each(|shop| tiers.set_uid(shop, OTHER_UID));
+    assert_eq!(message().await, "Hub objects name upstream up, which is not followed.");
+    let unknown = check(&config, &["projekt-a".into()]).await.unwrap_err();
     assert!(unknown.contains("did you mean project-a?"), "{unknown}");
 }
 

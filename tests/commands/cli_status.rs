@@ -1,54 +1,25 @@
-//! `throughline status`: the same state whichever way it is asked for, and a terminal whose clock runs.
+//! `throughline status` and `trace` of clusters and of a running instance: their exit codes, a terminal
+//! whose clock runs, and sources that cannot be read. `transcripts/look.transcript` has those of logs.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use serde_json::{Value, json};
-use throughline::core::data::ids::Kind;
-use throughline_sim::apiserver::{Fault, Resource};
+use serde_json::json;
+use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline_sim::apiserver::Fault;
 
-use crate::constants;
-use crate::environment::Environment;
+use crate::environment::{Environment, connector};
 use crate::http::Server;
 use crate::program::{Running, program, run};
 use crate::stage::{N1, OFFLINE, PAUSED, Settings, Stage, UP, with, with_uid};
 
 const SOON: Duration = Duration::from_secs(30);
-
-/// What `status --watch` prints into a pipe: its latest row.
-struct Watching {
-    _running: Running,
-    rows: tokio::sync::mpsc::UnboundedReceiver<String>,
-    last: Value,
-}
-
-impl Watching {
-    fn start(environment: &Environment) -> Self {
-        let mut command = program();
-        command.args(["status", "--watch", "--output", "json", "--config"]);
-        command.arg(environment.file("config.yaml")).stdout(Stdio::piped());
-        constants::give(&mut command, Path::new(&environment.file("config.yaml")));
-        let mut running = Running(command.spawn().unwrap());
-        let out = std::io::BufReader::new(running.0.stdout.take().unwrap());
-        let (sender, rows) = tokio::sync::mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            std::io::BufRead::lines(out).map_while(Result::ok).try_for_each(|l| sender.send(l))
-        });
-        Self { _running: running, rows, last: Value::Null }
-    }
-
-    fn state(&mut self) -> String {
-        while let Ok(row) = self.rows.try_recv() {
-            self.last = serde_json::from_str(&row).unwrap();
-        }
-        self.last["state"].as_str().unwrap_or("-").to_owned()
-    }
-}
+const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
 
 /// Of `status` and of `trace`, by the state of the only connector.
 #[tokio::test(flavor = "multi_thread")]
@@ -82,100 +53,11 @@ async fn the_exit_codes_say_whether_somebody_has_to_look() {
     }
 }
 
-/// Waits until an instance that has just started lists its connector, and its log has it.
-async fn until_listed(environment: &Environment, url: &str) {
-    let log = environment.file("events.jsonl");
-    for source in [["--state", url], ["--log", &*log]] {
-        let end = Instant::now() + SOON;
-        loop {
-            let (_, out, err) = environment.run(&["status", "--output", "json"], &source).await;
-            let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
-            if json["connectors"][0].is_object() {
-                break;
-            }
-            assert!(Instant::now() < end, "{source:?} lists no connector: {out}{err}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-}
-
-/// Waits until the only connector is in this state whichever way it is asked for.
-async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, expected: &str) {
-    let (config, log) = (environment.file("config.yaml"), environment.file("events.jsonl"));
-    let sources = [["--config", &*config], ["--state", url], ["--log", &*log]];
-    let end = Instant::now() + SOON;
-    loop {
-        let mut found = Vec::new();
-        for source in &sources {
-            let (_, out, err) = environment.run(&["status", "--output", "json"], source).await;
-            let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
-            found.push(json["connectors"][0]["state"].as_str().unwrap().to_owned());
-        }
-        found.push(watching.state());
-        if found.iter().all(|state| state == expected) {
-            return;
-        }
-        assert!(Instant::now() < end, "expected {expected}, found {found:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connector_has_one_state_whichever_way_it_is_asked_for() {
-    let environment = Environment::new().await;
-    let (_instance, url) = environment.start_instance().await;
-    until_listed(&environment, &url).await;
-    let mut watching = Watching::start(&environment);
-    all_say(&environment, &url, &mut watching, "ok").await;
-
-    let connectors = Some(Resource::Connectors);
-    let refuses = Fault { resource: connectors, ..Fault::on_writes(403) };
-    // The hub refuses the mirror: late for the instance by what it saw, for a look by the time of the
-    // last upstream write.
-    environment.down.handle.inject(&refuses, 1_000_000);
-    environment.set_online(false);
-    all_say(&environment, &url, &mut watching, "stuck").await;
-
-    // The hub cannot be listed by anybody.
-    environment.down.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000_000);
-    environment.down.handle.cut_watches(connectors);
-    all_say(&environment, &url, &mut watching, "unknown").await;
-}
-
-/// A first start: it waits for a Lease that was never there, and the connector that is not mirrored yet
-/// waits with it, for longer than it takes to be late.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connector_waits_while_its_instance_waits_for_the_lease() {
-    let environment = Environment::new().await;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tl"}});
-    environment.down.put(namespace);
-    let config = environment.file("config.yaml");
-    let mut with_election: Value =
-        serde_json::from_str(&std::fs::read_to_string(&config).unwrap()).unwrap();
-    with_election["leaderElection"] = json!({"enabled": true, "leaseNamespace": "tl"});
-    std::fs::write(&config, with_election.to_string()).unwrap();
-    let (_instance, url) = environment.start_instance().await;
-    until_listed(&environment, &url).await;
-    let waiting = "the Lease was not there before";
-    let end = Instant::now() + SOON;
-    // The Lease is there once the instance waits; a look reads it once.
-    while !environment.run(&["status"], &["--state", &url]).await.1.contains(waiting) {
-        assert!(Instant::now() < end, "it does not wait");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let mut watching = Watching::start(&environment);
-    all_say(&environment, &url, &mut watching, "pending").await;
-    let (_, text, _) = environment.live(&["status"]).await;
-    assert!(text.contains(waiting) && !text.contains("stuck"), "{text}");
-    all_say(&environment, &url, &mut watching, "ok").await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_is_redrawn_every_second() {
     let environment = Environment::new().await;
     let (_instance, url) = environment.start_instance().await;
-    let config = environment.file("config.yaml");
-    for source in [["--config", &*config], ["--state", &url]] {
+    for source in [["--config", "config.yaml"], ["--state", &url]] {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -183,9 +65,8 @@ async fn a_terminal_is_redrawn_every_second() {
         tcsetwinsize(&master, size).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
         let terminal = OpenOptions::new().read(true).write(true).open(name).unwrap();
-        let mut command = program();
-        command.args(["status", "--watch"]).args(source).stdout(Stdio::from(terminal));
-        let running = Running(command.spawn().unwrap());
+        let mut command = environment.place.command(&["status", "--watch", source[0], source[1]]);
+        let running = Running(command.stdout(Stdio::from(terminal)).spawn().unwrap());
         drop(command);
         let reader = tokio::task::spawn_blocking(move || {
             let (mut master, mut text) = (File::from(master), String::new());
@@ -207,32 +88,83 @@ async fn a_terminal_is_redrawn_every_second() {
 }
 
 /// The distinct times of day, to the second, that the summaries show.
-fn times(text: &str) -> std::collections::BTreeSet<&str> {
-    let before_utc = |piece: &'_ str| piece.len().checked_sub(12).map(|at| (at, piece.len() - 4));
-    let pieces: Vec<_> = text.split(" UTC, ").collect();
-    let all = pieces.iter().take(pieces.len().saturating_sub(1));
-    all.filter_map(|piece| before_utc(piece).and_then(|(a, b)| piece.get(a..b))).collect()
+fn times(text: &str) -> BTreeSet<&str> {
+    // As in `09:19:52.865 UTC, `.
+    text.match_indices(" UTC, ").filter_map(|(end, _)| text.get(end - 12..end - 4)).collect()
 }
 
-/// Whoever forgets `--config` learns what is looked at instead.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_connector_that_is_gone_is_traced() {
+    let environment = Environment::new().await;
+    let lab = ObjectKey::new("default", "lab");
+    let up = &environment.up;
+    up.sim.lock().unwrap().remove(&up.cluster, Kind::Connector, &lab);
+    let (code, out, err) = environment.place.run(&LAB).await;
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(out.contains("down") && !err.contains("panicked"), "{out}{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forbidden_list_is_unknown_and_names_the_missing_permission() {
+    let environment = Environment::new().await;
+    environment.down.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000);
+    let (code, out, _) = environment.place.run(&LAB).await;
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("  unknown  mirrored   down"), "{out}");
+    let denied = "permission_missing: down does not allow throughline to list";
+    assert!(out.contains(&format!("unknown at mirrored (down), {denied}")), "{out}");
+    assert!(out.contains("→ As an administrator:"), "{out}");
+    let (code, out, _) = environment.place.run(&["status"]).await;
+    assert!(code == 1 && out.contains("\n1 connector: 1 unknown\n"), "{out}");
+    let line = "\ndown: permission_missing, 1 connector: down does not allow throughline to list";
+    assert!(out.contains(line) && out.matches("permission_missing").count() == 2, "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_watch_prints_each_changed_row_into_a_pipe() {
+    let environment = Environment::new().await;
+    let mut running = environment.place.start(&["status", "--watch"]);
+    let mut lines = running.lines();
+    let mut next = async |text: &str| loop {
+        let line = tokio::time::timeout(SOON, lines.recv()).await;
+        let line = line.unwrap_or_else(|_| panic!("{text} did not come")).unwrap();
+        if line.contains(text) {
+            return line;
+        }
+    };
+    next("UPSTREAM").await;
+    next("default/lab").await;
+    next("1 connector: ").await;
+    environment.up.put(connector("another"));
+    let row = next("default/another").await;
+    assert!(row.contains("  mirrored  "), "{row}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_without_an_instance_is_an_error_with_a_remedy() {
+    let environment = Environment::new().await;
+    let url = environment.up.handle.url().to_owned();
+    let of = async |url: &str| {
+        environment.place.run(&[&LAB[..], &["--timeout", "200ms", "--state", url]].concat()).await
+    };
+    let (code, out, err) = of(&url).await;
+    assert_eq!((code, &*out), (2, ""));
+    let start = format!("throughline: cannot read {}/state; ", url.trim_end_matches('/'));
+    assert!(err.starts_with(&start) && err.contains("it answers 404 Not Found"), "{err}");
+    assert!(err.contains("kubectl port-forward"), "{err}");
+    let (code, _, err) = of("https://x").await;
+    assert!(code == 2 && err.contains("speaks plain HTTP"), "{err}");
+    // It accepts the connection and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (code, _, err) = of(&silent.local_addr().unwrap().to_string()).await;
+    assert!(code == 2 && err.contains("no answer within 200 ms"), "{err}");
+}
+
 #[test]
-fn without_a_configuration_it_says_what_it_looks_at() {
-    let folder = std::env::temp_dir().join(format!("throughline-context-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("kubeconfig.yaml");
-    let config = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "kind-lab",
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "contexts": [{"name": "kind-lab", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}]});
-    std::fs::write(&file, config.to_string()).unwrap();
-    let output =
-        program().args(["status", "--timeout", "300ms"]).env("KUBECONFIG", &file).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        said.starts_with("looking at the kubeconfig context kind-lab as the only cluster; "),
-        "{said}"
-    );
-    let (_, _, said) = run(&["status", "--log", "fixtures/incident-503.jsonl"]);
-    assert!(!said.contains("looking at"), "{said}");
-    let _ = std::fs::remove_dir_all(&folder);
+fn a_closed_pipe_is_no_error() {
+    let mut command = program();
+    command.args(["status", "--log", "fixtures/incident-503.jsonl"]).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }

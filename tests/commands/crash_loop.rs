@@ -4,14 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::constants;
+use crate::program::{Place, Running};
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, project_and_hub};
 
@@ -20,119 +18,98 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Environment {
     _up: TestServer,
     hub: TestServer,
-    folder: PathBuf,
+    place: Place,
 }
 
 impl Environment {
-    async fn new(name: &str) -> Self {
+    async fn new() -> Self {
         let (up, hub) = project_and_hub().await;
         hub.put(
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": orphan::ns()}}),
         );
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir(&folder).unwrap();
-        let cluster = |server: &TestServer, role: &str| {
-            let kubeconfig = server.kubeconfig(&folder);
-            json!({"name": server.cluster, "roles": [role], "kubeconfig": kubeconfig})
-        };
         let config = json!({
-            "clusters": [cluster(&up, "upstream"), cluster(&hub, "hub")],
             "leaderElection": {"enabled": false},
             "orphans": {"mode": "delete", "minAge": "1ms", "settleMs": 50},
             "limits": {"maxShare": 1},
-            "eventLog": {"file": folder.join("live.jsonl")},
+            "eventLog": {"file": "live.jsonl"},
         });
-        constants::write(&folder.join("live.yaml"), &config);
-        Self { _up: up, hub, folder }
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
-        command.args(args).current_dir(&self.folder);
-        constants::give(&mut command, &self.folder.join("live.yaml"));
-        command.env_remove("RUST_LOG").env_remove("KUBECONFIG").env_remove("THROUGHLINE_CONFIG");
-        command
+        let place = Place::new(&[(&up, &["upstream"]), (&hub, &["hub"])], config);
+        Self { _up: up, hub, place }
     }
 
     fn output(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
+        self.place.command(args).output().unwrap()
     }
 
-    fn start(&self, address: &str, stderr: impl Into<Stdio>) -> Child {
+    fn start(&self, stderr: impl Into<Stdio>) -> Running {
+        let mut command = self.place.command(&["run", "--set", "admin.address=127.0.0.1:0"]);
+        Running(command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap())
+    }
+
+    fn assert_start_fails(&self, address: &str, message: &str) {
         let address = format!("admin.address={address}");
-        let args = ["run", "--config", "live.yaml", "--set", &address];
-        self.command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
+        let ended = self.output(&["run", "--set", &address]);
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(ended.status.code() == Some(1) && said.contains(message), "{said}");
     }
 
-    /// A start that fails, and the end of what it says.
-    fn failing(&self, address: &str) -> String {
-        let ended = self.start(address, Stdio::piped()).wait_with_output().unwrap();
-        assert_eq!(ended.status.code(), Some(1));
-        String::from_utf8(ended.stderr).unwrap()
+    fn routes(&self) -> String {
+        format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes", orphan::ns())
     }
 
     /// Waits until a running instance has deleted the orphan of this name.
     async fn deletes(&self, name: &str) {
         self.hub.put(orphan::route(name, &["gone"]));
-        let path = format!(
-            "/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes/{name}",
-            orphan::ns()
-        );
+        let path = format!("{}/{name}", self.routes());
         let until = Instant::now() + PATIENCE;
         while self.hub.get(&path).await.0 == 200 {
             assert!(Instant::now() < until, "{name} still stands");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
 
-    fn log(&self, number: usize) -> PathBuf {
-        let ending = if number == 0 { String::new() } else { format!(".{number}") };
-        self.folder.join(format!("live.jsonl{ending}"))
-    }
+/// The log of the running instance is `live.jsonl`, the one before it `live.jsonl.1`.
+fn log(number: usize) -> String {
+    if number == 0 { "live.jsonl".to_owned() } else { format!("live.jsonl.{number}") }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_crash_looping_starts_lose_nothing() {
-    let environment = Environment::new("crash-loop").await;
+    let environment = Environment::new().await;
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let mut names = BTreeSet::new();
-    let mut first = Vec::new();
-    let (mut killed, mut port_taken, mut log_taken) = (0, 0, 0);
+    let mut first = String::new();
     for start in 0..100 {
         if start % 5 > 0 {
-            let said = environment.failing(&taken);
-            assert!(said.contains("cannot listen on"), "{said}");
-            port_taken += 1;
+            environment.assert_start_fails(&taken, "cannot listen on");
             continue;
         }
         let name = format!("orphan-{start}");
-        let mut child = environment.start("127.0.0.1:0", Stdio::piped());
+        let running = environment.start(Stdio::null());
         environment.deletes(&name).await;
         names.insert(name);
         if start % 10 == 0 {
-            let said = environment.failing("127.0.0.1:0");
-            assert!(said.contains("another process writes this event log"), "{said}");
-            log_taken += 1;
+            let message = "another process writes this event log";
+            environment.assert_start_fails("127.0.0.1:0", message);
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        killed += 1;
+        // With SIGKILL.
+        drop(running);
         if start == 0 {
-            first = std::fs::read(environment.log(0)).unwrap();
+            first = environment.place.read(&log(0));
             assert!(first.len() > 1_000);
         }
     }
-    assert_eq!((killed, port_taken, log_taken), (20, 80, 10));
 
     // One log for each start that saw anything; the first is the oldest, to the byte.
-    assert!(!environment.log(killed).exists());
-    assert!(std::fs::read(environment.log(killed - 1)).unwrap() == first, "the first log changed");
+    let killed = names.len();
+    assert_eq!(killed, 20);
+    assert!(!environment.place.path(&log(killed)).exists());
+    assert!(environment.place.read(&log(killed - 1)) == first, "the first log changed");
     for number in 0..killed {
-        let log = environment.log(number).display().to_string();
-        let replay = environment.output(&["replay", "--mode", "verify", &log]);
-        assert!(replay.status.success(), "{log}: {}", String::from_utf8_lossy(&replay.stdout));
+        let replay = environment.output(&["replay", "--mode", "verify", &log(number)]);
+        assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stdout));
     }
 
     let restored = environment.output(&["orphans", "restore", "live.jsonl"]);
@@ -142,29 +119,19 @@ async fn a_hundred_crash_looping_starts_lose_nothing() {
         text.split("---\n").skip(1).map(|text| serde_saphyr::from_str(text).unwrap()).collect();
     let name = |manifest: &Value| manifest["metadata"]["name"].as_str().unwrap().to_owned();
     assert_eq!(manifests.iter().map(name).collect::<BTreeSet<_>>(), names);
-    let path = format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes", orphan::ns());
     for manifest in &manifests {
-        let (code, said) = environment.hub.send("POST", &path, manifest).await;
+        let (code, said) = environment.hub.send("POST", &environment.routes(), manifest).await;
         assert_eq!(code, 201, "{said}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_log_lines_nobody_reads_works_and_stops() {
-    let environment = Environment::new("unread-log").await;
+    let environment = Environment::new().await;
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut child = environment.start("127.0.0.1:0", writer);
+    let running = environment.start(writer);
     environment.deletes("orphan").await;
-
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    let until = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < until, "it still runs");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
-    assert_eq!(status.code(), Some(0));
+    let (code, ..) = tokio::time::timeout(PATIENCE, running.stop()).await.expect("it still runs");
+    assert_eq!(code, 0);
 }

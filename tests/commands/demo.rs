@@ -1,8 +1,7 @@
 //! `throughline demo`: plays a log into in-memory clusters and runs the controller against them.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -20,11 +19,8 @@ fn program(test: &str) -> (Command, PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo").join(test);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
-    for name in ["RUST_LOG", "NO_COLOR", "KUBECONFIG", "COLUMNS"] {
-        command.env_remove(name);
-    }
-    command.env("TMPDIR", &folder).stdin(Stdio::null());
+    let mut command = crate::program::program();
+    command.env("TMPDIR", &folder);
     (command, folder)
 }
 
@@ -43,27 +39,7 @@ async fn played(name: &str) -> (Replay, String) {
     let mut shown = Vec::new();
     let (_go_on, stop) = watch::channel(false);
     let replay = demo::run(&options, stop, &mut shown).await.unwrap();
-    let shown = String::from_utf8(shown).unwrap();
-    assert!(!shown.contains('\x1b'), "{shown}");
-    (replay, shown)
-}
-
-/// Asserts that the demo converged without needless writes.
-#[track_caller]
-fn assert_converged(replay: &Replay, shown: &str) {
-    assert!(replay.verdict.good, "{:#?}\n{shown}", replay.verdict.problems);
-    assert_eq!((replay.mode, replay.needless_writes()), (ReplayMode::Live, 0), "{shown}");
-    assert!(shown.contains("converged: "), "{shown}");
-    for done in &replay.actions {
-        let applied = matches!(done.finished, Some((_, Outcome::Applied { .. })));
-        assert!(applied, "{done:#?}");
-    }
-}
-
-fn verbs(replay: &Replay) -> Vec<Verb> {
-    let mut verbs: Vec<_> = replay.actions.iter().map(|d| d.decision.action.verb).collect();
-    verbs.dedup();
-    verbs
+    (replay, String::from_utf8(shown).unwrap())
 }
 
 /// Plays the built-in incident. The gateway `wiki` of the connector `office` is not concerned and must
@@ -103,58 +79,62 @@ fn the_incident_heals_live_and_other_objects_are_never_written() {
     }
 }
 
+/// Each recording with the writes that it needs and parts of the story, in their order.
 #[tokio::test]
-async fn the_story_shows_a_flip_at_each_hop() {
-    let (replay, shown) = played("two-clusters-ready-flips").await;
-    assert_converged(&replay, &shown);
-    for line in ["offline upstream", "hub annotation written", "announces", "Summary"] {
-        assert!(shown.contains(line), "{line}:\n{shown}");
+async fn recordings_converge_without_needless_writes() {
+    type Recording<'a> = (&'a str, &'a [Verb], &'a [&'a str]);
+    let recordings: [Recording<'_>; 5] = [
+        (
+            "two-clusters-ready-flips",
+            &[Verb::Mirror, Verb::Touch],
+            &["offline upstream", "hub annotation written", "announces", "Summary"],
+        ),
+        (
+            "three-tiers-through-the-carrier",
+            &[Verb::Mirror, Verb::Touch],
+            &[
+                "not served: HTTPRoute in hub, Namespace in hub, Gateway in project-a",
+                "offline at the edge (edge-1)",
+            ],
+        ),
+        // The recorded outage takes the cluster down.
+        (
+            "edge-watch-lost-and-back",
+            &[],
+            &[
+                "cluster_unavailable: The API server of edge does not answer",
+                "cluster_unavailable ended after",
+            ],
+        ),
+        // The recording ends with an overwritten edge Connector: the demo does not end before its repair.
+        ("member-copy-tampered-is-nudged", &[Verb::Touch, Verb::Nudge], &[]),
+        ("settled-world-restart-writes-nothing", &[Verb::Touch], &["liveness changed at the edge"]),
+    ];
+    for (name, verbs, parts) in recordings {
+        let (replay, shown) = played(name).await;
+        assert!(replay.verdict.good, "{name}: {:#?}\n{shown}", replay.verdict.problems);
+        assert_eq!((replay.mode, replay.needless_writes()), (ReplayMode::Live, 0), "{shown}");
+        for done in &replay.actions {
+            let applied = matches!(done.finished, Some((_, Outcome::Applied { .. })));
+            assert!(applied, "{name}: {done:#?}");
+        }
+        assert!(replay.replayed.iter().all(|outage| outage.until.is_some()), "{name}: {shown}");
+        let done: Vec<_> = replay.actions.iter().map(|d| d.decision.action.verb).collect();
+        assert!(verbs.iter().all(|verb| done.contains(verb)), "{name}: {done:?}");
+        let mut rest = shown.as_str();
+        for part in parts.iter().chain(&["converged: "]) {
+            let (_, after) = rest.split_once(part).unwrap_or_else(|| panic!("{part}: {shown}"));
+            rest = after;
+        }
+        // What the recording lacks is no problem, and a pipe has no colours.
+        let is_bad = |text: &&str| shown.contains(*text);
+        let bad = ["kind_not_served", "watches of ", "\x1b"].into_iter().find(is_bad);
+        assert_eq!(bad, None, "{name}: {shown}");
+        if name.starts_with("settled") {
+            let patches: u64 = replay.requests.iter().filter(|r| r.writes).map(|r| r.count).sum();
+            assert_eq!((replay.actions.len(), patches), (1, 1), "one touch: {shown}");
+        }
     }
-    assert_eq!(verbs(&replay)[..2], [Verb::Mirror, Verb::Touch], "{shown}");
-}
-
-#[tokio::test]
-async fn three_tiers_have_a_carrier_and_unrecorded_kinds_are_not_served() {
-    let (replay, shown) = played("three-tiers-through-the-carrier").await;
-    assert_converged(&replay, &shown);
-    assert!(shown.contains("offline at the edge (edge-1)"), "{shown}");
-    assert!(
-        shown.contains("not served: HTTPRoute in hub, Namespace in hub, Gateway in project-a"),
-        "{shown}"
-    );
-    assert!(!shown.contains("watches of "), "{shown}");
-    let touched = replay.requests.iter().find(|r| r.writes && r.resource == "gateways").unwrap();
-    assert_eq!((touched.cluster.as_str(), touched.verb), ("edge-1", "patch"));
-}
-
-#[tokio::test]
-async fn a_recorded_outage_takes_the_cluster_down() {
-    let (replay, shown) = played("edge-watch-lost-and-back").await;
-    assert_converged(&replay, &shown);
-    let lost = shown.find("cluster_unavailable: The API server of edge does not answer");
-    let back = shown.find("cluster_unavailable ended after");
-    assert!(lost.is_some() && lost < back, "{shown}");
-    assert!(!shown.contains("kind_not_served"), "what the recording lacks is no problem: {shown}");
-}
-
-/// The recording ends with an overwritten edge Connector, which a nudge repairs.
-#[tokio::test]
-async fn the_demo_does_not_end_while_edge_and_hub_differ() {
-    let (replay, shown) = played("member-copy-tampered-is-nudged").await;
-    assert_converged(&replay, &shown);
-    assert!(verbs(&replay).contains(&Verb::Nudge), "{shown}");
-    assert!(replay.replayed.iter().all(|outage| outage.until.is_some()), "{shown}");
-}
-
-#[tokio::test]
-async fn settled_clusters_are_written_only_when_something_changes() {
-    let (replay, shown) = played("settled-world-restart-writes-nothing").await;
-    assert_converged(&replay, &shown);
-    // The recording ends with a change: one touch.
-    assert_eq!(replay.actions.len(), 1, "{shown}");
-    assert_eq!(replay.actions[0].decision.because, "liveness changed at the edge");
-    let patches: Vec<_> = replay.requests.iter().filter(|r| r.writes).collect();
-    assert!(matches!(patches[..], [one] if (one.verb, one.count) == ("patch", 1)), "{patches:#?}");
 }
 
 #[tokio::test]
@@ -179,41 +159,4 @@ fn an_interrupt_ends_the_demo_cleanly() {
     );
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "left behind in {}", folder.display());
-}
-
-#[test]
-fn a_lingering_demo_keeps_its_page_up_until_an_interrupt() {
-    let (mut command, folder) = program("lingering");
-    command
-        .args(["demo", "--linger", "--longest-pause", "200ms"])
-        .arg(fixture("two-clusters-ready-flips"));
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let line = lines.find(|line| line.contains("live page: ")).unwrap();
-    let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
-    lines.find(|line| line.contains(&url) && line.contains("keeps running")).unwrap();
-    let address = url.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET / HTTP/1.1\r\nhost: {address}\r\naccept: text/html\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    assert!(page.starts_with("HTTP/1.1 200") && page.contains("throughline live"), "{page}");
-    assert!(child.try_wait().unwrap().is_none(), "it stays up");
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let rest: Vec<_> = lines.collect();
-    assert!(rest.iter().any(|line| line.contains("converged: ")), "{rest:#?}");
-    assert_eq!(child.wait().unwrap().code(), Some(0), "the end is as without it");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "left behind in {}", folder.display());
-}
-
-#[test]
-fn a_log_that_cannot_be_played_is_bad_input() {
-    for (log, message) in [
-        (fixture("no-such-log"), "can't open the event log"),
-        (format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR")), "Cargo.toml:1: "),
-    ] {
-        let output = program("bad-input").0.args(["demo", &log]).output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && error.contains(message), "{error}");
-    }
 }

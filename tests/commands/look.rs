@@ -1,7 +1,6 @@
 //! What `status` and `trace` print of a connector at each place where it can be stuck. The scenes are held to
 //! a golden, which `UPDATE_EXPECT=1` rewrites.
 
-mod found;
 mod judged;
 
 use std::fmt::Write as _;

@@ -4,12 +4,9 @@
 
 mod causes;
 mod check;
-mod cli;
-mod cli_live;
 mod cli_orphans;
 mod cli_record;
 mod cli_status;
-mod cli_trace;
 mod config;
 #[path = "../support/constants.rs"]
 mod constants;
@@ -24,8 +21,8 @@ mod http;
 #[path = "../browser/logs.rs"]
 mod logs;
 mod look;
-mod paused;
 mod program;
+mod readme;
 mod report;
 #[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
@@ -33,3 +30,6 @@ mod sim_apiserver;
 mod stage;
 mod surface;
 mod tidy;
+#[path = "../deploy/transcript.rs"]
+mod transcript;
+mod transcripts;

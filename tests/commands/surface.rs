@@ -74,6 +74,13 @@ fn help_of_every_command() {
     assert_golden("help.txt", &(lines.join("\n") + "\n"));
 }
 
+#[test]
+fn the_version_names_the_commit_of_the_build() {
+    let commit = option_env!("THROUGHLINE_COMMIT").unwrap_or("unknown");
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(printed(&["version"]), format!("throughline {version} (commit {commit})\n"));
+}
+
 /// Every key with its default, as `throughline config` prints them.
 #[test]
 fn configuration_keys() {

@@ -1,13 +1,16 @@
-//! The Helm chart: its errors for wrong values, its notes, and the configuration that it renders.
+//! The Helm chart: its errors for wrong values, what values change, its notes, and the configuration that it
+//! renders. `UPDATE_EXPECT=1` rewrites the goldens.
 
 use std::fs;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use expect_test::expect_file;
+use serde_json::Value;
+use similar::TextDiff;
 
 use crate::cluster::throughline::binary;
 use crate::render::{Choice, FORMS, config_map, helm, kustomize, values};
-use crate::tools::{documents, repo, run_tool, temp_folder};
+use crate::tools::{repo, run_tool, temp_folder};
 
 /// Has the contexts that the overlay standalone-hub names.
 const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "users": [],
@@ -15,191 +18,84 @@ const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "users": [],
     "contexts": [{"name": "project-a", "context": {"cluster": "c", "user": ""}},
                  {"name": "edge-1", "context": {"cluster": "c", "user": ""}}]}"#;
 
-fn template(sets: &[&str]) -> Result<String, String> {
+/// Runs helm on the chart, with these values.
+fn chart(command: &[&str], values: &str) -> Result<String, String> {
+    let file = temp_folder("values").join("values.yaml");
+    fs::write(&file, values).unwrap();
     let chart = repo("deploy/helm/throughline");
-    let mut args = vec!["template", "throughline", chart.to_str().unwrap()];
-    args.extend(sets.iter().flat_map(|set| ["--set-json", *set]));
-    run_tool("helm", &args)
+    let more = [chart.to_str().unwrap(), "--values", file.to_str().unwrap()];
+    run_tool("helm", &[command, &more].concat())
 }
 
+fn template(values: &str) -> Result<String, String> {
+    chart(&["template", "throughline"], values)
+}
+
+/// After each file of values follows what helm says about it.
 #[test]
 #[ignore = "needs helm: make deploy-test"]
 fn wrong_values_are_reported() {
-    // Wrong values, and words that the error must contain.
-    let cases: &[(&[&str], &[&str])] = &[
-        (&["form=\"standalone\""], &["/form", "standalone-hub", "sidecar"]),
-        (&["replica=3"], &["replica", "not allowed"]),
-        (&["replicas=0"], &["/replicas", "minimum"]),
-        (&["clusters=[{\"name\":\"a\",\"roles\":[\"hubs\"]}]"], &["/clusters/0/roles/0", "'hub'"]),
-        (&["clusters=[{\"name\":\"a\"}]"], &["/clusters/0", "roles"]),
-        (&["config.discovery={\"kubeconfigSecrets\":{\"cluster\":\"local\"}}"], &["namespace"]),
-        (
-            &["config.discovery={\"kubeconfigDir\":{\"path\":\"/etc/throughline/clusters\"}}"],
-            &["clustersSecret"],
-        ),
-        (
-            &["form=\"standalone-edge\"", "config.discovery={\"milo\":{}}"],
-            &["its own edge alone", "standalone-hub"],
-        ),
-        // YAML reads `off` without quotes as false.
-        (&["config.orphans.mode=false"], &["/config/orphans/mode", "'off'"]),
-        (&["config.clusters=[]"], &["/config", "not"]),
-        (&["config.admin.address=\"0.0.0.0:9090\""], &["/config/admin/address", ":8080"]),
-        (&["networkPolicy.apiServerBlocks=[\"10.0.0.1\"]"], &["/networkPolicy/apiServerBlocks/0"]),
-        (&["image.digest=\"0123\""], &["/image/digest", "sha256"]),
-        (
-            &["podLabels={\"app.kubernetes.io/name\":\"x\"}"],
-            &["podLabels: app.kubernetes.io/name selects the pods"],
-        ),
-        (&["podAnnotations={\"a\":1}"], &["/podAnnotations/a", "string"]),
-        (
-            &["podAnnotations={\"checksum/config\":\"x\"}"],
-            &["podAnnotations: the chart sets checksum"],
-        ),
-        (&["extraEnv=[{\"value\":\"x\"}]"], &["/extraEnv/0", "name"]),
-        (&["extraEnv={\"A\":\"x\"}"], &["/extraEnv", "array"]),
-        (
-            &["extraVolumes=[{\"name\":\"throughline-log\"}]"],
-            &["extraVolumes: the chart has a volume throughline-log"],
-        ),
-        (
-            &["extraVolumeMounts=[{\"name\":\"a\",\"mountPath\":\"ca\"}]"],
-            &["/extraVolumeMounts/0/mountPath"],
-        ),
-        (&["topologySpreadConstraints=[{\"maxSkew\":1}]"], &["/topologySpreadConstraints/0"]),
-        (&["serviceAccount.name=\"No Name\""], &["/serviceAccount/name"]),
-        (&["serviceAccount.create=false"], &["serviceAccount.name must name the ServiceAccount"]),
-        (&["monitoring.labels={\"release\":7}"], &["/monitoring/labels/release", "string"]),
-        (&["monitoring.runbookBase=\"docs/\""], &["/monitoring/runbookBase", "https"]),
-        (&["monitoring.runbookBase=\"https://git.example.com/x\""], &["/monitoring/runbookBase"]),
-        (&["monitoring.severities={\"critical\":\"x\"}"], &["/monitoring/severities", "critical"]),
-        (&["monitoring.sloPercent=100"], &["/monitoring/sloPercent", "100"]),
-        (&["monitoring.sloPercent=\"99.9\""], &["/monitoring/sloPercent", "number"]),
-        (&["form=\"standalone-hub\""], &["standalone-hub needs an upstream", "roles: [upstream]"]),
-        (
-            &["form=\"sidecar\"", "clusters=[{\"name\":\"a\",\"roles\":[\"edge\"]}]"],
-            &["its own edge alone", "standalone-hub"],
-        ),
-        (&["config.leaderElection.shards=0"], &["/config/leaderElection/shards", "minimum"]),
-        (
-            &["config.leaderElection.shards=4", "replicas=3"],
-            &["replicas: 3 pods leave some of 4 shards", "at least 4, or 8"],
-        ),
-        (
-            &["form=\"sidecar\"", "config.leaderElection.shards=2"],
-            &["config.leaderElection.shards: form sidecar has one shard"],
-        ),
-    ];
-    for (sets, words) in cases {
-        let said = template(sets).expect_err(&format!("{sets:?} is accepted"));
-        for word in *words {
-            assert!(said.contains(word), "{sets:?}: no {word:?} in: {said}");
-        }
-    }
+    let golden = expect_file![repo("tests/deploy/chart/bad.txt")];
+    let text = golden.data();
+    let files = text.split("===\n").map(|section| {
+        let lines = section.split_inclusive('\n').filter(|line| !line.starts_with('>'));
+        let values: String = lines.collect();
+        let error = template(&values).expect_err(&format!("accepted:\n{values}"));
+        // Of the schema, or of a template and its line.
+        let lines = error.lines().filter_map(|line| match line.split_once("yaml:") {
+            Some((_, after)) if line.starts_with("Error: ") => after.split_once("): "),
+            _ => line.split_once("- "),
+        });
+        let said: String = lines.map(|(_, line)| format!("> {line}\n")).collect();
+        format!("{values}{said}")
+    });
+    golden.assert_eq(&files.collect::<Vec<_>>().join("===\n"));
 }
 
 /// What operators add to pods reaches them, and their own labels reach what their Prometheus selects by.
 #[test]
 #[ignore = "needs helm: make deploy-test"]
 fn values_for_pods_and_monitoring_are_rendered() {
-    let digest = format!("sha256:{}", "0a".repeat(32));
-    let sets = [
-        format!("image={{\"repository\":\"r.example/throughline\",\"digest\":\"{digest}\"}}"),
-        "podAnnotations={\"team\":\"edge\"}".into(),
-        "podLabels={\"cost\":\"7\"}".into(),
-        "extraEnv=[{\"name\":\"HTTPS_PROXY\",\"value\":\"http://proxy:3128\"}]".into(),
-        "extraVolumes=[{\"name\":\"ca\",\"configMap\":{\"name\":\"ca\"}}]".into(),
-        "extraVolumeMounts=[{\"name\":\"ca\",\"mountPath\":\"/etc/ca\"}]".into(),
-        "serviceAccount={\"create\":true,\"name\":\"liveness\",\"annotations\":{\"role\":\"a/b\"}}".into(),
-        "priorityClassName=\"system-cluster-critical\"".into(),
-        "nodeSelector={\"pool\":\"infra\"}".into(),
-        "topologySpreadConstraints=[{\"topologyKey\":\"rack\",\"maxSkew\":1,\"whenUnsatisfiable\":\"DoNotSchedule\"}]"
-            .into(),
-        "monitoring={\"enabled\":true,\"labels\":{\"release\":\"prom\"},\"sloPercent\":99.95,\
-         \"runbookBase\":\"https://git.example.com/t/\",\
-         \"severities\":{\"page\":\"critical\",\"ticket\":\"warning\"}}"
-            .into(),
-    ];
-    let sets: Vec<&str> = sets.iter().map(|set: &String| set.as_str()).collect();
-    let objects = documents(&template(&sets).unwrap());
-    let one = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
-    let template = &one("Deployment")["spec"]["template"];
-    let pod = &template["spec"];
-    let container = &pod["containers"][0];
-    assert_eq!(container["image"], format!("r.example/throughline@{digest}"));
-    assert_eq!(container["env"], json!([{ "name": "HTTPS_PROXY", "value": "http://proxy:3128" }]));
-    let has = |list: &Value, item: Value| list.as_array().unwrap().contains(&item);
-    assert!(has(&container["volumeMounts"], json!({ "name": "ca", "mountPath": "/etc/ca" })));
-    assert!(has(&pod["volumes"], json!({ "name": "ca", "configMap": { "name": "ca" } })));
-    assert_eq!(template["metadata"]["annotations"]["team"], "edge");
-    let labels = &template["metadata"]["labels"];
-    assert_eq!(
-        (&labels["cost"], &labels["app.kubernetes.io/name"]),
-        (&json!("7"), &json!("throughline"))
-    );
-    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
-    assert_eq!(pod["nodeSelector"], json!({ "pool": "infra" }));
-    let spread = pod["topologySpreadConstraints"].as_array().unwrap();
-    assert!(spread.len() == 1 && spread[0]["topologyKey"] == "rack", "{spread:?}");
+    let values = fs::read_to_string(repo("tests/deploy/chart/values.yaml")).unwrap();
+    let [before, after] = ["monitoring: {enabled: true}", &values].map(|values| {
+        let rendered = template(values).unwrap();
+        let lines = rendered.lines().filter(|line| !line.contains("checksum/config"));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    });
+    let changes = TextDiff::from_lines(&before, &after);
+    let changes = changes.unified_diff().context_radius(1).to_string();
+    // Where in the file it is does not matter.
+    let lines = changes.lines().map(|line| if line.starts_with("@@") { "@@" } else { line });
+    let changes: String = lines.map(|line| format!("{line}\n")).collect();
+    expect_file![repo("tests/deploy/chart/values.diff")].assert_eq(&changes);
 
-    // The pods, the account and every binding name the same account.
-    assert_eq!(pod["serviceAccountName"], "liveness");
-    let account = &one("ServiceAccount")["metadata"];
-    assert_eq!(
-        (&account["name"], &account["annotations"]["role"]),
-        (&json!("liveness"), &json!("a/b"))
-    );
-    let bindings: Vec<_> = objects.iter().filter(|o| o["subjects"].is_array()).collect();
-    assert!(bindings.len() > 2);
-    assert!(bindings.iter().all(|binding| binding["subjects"][0]["name"] == "liveness"));
-    let existing = ["serviceAccount={\"create\":false,\"name\":\"liveness\"}"];
-    let objects_of_existing = documents(&self::template(&existing).unwrap());
-    assert!(objects_of_existing.iter().all(|object| object["kind"] != "ServiceAccount"));
-
-    let rules = one("PrometheusRule");
-    for monitored in [rules, one("ServiceMonitor")] {
-        let labels = &monitored["metadata"]["labels"];
-        assert_eq!(labels["release"], "prom");
-        assert_eq!(labels["app.kubernetes.io/name"], "throughline");
-    }
-    let rules = rules["spec"]["groups"][0]["rules"].as_array().unwrap();
-    assert_eq!(rules.len(), 10);
-    for rule in rules {
-        let severity = rule["labels"]["severity"].as_str().unwrap();
-        assert!(["critical", "warning"].contains(&severity), "{rule}");
-        let link = rule["annotations"]["runbook_url"].as_str().unwrap();
-        assert!(link.starts_with("https://git.example.com/t/docs/how-to/runbook.md#"), "{rule}");
-        if rule["alert"].as_str().unwrap().starts_with("ThroughlineBudgetBurns") {
-            let expr = rule["expr"].as_str().unwrap();
-            assert!(expr.matches("* 0.0005").count() == 4 && !expr.contains("0.001"), "{expr}");
-            assert!(rule["annotations"]["description"].as_str().unwrap().contains("with 99.95 %"));
-        }
-    }
+    let existing = template("serviceAccount: {create: false, name: liveness}").unwrap();
+    assert!(!existing.contains("kind: ServiceAccount\nmetadata"), "{existing}");
 }
 
-/// A running instance follows the clusters by itself.
+/// A running instance follows the clusters by itself. The tool kustomize puts a hash of all into a name.
 #[test]
 #[ignore = "needs helm: make deploy-test"]
 fn only_what_needs_a_restart_starts_a_rollout() {
-    let checksum = |set: &str| {
-        let rendered = template(&[set]).unwrap();
+    let checksum = |values: &str| {
+        let rendered = template(values).unwrap();
         let line = rendered.lines().find(|line| line.contains("checksum/config:"));
         line.unwrap().trim().to_owned()
     };
-    let before = checksum("config.dryRun=false");
-    let clusters = "clusters=[{\"name\":\"a\",\"roles\":[\"upstream\"]}]";
-    let rendered = template(&["config.dryRun=false", clusters]).unwrap();
-    assert!(rendered.contains(&before), "other clusters start a rollout");
+    let before = checksum("");
+    let clusters = "clusters: [{name: a, roles: [upstream]}]";
+    assert_eq!(checksum(clusters), before, "other clusters start a rollout");
     for restarted in [
-        "config.dryRun=true",
-        "config.orphans.mode=\"off\"",
-        "config.log.level=\"debug\"",
-        "config.touch.platformKey=\"off\"",
-        "config.admin.state=\"off\"",
-        "config.log.format=\"json\"",
-        "config.discovery.milo.join=\"all\"",
+        "dryRun: true",
+        "orphans: {mode: 'off'}",
+        "log: {level: debug}",
+        "touch: {platformKey: 'off'}",
+        "admin: {state: 'off'}",
+        "log: {format: json}",
+        "discovery: {milo: {join: all}}",
     ] {
-        assert_ne!(checksum(restarted), before, "{restarted} starts no rollout");
+        let values = format!("config: {{{restarted}}}");
+        assert_ne!(checksum(&values), before, "{restarted} starts no rollout");
     }
 }
 
@@ -207,12 +103,8 @@ fn only_what_needs_a_restart_starts_a_rollout() {
 #[ignore = "needs helm: make deploy-test"]
 fn the_chart_lints() {
     for form in FORMS {
-        let file = temp_folder(&format!("lint-{form}")).join("values.json");
-        fs::write(&file, values(form, &Choice::monitored()).to_string()).unwrap();
-        let chart = repo("deploy/helm/throughline");
-        let args =
-            ["lint", "--strict", chart.to_str().unwrap(), "--values", file.to_str().unwrap()];
-        run_tool("helm", &args).unwrap_or_else(|error| panic!("{form}: {error}"));
+        let values = values(form, &Choice::monitored()).to_string();
+        chart(&["lint", "--strict"], &values).unwrap_or_else(|error| panic!("{form}: {error}"));
     }
     let chart = crate::tools::read(&repo("deploy/helm/throughline/Chart.yaml")).remove(0);
     assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
@@ -228,54 +120,24 @@ fn the_chart_can_be_packaged() {
     run_tool("helm", &["package", chart.to_str().unwrap(), "-d", folder.to_str().unwrap()])
         .unwrap();
     let package = folder.join(format!("throughline-{}.tgz", env!("CARGO_PKG_VERSION")));
-    let packed = [
-        "template",
-        "throughline",
-        package.to_str().unwrap(),
-        "--set-json",
-        "monitoring.enabled=true",
-    ];
-    let from_tree = template(&["monitoring.enabled=true"]).unwrap();
-    assert_eq!(run_tool("helm", &packed).unwrap(), from_tree);
+    let package = package.to_str().unwrap();
+    let args = ["template", "throughline", package, "--set-json", "monitoring.enabled=true"];
+    let from_tree = template("monitoring: {enabled: true}").unwrap();
+    assert_eq!(run_tool("helm", &args).unwrap(), from_tree);
 }
 
 #[test]
-#[ignore = "needs helm and kustomize: make deploy-test"]
+#[ignore = "needs helm: make deploy-test"]
 fn notes_say_what_to_do_next() {
-    let chart = repo("deploy/helm/throughline");
+    let mut all = String::new();
     let plain = FORMS.map(|form| (form, Choice::plain()));
     for (form, choice) in plain.into_iter().chain([("all-in-one", Choice::sharded())]) {
-        let file = temp_folder(&format!("notes-{form}-{}", choice.name)).join("values.json");
-        fs::write(&file, values(form, &choice).to_string()).unwrap();
-        let args = [
-            "install",
-            "throughline",
-            chart.to_str().unwrap(),
-            "--dry-run=client",
-            "--values",
-            file.to_str().unwrap(),
-            "--namespace",
-            "edge-system",
-        ];
-        let said = run_tool("helm", &args).unwrap();
-        let (_, notes) = said.split_once("NOTES:").unwrap();
-        let wanted: &[&str] = match form {
-            _ if choice.name == "sharded" => {
-                &["rollout status statefulset/throughline", "exec statefulset/throughline --"]
-            }
-            "sidecar" => {
-                &["{{- include \"throughline.container\" .Subcharts.throughline | nindent 8 }}"]
-            }
-            "standalone-hub" => {
-                &["project-a, edge-1", "throughline-kubeconfig", "deploy/throughline"]
-            }
-            _ => &["kubectl -n edge-system exec deploy/throughline -- /throughline check"],
-        };
-        for words in wanted {
-            assert!(notes.contains(words), "{form}: no {words:?} in {notes}");
-        }
-        assert!(notes.contains("docs/how-to/runbook.md"), "{notes}");
+        let command = ["install", "throughline", "--dry-run=client", "--namespace", "edge-system"];
+        let said = chart(&command, &values(form, &choice).to_string()).unwrap();
+        let (_, notes) = said.split_once("NOTES:\n").unwrap();
+        all += &format!("## {form}, {}\n\n{}\n\n", choice.name, notes.trim());
     }
+    expect_file![repo("tests/deploy/chart/notes.txt")].assert_eq(&all);
 }
 
 /// `throughline config` accepts the rendered configuration.

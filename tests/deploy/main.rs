@@ -13,7 +13,6 @@ mod docs;
 mod forms;
 mod image;
 mod karmada;
-mod promql;
 mod render;
 mod tools;
 mod transcript;

@@ -9,11 +9,9 @@
 //!
 //! In a `text` block, `…` stands for any text, and a line that is only `…` for any number of lines.
 //! What a terminal prints may have other lines in between. Numbers that differ from run to run don't
-//! matter; see `transcript`. With `UPDATE_EXPECT=1`, a block that no longer fits is replaced by the
-//! whole output: shorten it again by hand.
+//! matter; see `transcript`.
 
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,7 +20,7 @@ use crate::cluster::SOON;
 use crate::cluster::process::Process;
 use crate::cluster::throughline::binary;
 use crate::tools::{repo, tools_folder, without_cargo};
-use crate::transcript::{fits, found_within, lines_of, normalized};
+use crate::transcript::{fits, found_within, lines_of};
 
 const PAGE: &str = "docs/tutorial.md";
 /// The page's own folder; the test uses another one.
@@ -39,20 +37,11 @@ fn folder() -> PathBuf {
     Path::new(&folder).to_owned()
 }
 
-fn is_update() -> bool {
-    std::env::var_os("UPDATE_EXPECT").is_some()
-}
-
-/// How long to wait until the output fits. In an update, many blocks never will.
-fn patience() -> Duration {
-    if is_update() { SOON / 2 } else { SOON }
-}
-
-/// The lines of a `text` block, and where they stand in the page.
+/// The lines of a `text` block, and where it begins.
 #[derive(Debug)]
 struct Promise {
-    lines: Vec<String>,
-    at: Range<usize>,
+    text: String,
+    line: usize,
 }
 
 #[derive(Debug)]
@@ -66,38 +55,27 @@ enum Step {
 }
 
 fn steps(page: &str) -> Vec<Step> {
-    let lines: Vec<_> = page.lines().collect();
     let mut steps = Vec::new();
     let mut terminal = None;
-    let mut i = 0;
-    while i < lines.len() {
-        let line = lines[i];
-        i += 1;
-        if let Some(comment) = line.strip_prefix("<!-- ") {
-            let number = |text: &str| text.strip_suffix(" -->")?.parse::<u32>().ok();
-            if let Some(number) = comment.strip_prefix("terminal ").and_then(number) {
-                terminal = Some(number);
-            } else if let Some(number) =
-                comment.strip_prefix("Ctrl-C in terminal ").and_then(number)
-            {
-                steps.push(Step::Interrupt(number));
-            }
+    let mut lines = page.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        if let Some(comment) = line.strip_prefix("<!-- ").and_then(|l| l.strip_suffix(" -->")) {
+            let of = |prefix| comment.strip_prefix(prefix)?.parse::<u32>().ok();
+            terminal = of("terminal ").or(terminal);
+            steps.extend(of("Ctrl-C in terminal ").map(Step::Interrupt));
             continue;
         }
         let Some(language) = line.strip_prefix("```") else { continue };
-        let first = i;
-        i += lines[first..].iter().position(|line| *line == "```").expect("the block ends");
-        let block = &lines[first..i];
-        let at = first..i;
-        i += 1;
-        let promise = || Promise { lines: block.iter().map(|line| line.to_string()).collect(), at };
+        let block = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
+        let text = block.collect::<Vec<_>>().join("\n");
+        let promise = Promise { text: text.clone(), line: number + 2 };
         match (language, terminal.take()) {
-            ("sh", None) => steps.push(Step::Run(block.join("\n"), None)),
-            ("sh", Some(number)) => steps.push(Step::Start(number, block.join("\n"))),
-            ("text", Some(number)) => steps.push(Step::Prints(number, promise())),
+            ("sh", None) => steps.push(Step::Run(text, None)),
+            ("sh", Some(number)) => steps.push(Step::Start(number, text)),
+            ("text", Some(number)) => steps.push(Step::Prints(number, promise)),
             ("text", None) => match steps.last_mut() {
-                Some(Step::Run(_, output @ None)) => *output = Some(promise()),
-                _ => panic!("{PAGE}:{first}: no command for this output"),
+                Some(Step::Run(_, output @ None)) => *output = Some(promise),
+                _ => panic!("{PAGE}:{number}: no command for this output"),
             },
             _ => {}
         }
@@ -142,8 +120,6 @@ struct Reader {
     /// The `export` lines so far: each new shell begins with them.
     exports: String,
     terminals: Vec<(u32, Terminal)>,
-    /// Blocks to be replaced in the page, with `UPDATE_EXPECT=1`.
-    updates: Vec<(Range<usize>, String)>,
 }
 
 impl Reader {
@@ -203,55 +179,41 @@ impl Reader {
 
     /// Runs a command, again if need be, until it prints what the page promises.
     fn run(&mut self, script: &str, promise: Promise) {
-        let promised = lines_of(&promise.lines.join("\n"));
-        let until = Instant::now() + patience();
+        let promised = lines_of(&promise.text);
+        let until = Instant::now() + SOON;
         loop {
             let text = self.as_on_page(&self.output(script).0);
-            let lines = lines_of(&text);
-            if fits(&promised, &lines) {
+            if fits(&promised, &lines_of(&text)) {
                 return;
             }
-            if Instant::now() > until {
-                return self.broken(script, promise, &text);
-            }
+            assert!(Instant::now() < until, "{}", promise.broken(script, &text));
             std::thread::sleep(Duration::from_secs(1));
         }
     }
 
     /// Waits until a terminal prints what the page promises.
     fn wait_for(&mut self, number: u32, promise: Promise) {
-        let promised = lines_of(&promise.lines.join("\n"));
-        let until = Instant::now() + if self.exports.is_empty() { BUILD } else { patience() };
+        let promised = lines_of(&promise.text);
+        let until = Instant::now() + if self.exports.is_empty() { BUILD } else { SOON };
         loop {
-            let terminal = self.terminal(number);
-            let (seen, log) = (terminal.seen, fs::read_to_string(&terminal.log).unwrap());
+            let log = fs::read_to_string(&self.terminal(number).log).unwrap();
             let log = self.as_on_page(&log);
-            let lines = lines_of(&log);
-            let found = found_within(&promised, &lines[seen..]);
             let terminal = self.terminal(number);
-            if let Some(end) = found {
-                terminal.seen = seen + end;
+            if let Some(end) = found_within(&promised, &lines_of(&log)[terminal.seen..]) {
+                terminal.seen += end;
                 return;
             }
-            if Instant::now() > until || terminal.process.ended().is_some() {
-                terminal.seen = lines.len();
-                let shown = log.lines().filter(|line| !normalized(line).is_empty()).skip(seen);
-                let shown: Vec<_> = shown.collect();
-                return self.broken(&format!("terminal {number}"), promise, &shown.join("\n"));
-            }
+            let is_over = Instant::now() > until || terminal.process.ended().is_some();
+            assert!(!is_over, "{}", promise.broken(&format!("terminal {number}"), &log));
             std::thread::sleep(Duration::from_secs(1));
         }
     }
+}
 
-    fn broken(&mut self, what: &str, promise: Promise, found: &str) {
-        let place = format!("{PAGE}:{}", promise.at.start);
-        if is_update() {
-            eprintln!("{place}: the output of {what} is written in full; shorten it");
-            self.updates.push((promise.at, found.trim_end().to_owned()));
-            return;
-        }
-        let promised = promise.lines.join("\n");
-        panic!("{place}: {what}\nprints:\n{found}\nand the page promises:\n{promised}");
+impl Promise {
+    fn broken(&self, what: &str, found: &str) -> String {
+        let Self { text, line } = self;
+        format!("{PAGE}:{line}: {what}\nprints:\n{found}\nand the page promises:\n{text}")
     }
 }
 
@@ -259,12 +221,7 @@ impl Reader {
 #[ignore = "needs API servers and kubectl: make deploy-test"]
 fn tutorial_md_can_be_followed() {
     let page = fs::read_to_string(repo(PAGE)).unwrap();
-    let mut reader = Reader {
-        folder: folder(),
-        exports: String::new(),
-        terminals: Vec::new(),
-        updates: Vec::new(),
-    };
+    let mut reader = Reader { folder: folder(), exports: String::new(), terminals: Vec::new() };
     for step in steps(&page) {
         reader.take(step);
     }
@@ -272,12 +229,4 @@ fn tutorial_md_can_be_followed() {
         assert!(terminal.process.ended().is_some(), "the page leaves terminal {number} running");
     }
     assert!(!reader.folder.exists(), "the page leaves files behind");
-    if reader.updates.is_empty() {
-        return;
-    }
-    let mut lines: Vec<_> = page.lines().map(str::to_owned).collect();
-    for (at, text) in std::mem::take(&mut reader.updates).into_iter().rev() {
-        lines.splice(at, text.lines().map(str::to_owned));
-    }
-    fs::write(repo(PAGE), lines.join("\n") + "\n").unwrap();
 }
