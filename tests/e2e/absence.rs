@@ -1,35 +1,23 @@
 //! One wrong input harms nobody: an upstream that is another control plane, or lost what it held, on
 //! real API servers with 200 connectors. Nothing is written, and the reason is named.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use throughline::core::contract::cause::Cause;
-
+use crate::checking_world::findings;
 use crate::cluster::apiserver::{ApiServer, THROUGHLINE};
-use crate::cluster::faults::{Fault, Rule};
-use crate::cluster::fleet::{Fleet, Mirrored, Spec};
-use crate::cluster::objects::{self, UPSTREAM_STATUS, annotation, connector, status};
-use crate::cluster::rest::{CONNECTORS, NAMESPACES};
-use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline, binary};
-use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
+use crate::cluster::objects::{self, connector, status};
+use crate::cluster::rest::NAMESPACES;
+use crate::cluster::throughline::merge_json;
+use crate::prelude::*;
 
 const CONNECTORS_COUNT: usize = 200;
 /// Longer than the grace period, several times.
 const LONG: Duration = Duration::from_secs(15);
 
 async fn fleet() -> (Testbed, Fleet) {
-    let testbed = Testbed::start(Topology::Three).await;
     let spec = Spec { mirrored: Mirrored::Fresh, ..Spec::of(CONNECTORS_COUNT) };
-    let fleet = Fleet::seed(&testbed, spec).await;
-    let throughline = Setup::of(&testbed).ready().await;
-    oracle::converges(&testbed).await;
-    wait_until_idle(&testbed).await;
+    let (testbed, fleet, throughline) = in_sync(Topology::Three, spec, &json!({}), &[]).await;
     throughline.stop().await;
-    testbed.reset_counts();
     (testbed, fleet)
 }
 
@@ -47,58 +35,37 @@ async fn all_are_held(testbed: &Testbed, throughline: &Throughline, cause: Cause
         ensure(held == CONNECTORS_COUNT, || format!("{held} of them; {}", state["counts"]))
     })
     .await;
+    nothing_is_written(testbed, throughline, cause.as_str()).await;
+    assert!(throughline.logged(cause.as_str()));
+}
+
+/// For long, nothing is written, one Event says why, and so does `status`.
+async fn nothing_is_written(testbed: &Testbed, throughline: &Throughline, why: &str) {
     tokio::time::sleep(LONG).await;
     assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
-    let events = testbed.events();
-    assert_eq!(events.len(), 1, "{events:#?}");
-    assert!(throughline.logged(cause.as_str()));
+    assert_eq!(testbed.events().len(), 1, "{:#?}", testbed.events());
     let url = format!("http://{}", throughline.admin());
-    let (code, said) = ask(&["status", "--state", &url]);
-    assert!(code == 1 && said.contains(cause.as_str()), "{said}");
+    let (code, said, _) = command(&["status", "--state", &url]).await;
+    assert!(code == 1 && said.contains(why), "{said}");
 }
 
 async fn all_annotations_stay(fleet: &Fleet) {
-    let connectors = fleet.hub.items(CONNECTORS).await.unwrap();
-    let annotated = connectors.iter().filter(|c| annotation(c, UPSTREAM_STATUS).is_some());
-    assert_eq!(annotated.count(), CONNECTORS_COUNT);
+    let statuses = fleet.statuses_at_hub().await;
+    assert_eq!(statuses.iter().flatten().count(), CONNECTORS_COUNT);
 }
 
-/// The exit code of a command, and what it prints.
-pub(crate) fn ask(words: &[&str]) -> (i32, String) {
-    let mut command = Command::new(binary());
-    command.args(words).env_remove("RUST_LOG").env_remove("KUBECONFIG");
-    let output = command.output().unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
-}
-
-/// The evidence of the finding with this cause, in what `check` prints as JSON.
-fn found(said: &str, cause: &str) -> String {
-    let report: Value = serde_json::from_str(said).unwrap();
-    let findings = report["findings"].as_array().unwrap();
+/// What `check` prints as evidence for the finding with this cause contains this.
+async fn check_finds(config: &Path, cause: &str, evidence: &str) {
+    let findings = findings(config).await;
     let found = findings.iter().find(|finding| finding["cause"] == cause);
-    found.map_or_else(String::new, |finding| finding["evidence"].to_string())
+    let is_it = found.is_some_and(|of| of["evidence"].to_string().contains(evidence));
+    assert!(is_it, "{findings:#?}");
 }
 
-/// A file with the configuration of a test's clusters.
-fn config_of(testbed: &Testbed) -> String {
-    let clusters: Vec<_> = testbed.clusters.iter().map(|cluster| cluster.config()).collect();
-    let election = json!({ "leaseNamespace": "default" });
-    let path = testbed.hub().server.folder().join("config.yaml");
-    let config = json!({ "clusters": clusters, "leaderElection": election });
-    std::fs::write(&path, config.to_string()).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-/// The configuration in which the upstream's name leads to this kubeconfig.
-fn with_upstream(testbed: &Testbed, kubeconfig: &Path) -> Value {
-    let clusters = testbed.clusters.iter().map(|cluster| {
-        let mut config = cluster.config();
-        if cluster.roles.contains(&"upstream") {
-            config["kubeconfig"] = json!(kubeconfig);
-        }
-        config
-    });
-    json!({ "clusters": clusters.collect::<Vec<_>>() })
+fn config_file(testbed: &Testbed, more: &Value) -> PathBuf {
+    let mut config = json!({ "leaderElection": { "leaseNamespace": "default" } });
+    merge_json(&mut config, more);
+    testbed.config_file(&config)
 }
 
 /// A typo in a kubeconfig: a control plane that exists, answers 200 and holds nothing; then one that
@@ -109,12 +76,10 @@ async fn another_control_plane_writes_nothing() {
     let (testbed, fleet) = fleet().await;
     let other = ApiServer::start("other").await;
     objects::install(other.rest(), &["upstream"]).await;
-    let config = with_upstream(&testbed, &other.kubeconfig(THROUGHLINE));
-    let file = other.folder().join("config.yaml");
-    let mut short = config.clone();
-    short["leaderElection"] = json!({ "leaseNamespace": "default" });
-    std::fs::write(&file, short.to_string()).unwrap();
-    let file = file.to_str().unwrap();
+    let mut clusters: Vec<_> = testbed.clusters.iter().map(Cluster::config).collect();
+    clusters[0]["kubeconfig"] = json!(other.kubeconfig(THROUGHLINE));
+    let config = json!({ "clusters": clusters });
+    let file = config_file(&testbed, &config);
     for cause in [Cause::NamespaceMissing, Cause::NamespaceMismatch] {
         if cause == Cause::NamespaceMismatch {
             for i in 0..CONNECTORS_COUNT {
@@ -130,11 +95,9 @@ async fn another_control_plane_writes_nothing() {
         testbed.reset_counts();
         let throughline = Setup::of(&testbed).set(&config).ready().await;
         all_are_held(&testbed, &throughline, cause).await;
-        let (_, said) = ask(&["status", "--config", file]);
+        let (_, said, _) = command(&["status", "--config", file.to_str().unwrap()]).await;
         assert!(said.contains(cause.as_str()), "{said}");
-        let (code, said) = ask(&["check", "--output", "json", "--config", file]);
-        assert_eq!(code, 1, "{said}");
-        assert!(found(&said, cause.as_str()).contains("200 of 200 hub Connectors"), "{said}");
+        check_finds(&file, cause.as_str(), "200 of 200 hub Connectors").await;
         throughline.stop().await;
     }
     all_annotations_stay(&fleet).await;
@@ -161,73 +124,55 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     wait_until_idle(&testbed).await;
     testbed.reset_counts();
 
-    // Half a list, with 200.
-    let mut half = up.rest().get(&CONNECTORS.path("")).await.unwrap();
-    half["items"].as_array_mut().unwrap().truncate(CONNECTORS_COUNT / 2);
-    let list = Rule::new(Fault::Answer(half)).method("GET").resource("connectors").watches(false);
-    let list = up.proxy.add(list);
+    let list_is_whole = async || {
+        eventually("the list is whole again", SOON, async || {
+            let counts = throughline.state().await["counts"].clone();
+            ensure(counts["ok"] == CONNECTORS_COUNT, || counts.to_string())
+        })
+        .await;
+    };
     let relist = || {
         up.proxy.add(Rule::new(Fault::Expire).resource("connectors").watches(true).times(1));
         up.proxy.cut();
     };
-    relist();
-    eventually("half a list is held", SOON, async || {
-        let metrics = throughline.metrics().await;
-        let held = metrics.get(r#"throughline_causes_open{cause="removals_held",cluster="up"}"#);
-        ensure(held == Some(&100.0), || format!("{held:?}"))
-    })
-    .await;
-    tokio::time::sleep(LONG).await;
-    assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
-    assert_eq!(testbed.events().len(), 1, "{:#?}", testbed.events());
-    let config = config_of(&testbed);
-    let url = format!("http://{}", throughline.admin());
-    let (code, said) = ask(&["status", "--state", &url]);
-    assert!(code == 1 && said.contains("Connectors of up vanished at once"), "{said}");
-    let (_, said) = ask(&["check", "--output", "json", "--config", &config]);
-    assert!(found(&said, "removals_held").contains("100 upstream, 200 at the hub"), "{said}");
+    // The next lists have half of the objects, with 200.
+    let halve = async |change: fn(&mut Value)| {
+        let mut half = up.rest().get(&CONNECTORS.path("")).await.unwrap();
+        half["items"].as_array_mut().unwrap().truncate(CONNECTORS_COUNT / 2);
+        change(&mut half["items"][0]);
+        let list = Rule::new(Fault::Answer(half)).method("GET").resource("connectors");
+        let list = up.proxy.add(list.watches(false));
+        relist();
+        list
+    };
+    let list = halve(|_| ()).await;
+    let held = async || throughline.open(Cause::RemovalsHeld, "up").await == Some(100.0);
+    until("half a list is held", held).await;
+    nothing_is_written(&testbed, &throughline, "Connectors of up vanished at once").await;
+    let config = config_file(&testbed, &json!({}));
+    check_finds(&config, "removals_held", "100 upstream, 200 at the hub").await;
     // A check asks for its permissions, by POST.
     testbed.reset_counts();
     up.proxy.remove(list);
     relist();
-    eventually("the list is whole again", SOON, async || {
-        let counts = throughline.state().await["counts"].clone();
-        ensure(counts["ok"] == CONNECTORS_COUNT, || counts.to_string())
-    })
-    .await;
+    list_is_whole().await;
 
     // One object can't be read, and 100 are missing beside it.
-    let mut list = up.rest().get(&CONNECTORS.path("")).await.unwrap();
-    list["items"].as_array_mut().unwrap().truncate(CONNECTORS_COUNT / 2);
-    list["items"][0]["metadata"]["labels"] = json!("not a map");
-    let list = Rule::new(Fault::Answer(list)).method("GET").resource("connectors").watches(false);
-    let list = up.proxy.add(list);
-    relist();
-    eventually("an unreadable object holds them", SOON, async || {
-        let metrics = throughline.metrics().await;
-        let open =
-            metrics.get(r#"throughline_causes_open{cause="object_unreadable",cluster="up"}"#);
-        ensure(open == Some(&1.0), || format!("{open:?}"))
-    })
-    .await;
+    let list = halve(|object| object["metadata"]["labels"] = json!("not a map")).await;
+    let held = async || throughline.open(Cause::ObjectUnreadable, "up").await == Some(1.0);
+    until("an unreadable object holds them", held).await;
     tokio::time::sleep(LONG).await;
     assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
     up.proxy.remove(list);
     relist();
-    eventually("everything can be read again", SOON, async || {
-        let counts = throughline.state().await["counts"].clone();
-        ensure(counts["ok"] == CONNECTORS_COUNT, || counts.to_string())
-    })
-    .await;
+    list_is_whole().await;
 
     // A backup of today, restored after everything has moved.
     up.server.back_up().await;
     for i in 0..CONNECTORS_COUNT {
         fleet.move_node(i).await.unwrap();
     }
-    oracle::converges(&testbed).await;
-    wait_until_idle(&testbed).await;
-    testbed.reset_counts();
+    oracle::settles(&testbed).await;
     up.server.restore().await;
     all_are_held(&testbed, &throughline, Cause::UpstreamRestored).await;
     // What changes from now on is new.
@@ -245,9 +190,7 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     up.server.lose_everything().await;
     objects::install(up.rest(), up.roles).await;
     all_are_held(&testbed, &throughline, Cause::NamespaceMissing).await;
-    let (code, said) = ask(&["check", "--output", "json", "--config", &config]);
-    let evidence = found(&said, "namespace_missing");
-    assert!(code == 1 && evidence.contains("200 of 200 hub Connectors"), "{said}");
+    check_finds(&config, "namespace_missing", "200 of 200 hub Connectors").await;
     all_annotations_stay(&fleet).await;
     throughline.stop().await;
 }

@@ -1,45 +1,22 @@
 //! An edge whose API server takes watches and hangs on writes: nobody else notices.
 
-use std::time::Duration;
-
-use serde_json::json;
-use throughline::core::contract::cause::Cause;
-
-use crate::cluster::faults::{Fault, Rule};
-use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
-use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation};
-use crate::cluster::rest::{CONNECTORS, GATEWAYS, Rest};
-use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
+use crate::prelude::*;
 
 /// Far above what a flip takes, and far below what one write after the other takes where each times
 /// out.
 const PROMPT: Duration = Duration::from_secs(15);
 
-async fn trigger(edge: &Rest, fleet: &Fleet, i: usize) -> Option<String> {
-    let gateway = edge.read(GATEWAYS, fleet.hub_key(i).0, &app(i, 0)).await.unwrap();
-    annotation(&gateway, TRIGGER).map(str::to_owned)
-}
-
 /// Takes connector `i` offline, and waits until the hub says so and its Gateway is touched.
-async fn flip_is_prompt(testbed: &Testbed, fleet: &Fleet, edge: &Rest, i: usize) {
-    let before = trigger(edge, fleet, i).await;
+async fn flip_is_prompt(fleet: &Fleet, edge: &Rest, i: usize) {
+    let before = fleet.trigger(edge, i).await;
     fleet.flip(i).await.unwrap();
     eventually("the flip is mirrored and touched", PROMPT, async || {
-        let (namespace, name) = fleet.hub_key(i);
-        let hub_connector = testbed.hub().rest().read(CONNECTORS, namespace, &name).await.unwrap();
-        let said = annotation(&hub_connector, UPSTREAM_STATUS).unwrap_or_default();
+        let said = fleet.status_at_hub(i).await.unwrap_or_default();
         ensure(said.contains("ConnectorNotReady"), || format!("at the hub: {said}"))?;
-        let now = trigger(edge, fleet, i).await;
+        let now = fleet.trigger(edge, i).await;
         ensure(now != before, || format!("the trigger is still {now:?}"))
     })
     .await;
-}
-
-async fn hangs(throughline: &Throughline) -> bool {
-    let open = r#"throughline_causes_open{cause="write_failing",cluster="edge"}"#;
-    throughline.metrics().await.contains_key(open)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,8 +34,7 @@ async fn an_edge_that_hangs_on_writes_delays_nobody_else() {
         .provokes(&[Cause::NotAnnounced, Cause::WriteFailing])
         .ready()
         .await;
-    oracle::converges(&testbed).await;
-    wait_until_idle(&testbed).await;
+    oracle::settles(&testbed).await;
 
     let edge = &testbed.edge().proxy;
     let rule = edge.add(Rule::new(Fault::Freeze).method("PATCH").resource("gateways"));
@@ -67,20 +43,18 @@ async fn an_edge_that_hangs_on_writes_delays_nobody_else() {
         ensure(edge.applied(rule) >= 16, || edge.applied(rule).to_string())
     })
     .await;
-    flip_is_prompt(&testbed, &fleet, edge_2.rest(), CONNECTORS_HUNG).await;
-    eventually("the edge is known to hang", SOON, async || {
-        ensure(hangs(&throughline).await, || "it is not".into())
-    })
-    .await;
+    flip_is_prompt(&fleet, edge_2.rest(), CONNECTORS_HUNG).await;
+    let hangs = async || throughline.open(Cause::WriteFailing, "edge").await.is_some();
+    until("the edge is known to hang", hangs).await;
     for i in 1..5 {
-        flip_is_prompt(&testbed, &fleet, edge_2.rest(), CONNECTORS_HUNG + i).await;
+        flip_is_prompt(&fleet, edge_2.rest(), CONNECTORS_HUNG + i).await;
     }
     assert!(throughline.logged("requests time out: writing one object at a time"));
 
     // It answers: all that waited is written.
     edge.clear();
     oracle::converges(&testbed).await;
-    assert!(!hangs(&throughline).await);
+    assert!(!hangs().await);
     assert!(throughline.logged("the API server answers writes again"));
     throughline.stop().await;
 }

@@ -7,14 +7,9 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use throughline::core::contract::cause::Cause;
-
-use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline, binary};
-use crate::cluster::{SOON, oracle};
+use crate::cluster::throughline::binary;
+use crate::prelude::*;
 use crate::tools::repo;
 use crate::transcript::{line_fits, normalized};
 
@@ -22,11 +17,8 @@ const PAGE: &str = "docs/how-to/incident.md";
 /// The address of `--state` on the page.
 const STATE: &str = "http://127.0.0.1:8080";
 
-/// A transcript on the page.
-struct Transcript {
-    lines: Vec<String>,
-    at: Range<usize>,
-}
+/// A transcript on the page: where it is, and its lines.
+type Transcript = (Range<usize>, Vec<String>);
 
 fn transcripts(page: &str) -> Vec<Transcript> {
     let lines: Vec<_> = page.lines().collect();
@@ -37,7 +29,7 @@ fn transcripts(page: &str) -> Vec<Transcript> {
         let first = i + 2;
         let end = first + lines[first..].iter().position(|line| *line == "```").unwrap();
         let block = lines[first..end].iter().map(|line| (*line).to_owned());
-        transcripts.push(Transcript { lines: block.collect(), at: first..end });
+        transcripts.push((first..end, block.collect()));
     }
     transcripts
 }
@@ -64,7 +56,7 @@ impl Page {
 
     /// Waits until `print` gives what the next transcript shows below its command, if it has one.
     async fn shows(&mut self, print: impl Fn(&str) -> String) {
-        let Transcript { lines, at } = self.transcripts.next().expect("one more transcript");
+        let (at, lines) = self.transcripts.next().expect("one more transcript");
         let (command, promised) = match lines.first().and_then(|line| line.strip_prefix("$ ")) {
             Some(command) => (command.to_owned(), lines[1..].join("\n")),
             None => (String::new(), lines.join("\n")),
@@ -111,11 +103,7 @@ fn run(command: &str, throughline: &Throughline, folder: &Path) -> String {
     let mut command = Command::new(binary());
     command.args(words).current_dir(folder).env("COLUMNS", "100").env_remove("RUST_LOG");
     let output = command.output().unwrap();
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,8 +111,7 @@ fn run(command: &str, throughline: &Throughline, folder: &Path) -> String {
 async fn incident_md_shows_what_is_printed_today() {
     let mut page = Page::read();
     let testbed = Testbed::start(Topology::Three).await;
-    let spec = Spec { per_namespace: 3, gateways: 2, ..Spec::of(6) };
-    let fleet = Fleet::seed(&testbed, spec).await;
+    let fleet = Fleet::seed(&testbed, Spec { per_namespace: 3, gateways: 2, ..Spec::of(6) }).await;
     let throughline = Setup::of(&testbed).provokes(&[Cause::NotCarried]).print_log().ready().await;
     oracle::converges(&testbed).await;
     let folder: PathBuf = testbed.hub().server.folder().to_owned();

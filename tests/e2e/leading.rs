@@ -6,20 +6,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use throughline::core::contract::cause::Cause;
-
-use crate::cluster::fleet::{Fleet, Spec, app};
+use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::follow::{Task, WatchUpdate, follow};
-use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation, key};
+use crate::cluster::objects::{key, status};
 use crate::cluster::process::Signal;
 use crate::cluster::proxy::{FaultProxy, Write};
-use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES};
-use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline, get};
-use crate::cluster::{SOON, ensure, eventually, oracle};
+use crate::cluster::rest::LEASES;
+use crate::cluster::throughline::get;
+use crate::prelude::*;
 
 pub(crate) const LEASE: (&str, &str) = ("default", "throughline");
 
@@ -47,13 +42,13 @@ pub(crate) struct Instance {
     /// One for each cluster, in the testbed's order.
     pub(crate) proxies: Vec<FaultProxy>,
     hub: usize,
-    running: Option<(Throughline, u32)>,
+    running: Option<Throughline>,
     probe: Option<Probe>,
 }
 
 impl Instance {
     pub(crate) fn throughline(&self) -> &Throughline {
-        &self.running.as_ref().expect("the instance is running").0
+        self.running.as_ref().expect("the instance is running")
     }
 
     /// The proxy in front of the cluster with the hub and the Lease.
@@ -66,11 +61,6 @@ impl Instance {
         let mut writes = self.hub().writes();
         writes.retain(|write| write.target.resource == "connectors");
         writes
-    }
-
-    /// The number of log lines that contain this text.
-    pub(crate) fn count_log_lines(&self, text: &str) -> usize {
-        self.throughline().log().iter().filter(|line| line.contains(text)).count()
     }
 
     /// Stops the readiness probe and checks that every answer was 200.
@@ -92,20 +82,20 @@ impl Instance {
     }
 
     async fn leads(&self) -> bool {
-        let Some((throughline, _)) = &self.running else { return false };
+        let Some(throughline) = &self.running else { return false };
         // Without a probe it is frozen and would not answer.
         if self.probe.is_none() {
             return false;
         }
         let metrics = throughline.metrics().await;
-        let mut statuses =
-            metrics.iter().filter(|(name, _)| name.starts_with("leader_election_master_status"));
-        statuses.any(|(_, is_leader)| *is_leader > 0.5)
+        let is_status = |name: &str| name.starts_with("leader_election_master_status");
+        metrics.iter().any(|(name, value)| is_status(name) && *value > 0.5)
     }
 }
 
 /// Asks a process all the time whether it is ready.
 struct Probe {
+    /// How often it was asked, and the answers that were not 200.
     said: Arc<Mutex<(u32, Vec<String>)>>,
     _asking: Task,
 }
@@ -157,11 +147,7 @@ pub(crate) fn version(text: &str) -> u64 {
 
 impl ElectionTest {
     /// The clusters, a fleet, and a released Lease; no instance yet.
-    pub(crate) async fn new(topology: Topology, connectors: usize, more: Value) -> Self {
-        Self::with_fleet(topology, Spec::of(connectors), more).await
-    }
-
-    pub(crate) async fn with_fleet(topology: Topology, spec: Spec, more: Value) -> Self {
+    pub(crate) async fn new(topology: Topology, spec: Spec, more: Value) -> Self {
         let testbed = Testbed::start(topology).await;
         let fleet = Fleet::seed(&testbed, spec).await;
         let holders = Arc::<Mutex<Histories>>::default();
@@ -188,9 +174,9 @@ impl ElectionTest {
         Self { testbed, fleet, instances, holders, _watching: watching, more, provoked: &[] }
     }
 
-    /// Like `new`, with running instances; one of them leads, and everything has converged.
+    /// The same with six connectors and running instances; one of them leads, and everything has converged.
     pub(crate) async fn with(topology: Topology, instances: usize, more: Value) -> Self {
-        let mut election = Self::new(topology, 6, more).await;
+        let mut election = Self::new(topology, Spec::of(6), more).await;
         for _ in 0..instances {
             election.join().await;
         }
@@ -216,9 +202,10 @@ impl ElectionTest {
         for cluster in &self.testbed.clusters {
             let proxy = FaultProxy::start(&cluster.server).await;
             let kubeconfig = cluster.server.folder().join(format!("instance-{number}.kubeconfig"));
-            proxy.write_kubeconfig(&kubeconfig, crate::cluster::apiserver::THROUGHLINE);
-            let (name, roles) = (cluster.name, &cluster.roles);
-            clusters.push(json!({ "name": name, "roles": roles, "kubeconfig": kubeconfig }));
+            proxy.write_kubeconfig(&kubeconfig, THROUGHLINE);
+            let mut config = cluster.config();
+            config["kubeconfig"] = json!(kubeconfig);
+            clusters.push(config);
             proxies.push(proxy);
         }
         let election = json!({ "leaderElection": { "shards": shards } });
@@ -230,18 +217,12 @@ impl ElectionTest {
             (line["message"] == "joined the leader election").then_some(())?;
             Some(line["identity"].as_str()?.to_owned())
         };
-        let identity =
-            throughline.log().iter().find_map(named).expect("its log names its identity");
-        let hub = |c: &crate::cluster::testbed::Cluster| c.roles.contains(&"downstream");
-        self.instances.push(Instance {
-            identity,
-            proxies,
-            hub: self.testbed.clusters.iter().position(hub).unwrap(),
-            probe: Some(Probe::start(throughline.admin())),
-            running: Some((throughline, 0)),
-        });
-        let running = self.instances[number].running.as_mut().unwrap();
-        running.1 = running.0.pid();
+        let identity = throughline.log().iter().find_map(named).expect("it logs its identity");
+        let mut clusters = self.testbed.clusters.iter();
+        let hub = clusters.position(|cluster| cluster.roles.contains(&"downstream")).unwrap();
+        let probe = Some(Probe::start(throughline.admin()));
+        let running = Some(throughline);
+        self.instances.push(Instance { identity, proxies, hub, running, probe });
         number
     }
 
@@ -256,7 +237,7 @@ impl ElectionTest {
 
     fn leave(&mut self, instance: usize) -> Throughline {
         self.instances[instance].stop_probe();
-        let (mut throughline, _) = self.instances[instance].running.take().unwrap();
+        let mut throughline = self.instances[instance].running.take().unwrap();
         throughline.provokes(self.provoked);
         throughline
     }
@@ -274,60 +255,43 @@ impl ElectionTest {
 
     /// Waits until exactly one instance leads; returns its number.
     pub(crate) async fn somebody_leads(&self) -> usize {
-        let mut leader = 0;
-        eventually("one instance leads", SOON, async || {
-            let leaders = self.leaders().await;
-            ensure(leaders.len() == 1, || format!("leaders: {leaders:?}"))
-        })
-        .await;
-        for number in self.leaders().await {
-            leader = number;
-        }
-        leader
+        self.lead(1).await[0]
     }
 
-    pub(crate) async fn nobody_leads(&self) {
-        eventually("no instance leads", SOON, async || {
+    /// Waits until so many instances lead; returns their numbers.
+    pub(crate) async fn lead(&self, wanted: usize) -> Vec<usize> {
+        let found = Mutex::new(Vec::new());
+        eventually(&format!("{wanted} lead"), SOON, async || {
             let leaders = self.leaders().await;
-            ensure(leaders.is_empty(), || format!("leaders: {leaders:?}"))
+            found.lock().unwrap().clone_from(&leaders);
+            ensure(leaders.len() == wanted, || format!("{leaders:?}"))
         })
         .await;
+        found.into_inner().unwrap()
     }
 
     /// Moves a connector to a new node and writes its annotation at the edge, as no leader does it: an
     /// instance touches the gateway.
     pub(crate) async fn is_touched(&self, i: usize) {
-        let began = Instant::now();
-        let trigger = async || {
-            let (namespace, _) = self.fleet.hub_key(i);
-            let gateway = self.fleet.edge.read(GATEWAYS, namespace, &app(i, 0)).await.unwrap();
-            annotation(&gateway, TRIGGER).map(str::to_owned)
-        };
-        let before = trigger().await;
-        self.fleet.move_node(i).await.unwrap();
-        let ((namespace, name), (to, hub_name)) =
-            (self.fleet.upstream_key(i), self.fleet.hub_key(i));
-        let source = self.fleet.up.read(CONNECTORS, namespace, &name).await.unwrap();
-        let said = source["status"].to_string();
-        let edge = &self.fleet.edge;
-        edge.annotate(CONNECTORS, (to, &hub_name), UPSTREAM_STATUS, Some(&said)).await.unwrap();
-        eventually("touched without a leader", SOON, async || {
-            let now = trigger().await;
-            ensure(now.is_some() && now != before, || format!("{now:?}"))
+        let (fleet, edge) = (&self.fleet, &self.fleet.edge);
+        let before = fleet.trigger(edge, i).await;
+        fleet.move_node(i).await.unwrap();
+        let said = status(true, fleet.node(i)).to_string();
+        let (namespace, name) = fleet.hub_key(i);
+        let key = (namespace, &*name);
+        edge.annotate(CONNECTORS, key, UPSTREAM_STATUS, Some(&said)).await.unwrap();
+        until("touched without a leader", async || {
+            let now = fleet.trigger(edge, i).await;
+            now.is_some() && now != before
         })
         .await;
-        eprintln!("  touched without a leader after {:.1?}", began.elapsed());
     }
 
     /// Checks that an instance touches while no instance leads.
     pub(crate) async fn touches_without_leader(&self, i: usize) {
-        self.nobody_leads().await;
+        self.lead(0).await;
         self.is_touched(i).await;
-        assert_eq!(
-            self.leaders().await,
-            Vec::<usize>::new(),
-            "an instance became leader meanwhile"
-        );
+        assert_eq!(self.leaders().await, [0; 0], "an instance became leader meanwhile");
     }
 
     /// The resourceVersion of each hub Connector.
@@ -341,21 +305,14 @@ impl ElectionTest {
         lease["spec"].clone()
     }
 
-    /// Checks that everything has converged, and that all instances are the original processes, were ready
-    /// all the time, and stop cleanly.
+    /// Checks that everything has converged, and that all instances run, were ready all the time, and stop cleanly.
     pub(crate) async fn end(mut self) {
         oracle::converges(&self.testbed).await;
         for number in 0..self.instances.len() {
-            let Some((throughline, pid)) = &mut self.instances[number].running else { continue };
+            let Some(throughline) = &mut self.instances[number].running else { continue };
             assert!(throughline.runs(), "instance {number} ended by itself");
-            assert_eq!(throughline.pid(), *pid, "instance {number} is another process");
             self.stop(number).await;
         }
         oracle::converged(&self.testbed).await.unwrap();
     }
-}
-
-/// Prints the time since `began`; no test depends on it.
-pub(crate) fn print_elapsed(what: &str, began: Instant) {
-    eprintln!("  {what}: {:.1} s", began.elapsed().as_secs_f64());
 }

@@ -3,17 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::process::Signal;
-use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
+use crate::prelude::*;
 
 const CONNECTORS: usize = 20;
 
@@ -41,21 +36,10 @@ fn clusters(config: &mut Value) -> &mut Vec<Value> {
     config["clusters"].as_array_mut().unwrap()
 }
 
-/// Waits until its log has had so many lines that contain the text.
+/// Waits until its log has had so many lines that contain the text, and no more.
 async fn logged(throughline: &Throughline, text: &str, times: usize) {
-    eventually(text, SOON, async || {
-        let log = throughline.log();
-        let found = log.iter().filter(|line| line.contains(text)).count();
-        ensure(found == times, || format!("{found} times, not {times}:\n{}", log.join("\n")))
-    })
-    .await;
-}
-
-/// 0 while all watches of the cluster are live; `None` once it has left.
-async fn unavailable(throughline: &Throughline, cluster: &str) -> Option<f64> {
-    let series =
-        format!("throughline_causes_open{{cause=\"cluster_unavailable\",cluster={cluster:?}}}");
-    throughline.metrics().await.get(&series).copied()
+    throughline.logs(text, times).await;
+    assert_eq!(throughline.count_logged(text), times, "{text}");
 }
 
 /// The lists of a cluster that were begun, and of how many kinds.
@@ -89,11 +73,9 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
         clusters(&mut config).push(joining.clone());
         write(&config);
         logged(&throughline, "1 cluster joined (edge-2)", round).await;
-        eventually("edge-2 is followed", SOON, async || {
-            let unavailable = unavailable(&throughline, "edge-2").await;
-            ensure(unavailable == Some(0.0), || format!("{unavailable:?}"))
-        })
-        .await;
+        // 0 while all its watches are live; no series once it has left.
+        let unavailable = async || throughline.open(Cause::ClusterUnavailable, "edge-2").await;
+        until("edge-2 is followed", async || unavailable().await == Some(0.0)).await;
         config["touch"]["maxPerSecond"] = json!(50 + round);
         write(&config);
         let later = "these take effect at the next start: touch.maxPerSecond";
@@ -103,7 +85,7 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
         clusters(&mut config).retain(|cluster| cluster["name"] != "edge-2");
         write(&config);
         logged(&throughline, "1 cluster left (edge-2)", round).await;
-        assert_eq!(unavailable(&throughline, "edge-2").await, None, "edge-2 has left");
+        assert_eq!(unavailable().await, None, "edge-2 has left");
     }
 
     // The same server by another file; SIGHUP does not wait for the next look.
@@ -129,7 +111,6 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
 
     stop.send(()).unwrap();
     let flips = flipping.await.unwrap();
-    println!("{flips} flips");
     assert!(flips > 300, "{flips} flips");
     // The second edge has left.
     testbed.clusters.pop();
@@ -137,11 +118,8 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     let (lists, kinds) = lists(&throughline, "up");
-    assert_eq!(
-        lists,
-        2 * kinds,
-        "at the start and when it joined again, not for other credentials"
-    );
+    // At the start and when it joined again, not for other credentials.
+    assert_eq!(lists, 2 * kinds);
     let metrics = throughline.metrics().await;
     let reloads = |result: &str| {
         let name = format!("throughline_config_reloads_total{{result={result:?}}}");

@@ -3,36 +3,26 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use throughline::core::contract::cause::Cause;
 
 use crate::cluster::apiserver::{THROUGHLINE, client};
-use crate::cluster::faults::Rule;
-use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{route, with_upstream_labels};
-use crate::cluster::rest::{CLUSTER_ROLES, LEASES, ROLES, ROUTES, Resource, Rest};
+use crate::cluster::proxy::Count;
+use crate::cluster::rest::{LEASES, ROUTES, Resource};
 use crate::cluster::rights::{
-    DELETING, Permission, SHARDS, documents, except, folders, grant, texts,
+    DELETING, Permission, SHARDS, documents, folders, grant, permissions_of, without,
 };
-use crate::cluster::testbed::{Cluster, Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::leading::{LEASE, short};
+use crate::prelude::*;
 use crate::rights_claims;
 
-const REVIEWS: Resource = Resource {
-    group_version: "authorization.k8s.io/v1",
-    plural: "selfsubjectaccessreviews",
-    kind: "SelfSubjectAccessReview",
-};
+const REVIEWS: Resource =
+    Resource::new("authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview");
 
-/// A cluster, and the roles (not their bindings) that the tests' user has there.
+/// A cluster, and the folders whose roles the tests' user has there.
 struct ClusterRoles<'a> {
     cluster: &'a Cluster,
     ours: Rest,
-    roles: Vec<(Resource, Value)>,
+    folders: Vec<&'static str>,
 }
 
 impl<'a> ClusterRoles<'a> {
@@ -40,56 +30,21 @@ impl<'a> ClusterRoles<'a> {
     async fn new(cluster: &'a Cluster, more: &[&'static str]) -> Self {
         grant(cluster.rest(), more).await.unwrap();
         let folders = [folders(cluster.roles), more.to_vec()].concat();
-        let mut roles = Vec::new();
-        for role in folders.into_iter().flat_map(documents) {
-            let Some(resource) =
-                [CLUSTER_ROLES, ROLES].into_iter().find(|r| role["kind"] == r.kind)
-            else {
-                continue;
-            };
-            let namespace = role["metadata"]["namespace"].as_str().map_or("", |_| LEASE.0);
-            let name = role["metadata"]["name"].as_str().unwrap();
-            let role = cluster.rest().read(resource, namespace, name).await.unwrap();
-            roles.push((resource, role));
-        }
         let ours = Rest(client(&cluster.server.kubeconfig(THROUGHLINE)).await);
-        Self { cluster, ours, roles }
+        Self { cluster, ours, folders }
     }
 
     fn permissions(&self) -> BTreeSet<Permission> {
-        let rules = self.roles.iter().flat_map(|(_, role)| role["rules"].as_array().unwrap());
-        let mut permissions = BTreeSet::new();
-        for rule in rules {
-            for group in texts(&rule["apiGroups"]) {
-                for resource in texts(&rule["resources"]) {
-                    for verb in texts(&rule["verbs"]) {
-                        permissions.insert((group.clone(), resource.clone(), verb));
-                    }
-                }
-            }
-        }
-        permissions
+        let documents: Vec<_> = self.folders.iter().flat_map(|folder| documents(folder)).collect();
+        let rules = documents.iter().filter_map(|document| document["rules"].as_array());
+        rules.flatten().flat_map(permissions_of).collect()
     }
 
     /// Revokes one permission in all roles, or grants it again; waits until that is in effect.
     async fn set_revoked(&self, permission: &Permission, revoked: bool) {
         let (group, resource, verb) = permission;
-        for (kind, role) in &self.roles {
-            let mut role = role.clone();
-            role["metadata"]["resourceVersion"].take();
-            if revoked {
-                role["rules"] = role["rules"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .flat_map(|rule| except(rule, permission))
-                    .collect();
-            }
-            let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
-            let name = role["metadata"]["name"].as_str().unwrap();
-            let path = format!("{}/{name}", kind.path(namespace));
-            self.cluster.rest().replace(&path, &role).await.unwrap();
-        }
+        let right = revoked.then_some((group.as_str(), resource.as_str(), verb.as_str()));
+        without(self.cluster.rest(), &self.folders, right).await;
         let namespace = if resource == "leases" { LEASE.0 } else { "" };
         let wanted = json!({ "group": group, "resource": resource, "verb": verb,
                              "namespace": namespace });
@@ -112,7 +67,7 @@ impl<'a> ClusterRoles<'a> {
             "delete" => ("DELETE", false),
             verb => panic!("no request needs {verb}"),
         };
-        let is_it = |count: &crate::cluster::proxy::Count| {
+        let is_it = |count: &Count| {
             (count.code, &*count.method, &*count.resource, count.is_watch)
                 == (403, method, &**resource, is_watch)
         };
@@ -127,6 +82,8 @@ impl<'a> ClusterRoles<'a> {
 
 fn setup(testbed: &Testbed) -> Setup {
     Setup::of(testbed).set(&short()).set(&json!({
+        // Six API servers start at once and answer slowly for a while.
+        "leaderElection": { "leaseDuration": "10s", "renewDeadlineMs": 8_000 },
         "orphans": { "mode": "delete", "minAge": "1s", "settleMs": 500 },
         "mirror": { "absentGraceMs": 500 },
         "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },
@@ -156,9 +113,8 @@ async fn refused_in_metrics(throughline: &Throughline, host: &str) -> bool {
     metrics.keys().any(|name| is_it(&name))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn every_permission_is_needed() {
+/// What works with all permissions, and is then tried without each of some of them.
+async fn each_is_needed(is_meant: impl Fn(&Permission) -> bool) {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(3) }).await;
     let clusters = [
@@ -171,83 +127,126 @@ async fn every_permission_is_needed() {
     ensure_orphan(&testbed, &fleet).await;
     let throughline = setup(&testbed).ready().await;
     oracle::converges(&testbed).await;
-    eventually("the orphan is deleted", SOON, async || {
-        let found = testbed.hub().rest().read(ROUTES, fleet.hub_key(0).0, ORPHAN).await;
-        ensure(found.is_err(), || "it still exists".into())
+    until("the orphan is deleted", async || {
+        testbed.hub().rest().read(ROUTES, fleet.hub_key(0).0, ORPHAN).await.is_err()
     })
     .await;
     throughline.stop().await;
     assert!(!clusters.iter().any(ClusterRoles::any_refused));
 
-    for roles in &clusters {
-        for permission in &roles.permissions() {
-            let kind = format!("{} {} at {}", permission.2, permission.1, roles.cluster.name);
-            roles.set_revoked(permission, true).await;
-            if permission.1 == "leases" && permission.2 == "create" {
-                let _ = testbed.hub().rest().delete(LEASES, LEASE.0, LEASE.1).await;
-            }
-            let removed = [("get", "connectors"), ("get", "namespaces")];
-            let removed = removed.iter().position(|of| *of == (&*permission.2, &*permission.1));
-            if let Some(i) = removed.filter(|_| roles.cluster.roles == ["upstream"]) {
-                // Before its annotation is removed, it and its namespace are read.
-                fleet.delete_upstream(i + 1).await.unwrap();
-            }
-            testbed.reset_counts();
-            ensure_orphan(&testbed, &fleet).await;
-            let mut setup = setup(&testbed).provokes(&[
-                Cause::LeaseUnusable,
-                Cause::NotAnnounced,
-                Cause::NotMirrored,
-                Cause::PermissionMissing,
-                Cause::WriteFailing,
-                Cause::WriteRefused,
-            ]);
-            if permission.1 == "events" {
-                setup = setup.set(&json!({ "retry": { "firstMs": 3_000, "maxMs": 3_000 } }));
-            }
-            if (&*permission.1, &*permission.2) == ("leases", "list") {
-                // Only several shards ask for the group.
-                setup =
-                    setup.set(&json!({ "leaderElection": { "shards": 2 } })).pod("throughline-0");
-            }
-            let throughline = setup.start().await;
-            let rounds = Cell::new(0);
-            // An Event is patched a minute after it was posted.
-            let within = if permission.1 == "events" { 2 * SOON } else { SOON };
-            eventually(&format!("without {kind}, it is refused"), within, async || {
-                if permission.1 == "events" {
-                    // Writes fail, which a new leader posts after 10 s. A minute later the Event is patched,
-                    // because they fail otherwise.
-                    let code = if rounds.replace(rounds.get() + 1) < 4 { 503 } else { 500 };
-                    roles.cluster.proxy.clear();
-                    for resource in ["connectors", "gateways"] {
-                        let failing = Rule::status(code).method("PATCH").resource(resource);
-                        roles.cluster.proxy.add(failing);
-                    }
-                }
-                // A new value each time: one left over from the round before would not be a change.
-                fleet.move_node(0).await.map_err(|refused| refused.to_string())?;
-                if permission.1 == "events" {
-                    tokio::time::sleep(Duration::from_secs(6)).await;
-                }
-                ensure(roles.refused(permission) > 0, || "not yet".to_owned())
-            })
-            .await;
-            // The refusal is logged. That of an Event is only counted.
-            eventually(&format!("without {kind}, the refusal is reported"), SOON, async || {
-                let counted = refused_in_metrics(&throughline, roles.cluster.name).await;
-                let logged = throughline.logged("403") || permission.1 == "events";
-                ensure(counted && logged, || format!("counted: {counted}, logged: {logged}"))
-            })
-            .await;
-            let config = throughline.config();
-            rights_claims::hold(&testbed, &fleet, &config, (roles.cluster.name, permission)).await;
-            let elsewhere = clusters.iter().filter(|p| p.cluster.name != roles.cluster.name);
-            assert!(!elsewhere.into_iter().any(ClusterRoles::any_refused), "{kind}");
-            roles.set_revoked(permission, false).await;
-            roles.cluster.proxy.clear();
-            throughline.stop().await;
-            eprintln!("needed: {kind}");
+    let permissions: BTreeSet<_> =
+        clusters.iter().flat_map(ClusterRoles::permissions).filter(is_meant).collect();
+    for permission in &permissions {
+        let has_it = |roles: &&ClusterRoles<'_>| roles.permissions().contains(permission);
+        let (with, without): (Vec<_>, Vec<_>) = clusters.iter().partition(has_it);
+        if permission.1 == "events" {
+            is_needed(&testbed, &fleet, permission, &with, &without).await;
+            continue;
+        }
+        for roles in &with {
+            let others = clusters.iter().filter(|of| of.cluster.name != roles.cluster.name);
+            let others: Vec<_> = others.collect();
+            is_needed(&testbed, &fleet, permission, &[roles], &others).await;
         }
     }
+}
+
+/// Without this permission in these clusters, a run is refused in each of them and in no other one.
+async fn is_needed(
+    testbed: &Testbed,
+    fleet: &Fleet,
+    permission: &Permission,
+    revoked: &[&ClusterRoles<'_>],
+    others: &[&ClusterRoles<'_>],
+) {
+    let names: Vec<_> = revoked.iter().map(|roles| roles.cluster.name).collect();
+    let what = format!("without {} {} at {names:?}", permission.2, permission.1);
+    for roles in revoked {
+        roles.set_revoked(permission, true).await;
+    }
+    let is_event = permission.1 == "events";
+    let mut setup = setup(testbed).provokes(&[
+        Cause::LeaseUnusable,
+        Cause::NotAnnounced,
+        Cause::NotMirrored,
+        Cause::PermissionMissing,
+        Cause::WriteFailing,
+        Cause::WriteRefused,
+    ]);
+    match (&*permission.1, &*permission.2) {
+        ("leases", "create") => {
+            let _ = testbed.hub().rest().delete(LEASES, LEASE.0, LEASE.1).await;
+        }
+        // Only several shards ask for the group.
+        ("leases", "list") => {
+            setup = setup.set(&json!({ "leaderElection": { "shards": 2 } })).pod("throughline-0");
+        }
+        // Before its annotation is removed, a Connector and its namespace are read.
+        ("connectors", "get") => fleet.delete_upstream(1).await.unwrap(),
+        ("namespaces", "get") => fleet.delete_upstream(2).await.unwrap(),
+        ("events", _) => {
+            setup = setup.set(&json!({ "retry": { "firstMs": 3_000, "maxMs": 3_000 } }));
+        }
+        _ => {}
+    }
+    testbed.reset_counts();
+    ensure_orphan(testbed, fleet).await;
+    let throughline = setup.start().await;
+    let rounds = Cell::new(0);
+    // An Event is patched a minute after it was posted.
+    let within = if is_event { 2 * SOON } else { SOON };
+    eventually(&format!("{what}, it is refused"), within, async || {
+        if is_event {
+            // Writes fail, which a new leader posts after 10 s. A minute later the Event is patched,
+            // because they fail otherwise.
+            let code = if rounds.replace(rounds.get() + 1) < 4 { 503 } else { 500 };
+            for roles in revoked {
+                roles.cluster.proxy.clear();
+                for resource in ["connectors", "gateways"] {
+                    let failing = Rule::status(code).method("PATCH").resource(resource);
+                    roles.cluster.proxy.add(failing);
+                }
+            }
+        }
+        if is_event {
+            // What is not mirrored does not come to the edge: there a Gateway loses its trigger instead.
+            let gateway = (fleet.hub_key(0).0, &*app(0, 0));
+            let lost = fleet.edge.annotate(GATEWAYS, gateway, TRIGGER, None).await;
+            lost.map_err(|refused| refused.to_string())?;
+        }
+        // A new value each time: one left over from the round before would not be a change.
+        fleet.move_node(0).await.map_err(|refused| refused.to_string())?;
+        if is_event {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+        }
+        let allowed: Vec<_> = revoked.iter().filter(|of| of.refused(permission) == 0).collect();
+        ensure(allowed.is_empty(), || format!("not yet in {} of them", allowed.len()))
+    })
+    .await;
+    for roles in revoked {
+        let name = roles.cluster.name;
+        // The refusal is logged. That of an Event is only counted.
+        eventually(&format!("{what}, the refusal is reported"), SOON, async || {
+            let counted = refused_in_metrics(&throughline, name).await;
+            let logged = throughline.logged("403") || is_event;
+            ensure(counted && logged, || format!("counted: {counted}, logged: {logged}"))
+        })
+        .await;
+        rights_claims::hold(testbed, fleet, &throughline.config(), (name, permission)).await;
+    }
+    assert!(!others.iter().any(|roles| roles.any_refused()), "{what}");
+    for roles in revoked {
+        roles.set_revoked(permission, false).await;
+        roles.cluster.proxy.clear();
+    }
+    throughline.stop().await;
+    eprintln!("needed: {what}");
+}
+
+/// Events take a minute each, so they have clusters of their own, and both that have them lose them together.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn every_permission_is_needed() {
+    let is_event = |permission: &Permission| permission.1 == "events";
+    tokio::join!(each_is_needed(is_event), each_is_needed(|permission| !is_event(permission)));
 }

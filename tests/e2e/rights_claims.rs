@@ -1,18 +1,13 @@
 //! What `throughline check` says about a missing permission is what happens without it.
 
-use std::time::Duration;
-
-use serde_json::Value;
 use throughline::check::permissions::{RequiredPermission, required_permissions};
 use throughline::config::Config;
 
-use crate::cluster::fleet::Fleet;
-use crate::cluster::objects::{UPSTREAM_STATUS, annotation, node_id};
-use crate::cluster::oracle;
+use crate::cluster::objects::node_id;
 use crate::cluster::proxy::Write;
-use crate::cluster::rest::{CONNECTORS, ROUTES};
+use crate::cluster::rest::ROUTES;
 use crate::cluster::rights::Permission;
-use crate::cluster::testbed::Testbed;
+use crate::prelude::*;
 use crate::rights::ORPHAN;
 
 /// Asserts each claim about this permission, which has been refused since the counts were reset, while
@@ -47,23 +42,18 @@ async fn holds(testbed: &Testbed, fleet: &Fleet, claim: &str, (plural, cluster):
         let is_it = |write: &&Write| write.target.resource == plural && write.code < 300;
         writes.iter().filter(is_it).map(|w| w.target.name.clone()).collect::<Vec<_>>()
     };
-    let (namespace, name) = fleet.hub_key(0);
+    let (namespace, _) = fleet.hub_key(0);
     let now = node_id(fleet.node(0));
-    let is_at = async |rest: &crate::cluster::rest::Rest| {
-        let found = rest.read(CONNECTORS, namespace, &name).await.unwrap();
-        annotation(&found, UPSTREAM_STATUS).unwrap_or_default().contains(&now)
-    };
-    let is_new_at_hub = is_at(testbed.hub().rest()).await;
+    let is_new = |status: Option<String>| status.is_some_and(|said| said.contains(&now));
+    let is_new_at_hub = is_new(fleet.status_at_hub(0).await);
     match claim {
         "no status is mirrored, and the edges keep the last one they got" => {
             assert_eq!(done("connectors"), [""; 0]);
-            assert!(!is_new_at_hub && !is_at(testbed.edge().rest()).await);
+            assert!(!is_new_at_hub && !is_new(fleet.status_at_edge(0).await));
         }
         "no Connector can be proven absent, and its annotation stays at the hub" => {
             let i = if plural == "connectors" { 1 } else { 2 };
-            let (namespace, name) = fleet.hub_key(i);
-            let kept = testbed.hub().rest().read(CONNECTORS, namespace, &name).await.unwrap();
-            assert!(annotation(&kept, UPSTREAM_STATUS).is_some(), "{kept}");
+            assert!(fleet.status_at_hub(i).await.is_some());
         }
         "no orphaned route is deleted"
         | "no Gateway can be proven absent, and no orphaned route is deleted" => {

@@ -1,18 +1,12 @@
 //! Several shards on real API servers: rollouts from one number to another, an instance that is killed, one
 //! that loses the Lease API, and none that has it.
 
-use std::time::Duration;
-
-use throughline::core::contract::cause::Cause;
 use throughline::core::data::shard::Shard;
 
-use crate::cluster::faults::Rule;
-use crate::cluster::fleet::Spec;
 use crate::cluster::rest::LEASES;
 use crate::cluster::rights::{SHARDS, grant};
-use crate::cluster::testbed::Topology;
-use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::leading::{ElectionTest, LEASE, short};
+use crate::prelude::*;
 
 /// Connectors, each in a namespace of its own.
 const CONNECTORS: usize = 12;
@@ -22,7 +16,7 @@ const PROVOKED: &[Cause] =
 
 async fn election() -> ElectionTest {
     let spec = Spec { per_namespace: 1, ..Spec::of(CONNECTORS) };
-    let election = ElectionTest::with_fleet(Topology::Three, spec, short()).await;
+    let election = ElectionTest::new(Topology::Three, spec, short()).await;
     grant(election.testbed.hub().rest(), &[SHARDS]).await.unwrap();
     election.provokes(PROVOKED)
 }
@@ -40,14 +34,6 @@ impl ElectionTest {
     async fn all_change(&self) {
         self.fleet.flip_all(0..CONNECTORS).await.unwrap();
         oracle::converges(&self.testbed).await;
-    }
-
-    async fn lead(&self, wanted: usize) {
-        eventually(&format!("{wanted} lead"), SOON, async || {
-            let leaders = self.leaders().await;
-            ensure(leaders.len() == wanted, || format!("{leaders:?}"))
-        })
-        .await;
     }
 
     /// A connector of this shard.

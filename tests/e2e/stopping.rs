@@ -1,31 +1,22 @@
 //! Stopping: in the middle of a thousand writes, and at once after a second signal.
 
-use std::time::Duration;
-
-use throughline::core::contract::cause::Cause;
-
-use crate::cluster::faults::{Fault, Gate, Rule};
-use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::process::Signal;
-use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::Setup;
-use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
+use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn sigterm_in_the_middle_of_a_thousand_writes() {
     let testbed = Testbed::start(Topology::Two).await;
     let spec = Spec { per_namespace: 100, mirrored: Mirrored::Stale(1_000), ..Spec::of(1_000) };
-    let _fleet = Fleet::seed(&testbed, spec).await;
+    let fleet = Fleet::seed(&testbed, spec).await;
     // Slow enough that the signal comes in the middle.
     let hub = &testbed.hub().proxy;
     hub.add(Rule::new(Fault::Delay(Duration::from_millis(30))).method("PATCH"));
-    let late = &[Cause::NotMirrored, Cause::NotAnnounced];
-    let mut throughline = Setup::of(&testbed).provokes(late).start().await;
+    let setup = || Setup::of(&testbed).provokes(&[Cause::NotMirrored, Cause::NotAnnounced]);
+    let mut throughline = setup().start().await;
     let mirrors = || {
         let writes = hub.writes();
-        let mirrors = writes.iter().filter(|w| w.target.resource == "connectors" && w.code == 200);
-        mirrors.count()
+        writes.iter().filter(|w| w.target.resource == "connectors" && w.code == 200).count()
     };
     eventually("the first two hundred are written", SOON, async || {
         ensure(mirrors() >= 200, || format!("{} of 200", mirrors()))
@@ -43,32 +34,22 @@ async fn sigterm_in_the_middle_of_a_thousand_writes() {
 
     // The next run writes the rest, and only the rest.
     hub.clear();
-    let throughline = Setup::of(&testbed).provokes(late).ready().await;
+    let patient = json!({ "executor": { "timeoutMs": 50_000 }, "shutdown": { "graceMs": 50_000 } });
+    let mut throughline = setup().set(&patient).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;
     assert_eq!(mirrors(), 1_000);
     oracle::no_needless_write(&testbed).unwrap();
-    throughline.stop().await;
-}
 
-/// The first signal waits for writes in flight; the second does not.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_second_signal_ends_at_once() {
-    let testbed = Testbed::start(Topology::Two).await;
-    let _fleet = Fleet::seed(&testbed, Spec::of(3)).await;
+    // The first signal waits for a write in flight; the second does not.
     let gate = Gate::new();
-    testbed.hub().proxy.add(Rule::new(Fault::Hold(gate.clone())).method("PATCH"));
-    let patient = serde_json::json!({ "executor": { "timeoutMs": 50_000 }, "shutdown": { "graceMs": 50_000 } });
-    let mut throughline = Setup::of(&testbed).set(&patient).start().await;
-    eventually("a write is in flight", SOON, async || {
-        ensure(gate.waiting() > 0, || "none".to_owned())
-    })
-    .await;
+    hub.add(Rule::new(Fault::Hold(gate.clone())).method("PATCH"));
+    fleet.flip(0).await.unwrap();
+    gate.holds_one().await;
     throughline.signal(Signal::TERM);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(throughline.runs(), "it did not wait for its writes");
-    let asked = std::time::Instant::now();
+    let asked = Instant::now();
     throughline.signal(Signal::INT);
     throughline.wait_exit().await;
     let took = asked.elapsed();

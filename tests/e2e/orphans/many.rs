@@ -1,20 +1,14 @@
 //! Many orphans at once.
 
-use std::time::Duration;
-
-use serde_json::json;
-use throughline::core::contract::cause::Cause;
-
-use super::{SHOP, Site, wait_for_kept, wait_for_log};
-use crate::cluster::objects::{gateway, route, with_upstream_labels};
-use crate::cluster::rest::{GATEWAYS, ROUTES, run_concurrently};
-use crate::cluster::{SOON, ensure, eventually};
+use super::{SHOP, Site, wait_for_kept};
+use crate::cluster::objects::gateway;
+use crate::cluster::rest::{ROUTES, run_concurrently};
+use crate::prelude::*;
 
 const MANY: usize = 100;
 /// `limits.maxPerMinute` by default, and how many of them go at once.
 const BUDGET: usize = 10;
 const AT_ONCE: usize = 5;
-const HELD: &str = r#"throughline_causes_open{cause="deletes_held",cluster="up"}"#;
 
 /// All Gateways are lost at once: nothing is deleted, and the log says why. They come back, and
 /// nothing has happened. Then a person raises the limit, and the orphans are deleted at the set rate.
@@ -31,9 +25,7 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
         async || run_concurrently(MANY, async |i| up.delete(GATEWAYS, SHOP, &name(i)).await).await;
     create_gateways().await.unwrap();
     run_concurrently(MANY, async |i| {
-        let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-        let made = route(&site.hub_ns, &name(i), &[&name(i)]);
-        hub.create(ROUTES, with_upstream_labels(made, "up", kind, (SHOP, &name(i)))).await
+        hub.create(ROUTES, site.made_route(&name(i), &[&name(i)])).await
     })
     .await
     .unwrap();
@@ -46,20 +38,13 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
     site.testbed.upstream().proxy.down();
     delete_gateways().await.unwrap();
     site.testbed.upstream().proxy.up();
-    eventually("deletes are held", SOON, async || {
-        let metrics = throughline.metrics().await;
-        ensure(metrics.contains_key(HELD), || "not yet".to_owned())
-    })
-    .await;
+    let held = async || throughline.open(Cause::DeletesHeld, "up").await.is_some();
+    until("deletes are held", held).await;
     wait_for_kept(&throughline, Cause::DeletesHeld, MANY).await;
-    wait_for_log(&throughline, "100 of 100 routes of up look orphaned; none is deleted.").await;
+    throughline.logs("100 of 100 routes of up look orphaned; none is deleted.", 1).await;
     assert_eq!(throughline.get("/readyz").await.unwrap().0, 200);
     create_gateways().await.unwrap();
-    eventually("deletes are no longer held", SOON, async || {
-        let metrics = throughline.metrics().await;
-        ensure(!metrics.contains_key(HELD), || "not yet".to_owned())
-    })
-    .await;
+    until("deletes are no longer held", async || !held().await).await;
     assert_eq!(site.delete_requests(), [""; 0]);
     delete_gateways().await.unwrap();
     wait_for_kept(&throughline, Cause::DeletesHeld, MANY).await;
@@ -68,8 +53,8 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
     let events = site.testbed.events();
     let reasons: Vec<_> = events.iter().filter_map(|w| w.body["reason"].as_str()).collect();
     assert!(events.len() <= 3 && reasons.first() == Some(&"DeletesHeld"), "{events:#?}");
-    let held = events[0].body["message"].as_str().unwrap();
-    assert!(held.contains("routes of up look orphaned") && held.contains("maxShare"), "{held}");
+    let said = events[0].body["message"].as_str().unwrap();
+    assert!(said.contains("routes of up look orphaned") && said.contains("maxShare"), "{said}");
     throughline.stop().await;
 
     let raised = json!({ "limits": { "maxShare": 1.0 } });

@@ -1,22 +1,18 @@
 //! Deleting orphaned routes: true orphans are deleted and nothing else is, whatever goes wrong.
 
-mod events;
 mod faults;
 mod gap;
 mod many;
 mod reasons;
 
-use serde_json::{Value, json};
-use throughline::core::contract::cause::Cause;
 use throughline::core::contract::event::Event;
 use throughline::core::machine::Machine;
 use throughline::event_log::{Header, LogEntry, LogReader};
 
 use crate::cluster::objects::{gateway, route, with_upstream_labels};
-use crate::cluster::rest::{GATEWAYS, NAMESPACES, ROUTES};
-use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::{SOON, ensure, eventually, rights};
+use crate::cluster::rest::{NAMESPACES, ROUTES};
+use crate::cluster::rights;
+use crate::prelude::*;
 
 /// One upstream cluster with a namespace, and the hub that the namespace is replicated to.
 struct Site {
@@ -57,12 +53,15 @@ impl Site {
         self.testbed.upstream().rest().delete(GATEWAYS, SHOP, name).await.unwrap();
     }
 
-    /// Creates a route at the hub as the platform's replicator does, with a `change`.
+    /// A route at the hub, as the platform's replicator makes it.
+    fn made_route(&self, name: &str, parents: &[&str]) -> Value {
+        let (kind, up) = (("gateway.networking.k8s.io", "HTTPRoute"), self.testbed.upstream().name);
+        with_upstream_labels(route(&self.hub_ns, name, parents), up, kind, (SHOP, name))
+    }
+
+    /// Creates it, with a `change`.
     async fn route_with(&self, name: &str, parents: &[&str], change: impl FnOnce(&mut Value)) {
-        let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-        let up = self.testbed.upstream().name;
-        let mut made =
-            with_upstream_labels(route(&self.hub_ns, name, parents), up, kind, (SHOP, name));
+        let mut made = self.made_route(name, parents);
         change(&mut made);
         self.testbed.hub().rest().create(ROUTES, made).await.unwrap();
     }
@@ -80,10 +79,7 @@ impl Site {
     }
 
     async fn wait_until_deleted(&self, name: &str) {
-        eventually(&format!("{name} is deleted"), SOON, async || {
-            ensure(!self.exists(name).await, || "it still exists".to_owned())
-        })
-        .await;
+        until(&format!("{name} is deleted"), async || !self.exists(name).await).await;
     }
 
     /// The names in the DELETE requests that the hub received, whatever their outcome.
@@ -132,20 +128,8 @@ fn kept(throughline: &Throughline) -> Vec<Option<Cause>> {
 /// Waits until a delete has this outcome.
 async fn wait_for_outcome(throughline: &Throughline, outcome: &str) {
     let series = format!("throughline_actions_total{{verb=\"delete\",outcome=\"{outcome}\"}}");
-    eventually(&format!("a delete has the outcome {outcome}"), SOON, async || {
-        let metrics = throughline.metrics().await;
-        let ended = metrics
-            .iter()
-            .filter(|(name, n)| name.contains("verb=\"delete\",outcome") && **n > 0.0);
-        ensure(metrics[&series] > 0.0, || format!("{:?}", ended.collect::<Vec<_>>()))
-    })
-    .await;
-}
-
-/// Waits until this is logged, which may be a little later than it is counted.
-async fn wait_for_log(throughline: &Throughline, text: &str) {
-    eventually(&format!("it logs: {text}"), SOON, async || {
-        ensure(throughline.logged(text), || "not yet".to_owned())
+    until(&format!("a delete has the outcome {outcome}"), async || {
+        throughline.metrics().await.get(&series).is_some_and(|count| *count > 0.0)
     })
     .await;
 }

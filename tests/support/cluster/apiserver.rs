@@ -275,20 +275,6 @@ impl ApiServer {
         self.restart().await;
     }
 
-    /// SIGSTOP: connections stay open and nothing is answered.
-    pub(crate) fn freeze(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    /// SIGCONT.
-    pub(crate) fn thaw(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        self.api.lock().unwrap().as_ref().expect("the API server is running").signal(signal);
-    }
-
     /// throughline's requests by the API server's audit log, as `(verb, resource, code)`. A watch
     /// appears when it ends.
     pub(crate) fn audited(&self) -> Vec<(String, String, u16)> {

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use throughline_sim::apiserver::reason_of;
 use tokio::sync::watch;
 
+use super::until;
+
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The proxy answers with a `Status` object; the request does not reach the API server.
-    Status { code: u16, reason: &'static str, retry_after_s: Option<u32> },
+    Status(u16),
     /// The request reaches the API server after this delay.
     Delay(Duration),
     /// The request waits until the gate is opened.
     Hold(Arc<Gate>),
     /// The connection is closed; the request does not reach the API server.
     Cut,
-    /// The stream is refused, over HTTP/2; the request does not reach the API server.
-    RefuseStream,
     /// The API server handles the request, and the connection is closed instead of the answer.
     LoseAnswer,
     /// No answer; the connection stays open.
@@ -28,8 +28,6 @@ pub(crate) enum Fault {
     Answer(Value),
     /// The connection is closed after half of the answer.
     Truncate,
-    /// The API server answers, and its `Date` says this.
-    Date(&'static str),
     /// The watch is accepted, and its first event is an ERROR with code 410.
     Expire,
 }
@@ -44,6 +42,11 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { open: watch::Sender::new(false), waiting: AtomicUsize::new(0) })
+    }
+
+    /// Waits until a request waits.
+    pub(crate) async fn holds_one(&self) {
+        until("a request is held", async || self.waiting() > 0).await;
     }
 
     /// The number of requests that wait.
@@ -126,13 +129,7 @@ impl Rule {
 
     /// Answers with this code.
     pub(crate) fn status(code: u16) -> Self {
-        Self::new(Fault::Status { code, reason: reason_of(code), retry_after_s: None })
-    }
-
-    /// Answers 429 with `Retry-After`.
-    pub(crate) fn too_many(retry_after_s: u32) -> Self {
-        let retry_after_s = Some(retry_after_s);
-        Self::new(Fault::Status { code: 429, reason: "TooManyRequests", retry_after_s })
+        Self::new(Fault::Status(code))
     }
 
     pub(crate) fn method(mut self, method: &'static str) -> Self {
@@ -210,30 +207,11 @@ impl Rules {
 }
 
 /// The body of an answer that comes from the proxy.
-pub(super) fn status_body(code: u16, reason: &str, retry_after_s: Option<u32>) -> Value {
+pub(super) fn status_body(code: u16) -> Value {
+    let reason = reason_of(code);
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": format!("{reason}: sent by the test's proxy"),
-        "reason": reason, "code": code,
-        "details": { "retryAfterSeconds": retry_after_s.unwrap_or(0) },
+        "reason": reason, "code": code, "details": {},
     })
-}
-
-#[test]
-fn targets_are_parsed_from_paths() {
-    let target = Target::of(
-        "PATCH",
-        "/apis/networking.datumapis.com/v1alpha1/namespaces/ns-1/connectors/lab",
-        "fieldManager=throughline",
-    );
-    assert_eq!(
-        (&*target.resource, &*target.namespace, &*target.name),
-        ("connectors", "ns-1", "lab")
-    );
-    let target = Target::of("GET", "/api/v1/namespaces", "watch=true&resourceVersion=3");
-    assert_eq!((&*target.resource, &*target.name, target.is_watch), ("namespaces", "", true));
-    let target = Target::of("GET", "/api/v1/namespaces/ns-1", "");
-    assert_eq!((&*target.resource, &*target.name), ("namespaces", "ns-1"));
-    assert_eq!(Target::of("GET", "/readyz", "").resource, "/readyz");
-    assert_eq!(Target::of("GET", "/apis/apps/v1", "").resource, "/apis/apps/v1");
 }

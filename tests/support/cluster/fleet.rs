@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::carrier::Carrier;
 use super::objects::{
-    self, UPSTREAM_STATUS, connector, gateway, proxy, status, with_upstream_labels,
+    self, TRIGGER, UPSTREAM_STATUS, annotation, connector, gateway, proxy, status,
+    with_upstream_labels,
 };
 use super::rest::{
     CONNECTORS, GATEWAYS, NAMESPACES, PROXIES, ROUTES, RequestError, Rest, run_concurrently,
@@ -43,15 +44,8 @@ pub(crate) struct Spec {
 impl Spec {
     /// Ten connectors in a namespace, one gateway for each, online and not mirrored yet.
     pub(crate) fn of(connectors: usize) -> Self {
-        let mirrored = Mirrored::Absent;
-        Self {
-            connectors,
-            per_namespace: 10,
-            gateways: 1,
-            online: true,
-            mirrored,
-            with_routes: false,
-        }
+        let (per_namespace, mirrored) = (10, Mirrored::Absent);
+        Self { connectors, per_namespace, gateways: 1, online: true, mirrored, with_routes: false }
     }
 }
 
@@ -73,11 +67,7 @@ const PLATFORM: &str = "networking.datumapis.com";
 impl Fleet {
     /// Creates the fleet. Where there is a carrier, it brings the Connectors to the edge.
     pub(crate) async fn seed(testbed: &Testbed, spec: Spec) -> Self {
-        Self::seed_from(testbed, testbed.upstream(), spec).await
-    }
-
-    /// The same, with the connectors of this upstream.
-    pub(crate) async fn seed_from(testbed: &Testbed, upstream: &Cluster, spec: Spec) -> Self {
+        let upstream = testbed.upstream();
         let [up, hub, edge] =
             [upstream, testbed.hub(), testbed.edge()].map(|cluster| cluster.rest().clone());
         let now = (0..spec.connectors).map(|i| (spec.online, u32::try_from(i).unwrap())).collect();
@@ -165,23 +155,18 @@ impl Fleet {
     pub(crate) async fn create_hub_connector(&self, i: usize) -> Result<(), RequestError> {
         let ((namespace, name), source) = (self.hub_key(i), self.upstream_key(i));
         let kind = (PLATFORM, "Connector");
-        let hub_connector = with_upstream_labels(
-            connector(namespace, &name),
-            self.upstream,
-            kind,
-            (source.0, &source.1),
-        );
+        let made = connector(namespace, &name);
+        let mut made = with_upstream_labels(made, self.upstream, kind, (source.0, &source.1));
         let (online, node) = self.now(i);
         let said = match self.spec.mirrored {
             Mirrored::Absent => None,
             Mirrored::Stale(count) if i < count => Some(status(!online, node)),
             Mirrored::Fresh | Mirrored::Stale(_) => Some(status(online, node)),
         };
-        let mut hub_connector = hub_connector;
         if let Some(said) = said {
-            hub_connector["metadata"]["annotations"] = json!({ UPSTREAM_STATUS: said.to_string() });
+            made["metadata"]["annotations"] = json!({ UPSTREAM_STATUS: said.to_string() });
         }
-        self.hub.create(CONNECTORS, hub_connector).await.map(drop)
+        self.hub.create(CONNECTORS, made).await.map(drop)
     }
 
     async fn create_edge(&self, edge: &Rest) -> Result<(), RequestError> {
@@ -210,6 +195,36 @@ impl Fleet {
     /// Namespace and name of the hub and edge Connector `i`.
     pub(crate) fn hub_key(&self, i: usize) -> (&str, String) {
         (&self.namespaces[i / self.spec.per_namespace].1, format!("c-{i:05}"))
+    }
+
+    /// The status annotation of connector `i` at the hub.
+    pub(crate) async fn status_at_hub(&self, i: usize) -> Option<String> {
+        self.status_at(&self.hub, i).await
+    }
+
+    pub(crate) async fn statuses_at_hub(&self) -> Vec<Option<String>> {
+        let mut statuses = Vec::new();
+        for i in 0..self.spec.connectors {
+            statuses.push(self.status_at_hub(i).await);
+        }
+        statuses
+    }
+
+    /// The status annotation of connector `i` at the edge.
+    pub(crate) async fn status_at_edge(&self, i: usize) -> Option<String> {
+        self.status_at(&self.edge, i).await
+    }
+
+    async fn status_at(&self, rest: &Rest, i: usize) -> Option<String> {
+        let (namespace, name) = self.hub_key(i);
+        let found = rest.read(CONNECTORS, namespace, &name).await.unwrap();
+        annotation(&found, UPSTREAM_STATUS).map(str::to_owned)
+    }
+
+    /// The trigger of the first Gateway of connector `i`, at the first edge or another one.
+    pub(crate) async fn trigger(&self, edge: &Rest, i: usize) -> Option<String> {
+        let gateway = edge.read(GATEWAYS, self.hub_key(i).0, &app(i, 0)).await.unwrap();
+        annotation(&gateway, TRIGGER).map(str::to_owned)
     }
 
     fn now(&self, i: usize) -> (bool, u32) {

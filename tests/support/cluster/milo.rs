@@ -17,29 +17,25 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::Client;
-use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::apiserver::{ApiServer, client, token, write_kubeconfig};
 use super::follow::Task;
-use super::http::{full, remove_connection_headers};
+use super::http::{forward, full};
+use super::objects::install_loose;
 use super::proxy::FaultProxy;
-use super::rest::{CRDS, Resource, Rest};
-use super::{SOON, ensure, eventually};
+use super::rest::Resource;
 
-pub(crate) const PROJECTS: Resource = Resource {
-    group_version: "resourcemanager.miloapis.com/v1alpha1",
-    plural: "projects",
-    kind: "Project",
-};
+pub(crate) const PROJECTS: Resource =
+    Resource::new("resourcemanager.miloapis.com/v1alpha1", "projects", "Project");
 
 /// With `internalServiceDiscovery`.
-pub(crate) const CONTROL_PLANES: Resource = Resource {
-    group_version: "infrastructure.miloapis.com/v1alpha1",
-    plural: "projectcontrolplanes",
-    kind: "ProjectControlPlane",
-};
+pub(crate) const CONTROL_PLANES: Resource = Resource::new(
+    "infrastructure.miloapis.com/v1alpha1",
+    "projectcontrolplanes",
+    "ProjectControlPlane",
+);
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
@@ -63,7 +59,8 @@ struct Shared {
 impl Milo {
     pub(crate) async fn start() -> Self {
         let root = ApiServer::start("milo").await;
-        install_projects(root.rest()).await;
+        install_loose(root.rest(), PROJECTS, "Cluster").await;
+        install_loose(root.rest(), CONTROL_PLANES, "Namespaced").await;
         let root_proxy = FaultProxy::start(&root).await;
         let shared = Arc::new(Shared {
             root: backend(&root_proxy, root.folder()).await,
@@ -125,36 +122,6 @@ async fn backend(proxy: &FaultProxy, folder: &Path) -> Client {
     client(&path).await
 }
 
-async fn install_projects(admin: &Rest) {
-    install(admin, PROJECTS, "Cluster").await;
-    install(admin, CONTROL_PLANES, "Namespaced").await;
-}
-
-async fn install(admin: &Rest, resource: Resource, scope: &str) {
-    let Resource { group_version, plural, kind } = resource;
-    let (group, version) = group_version.split_once('/').unwrap();
-    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let crd = json!({
-        "metadata": { "name": format!("{plural}.{group}") },
-        "spec": {
-            "group": group,
-            "scope": scope,
-            "names": { "plural": plural, "singular": kind.to_lowercase(), "kind": kind,
-                       "listKind": format!("{kind}List") },
-            "versions": [{ "name": version, "served": true, "storage": true,
-                "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": { "type": "object",
-                    "properties": { "spec": open, "status": open } } } }],
-        },
-    });
-    admin.create(CRDS, crd).await.unwrap();
-    eventually(&format!("{plural} are served"), SOON, async || {
-        let listed = admin.items(resource).await;
-        ensure(listed.is_ok(), || format!("{:?}", listed.err()))
-    })
-    .await;
-}
-
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -190,24 +157,11 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         }
     };
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let mut forwarded = Request::builder().method(&parts.method).uri(format!("{path}{query}"));
-    let mut headers = parts.headers.clone();
-    remove_connection_headers(&mut headers);
-    *forwarded.headers_mut().unwrap() = headers;
-    let Ok(answer) = backend.send(forwarded.body(Body::from(body)).unwrap()).await else {
+    let Ok(answer) = forward(&parts, &format!("{path}{query}"), body, &backend).await else {
         let error = full(Bytes::from_static(b"the backend is down"));
         return Ok(Response::builder().status(StatusCode::BAD_GATEWAY).body(error).unwrap());
     };
-    let (mut parts, body) = answer.into_parts();
-    remove_connection_headers(&mut parts.headers);
-    let frames = stream::unfold(Some(body), |body| async {
-        let mut body = body?;
-        match body.frame().await? {
-            Ok(frame) => Some((Ok::<Frame<Bytes>, _>(frame), Some(body))),
-            Err(error) => Some((Err(std::io::Error::other(error.to_string())), None)),
-        }
-    });
-    Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
+    Ok(answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync()))
 }
 
 /// What Milo answers for a project that does not exist: an empty list, and a watch without events.

@@ -46,6 +46,11 @@ where
     }
 }
 
+/// Waits until `holds` says so.
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    eventually(what, SOON, async || ensure(holds().await, || "not yet".to_owned())).await;
+}
+
 /// Waits until no write has passed the proxies for longer than any delay of throughline with the
 /// settings of `Setup::of`.
 pub(crate) async fn wait_until_idle(testbed: &testbed::Testbed) {

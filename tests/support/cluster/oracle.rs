@@ -28,6 +28,13 @@ pub(crate) async fn converges(testbed: &Testbed) {
     converges_within(testbed, SOON).await;
 }
 
+/// Waits until everything has converged and nothing is written any longer, and resets the counts.
+pub(crate) async fn settles(testbed: &Testbed) {
+    converges(testbed).await;
+    wait_until_idle(testbed).await;
+    testbed.reset_counts();
+}
+
 pub(crate) async fn converges_within(testbed: &Testbed, timeout: Duration) {
     eventually("everything has converged", timeout, async || converged(testbed).await).await;
 }

@@ -80,29 +80,14 @@ struct Shared {
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// No answer.
+/// No answer: the connection is closed; over HTTP/2 its stream is reset.
 #[derive(Debug, thiserror::Error)]
-enum CutOff {
-    /// The connection is closed; over HTTP/2 its stream is reset.
-    #[error("cut")]
-    Closed,
-    /// The stream is reset for this reason.
-    #[error("refused")]
-    Refused(#[source] h2::Error),
-}
+#[error("cut")]
+struct CutOff;
 
 impl FaultProxy {
     /// Starts a proxy in front of `server`, which may be down.
     pub(crate) async fn start(server: &ApiServer) -> Self {
-        Self::start_as(server, std::env::var_os("THROUGHLINE_E2E_HTTP2").is_some()).await
-    }
-
-    /// The same, which speaks HTTP/2 in any case.
-    pub(crate) async fn start_http2(server: &ApiServer) -> Self {
-        Self::start_as(server, true).await
-    }
-
-    async fn start_as(server: &ApiServer, is_http2: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         // Without a token: the proxy passes on the client's.
@@ -120,6 +105,7 @@ impl FaultProxy {
             open_watches: watch::Sender::new(0),
         });
         let folder = server.folder().to_owned();
+        let is_http2 = std::env::var_os("THROUGHLINE_E2E_HTTP2").is_some();
         let certificate = is_http2.then(|| Certificate::self_signed("localhost", X509::V3));
         let ca = certificate.as_ref().map(|certificate| {
             let path = folder.join(format!("proxy-{}.crt", address.port()));
@@ -282,7 +268,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let target = Target::of(parts.method.as_str(), parts.uri.path(), &query);
-    let body = body.collect().await.map_err(|_| CutOff::Closed)?.to_bytes();
+    let body = body.collect().await.map_err(|_| CutOff)?.to_bytes();
     let sent = serde_json::from_slice(&body).unwrap_or_default();
     let mut record = Record::new(&shared, &target, query, sent);
     let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;

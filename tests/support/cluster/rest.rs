@@ -17,30 +17,40 @@ pub(crate) struct Resource {
     pub(crate) kind: &'static str,
 }
 
-macro_rules! resources {
-    ($($name:ident = $group_version:literal $plural:literal $kind:literal;)*) => {
-        $(pub(crate) const $name: Resource =
-            Resource { group_version: $group_version, plural: $plural, kind: $kind };)*
-    };
-}
-
-resources! {
-    CONNECTORS = "networking.datumapis.com/v1alpha1" "connectors" "Connector";
-    PROXIES = "networking.datumapis.com/v1alpha" "httpproxies" "HTTPProxy";
-    GATEWAYS = "gateway.networking.k8s.io/v1" "gateways" "Gateway";
-    ROUTES = "gateway.networking.k8s.io/v1" "httproutes" "HTTPRoute";
-    NAMESPACES = "v1" "namespaces" "Namespace";
-    CRDS = "apiextensions.k8s.io/v1" "customresourcedefinitions" "CustomResourceDefinition";
-    SECRETS = "v1" "secrets" "Secret";
-    LEASES = "coordination.k8s.io/v1" "leases" "Lease";
-    EVENTS = "v1" "events" "Event";
-    CLUSTER_ROLES = "rbac.authorization.k8s.io/v1" "clusterroles" "ClusterRole";
-    ROLES = "rbac.authorization.k8s.io/v1" "roles" "Role";
-    ROLE_BINDINGS = "rbac.authorization.k8s.io/v1" "rolebindings" "RoleBinding";
-    BINDINGS = "rbac.authorization.k8s.io/v1" "clusterrolebindings" "ClusterRoleBinding";
-}
+pub(crate) const CONNECTORS: Resource =
+    Resource::new("networking.datumapis.com/v1alpha1", "connectors", "Connector");
+pub(crate) const PROXIES: Resource =
+    Resource::new("networking.datumapis.com/v1alpha", "httpproxies", "HTTPProxy");
+pub(crate) const GATEWAYS: Resource =
+    Resource::new("gateway.networking.k8s.io/v1", "gateways", "Gateway");
+pub(crate) const ROUTES: Resource =
+    Resource::new("gateway.networking.k8s.io/v1", "httproutes", "HTTPRoute");
+pub(crate) const NAMESPACES: Resource = Resource::new("v1", "namespaces", "Namespace");
+pub(crate) const CRDS: Resource = Resource::new(
+    "apiextensions.k8s.io/v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+);
+pub(crate) const SECRETS: Resource = Resource::new("v1", "secrets", "Secret");
+pub(crate) const LEASES: Resource = Resource::new("coordination.k8s.io/v1", "leases", "Lease");
+pub(crate) const EVENTS: Resource = Resource::new("v1", "events", "Event");
+pub(crate) const CLUSTER_ROLES: Resource =
+    Resource::new("rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole");
+pub(crate) const ROLES: Resource = Resource::new("rbac.authorization.k8s.io/v1", "roles", "Role");
+pub(crate) const ROLE_BINDINGS: Resource =
+    Resource::new("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding");
+pub(crate) const BINDINGS: Resource =
+    Resource::new("rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding");
 
 impl Resource {
+    pub(crate) const fn new(
+        group_version: &'static str,
+        plural: &'static str,
+        kind: &'static str,
+    ) -> Self {
+        Self { group_version, plural, kind }
+    }
+
     /// The path of the collection; of all namespaces if `namespace` is empty.
     pub(crate) fn path(self, namespace: &str) -> String {
         let api = if self.group_version.contains('/') { "apis" } else { "api" };

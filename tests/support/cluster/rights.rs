@@ -100,41 +100,45 @@ pub(crate) async fn without(rest: &Rest, folders: &[&str], right: Option<(&str, 
         }
         let namespace = role["metadata"]["namespace"].as_str().map_or("", |_| LEASES_IN);
         let name = role["metadata"]["name"].as_str().unwrap();
-        let rules = role["rules"].as_array().unwrap().iter();
-        let rules: Vec<_> = match &right {
-            Some(right) => rules.flat_map(|rule| except(rule, right)).collect(),
-            None => rules.cloned().collect(),
-        };
-        let rules = json!({ "rules": rules });
-        rest.merge(resource(&role), (namespace, name), &rules).await.unwrap();
+        let rules =
+            right.as_ref().map_or(role["rules"].clone(), |right| except(&role["rules"], right));
+        rest.merge(resource(&role), (namespace, name), &json!({ "rules": rules })).await.unwrap();
     }
 }
 
-/// The texts of a list.
-pub(crate) fn texts(list: &Value) -> Vec<String> {
-    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    list.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+/// Each right that a rule gives.
+pub(crate) fn permissions_of(rule: &Value) -> Vec<Permission> {
+    let texts = |key: &str| {
+        let list = rule[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        list.iter().map(|text| text.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut permissions = Vec::new();
+    for group in texts("apiGroups") {
+        for resource in texts("resources") {
+            let of = |verb| (group.clone(), resource.clone(), verb);
+            permissions.extend(texts("verbs").into_iter().map(of));
+        }
+    }
+    permissions
 }
 
-/// What is left of a rule without this right; what it gives beside is kept in rules of its own.
-pub(crate) fn except(rule: &Value, (group, resource, verb): &Permission) -> Vec<Value> {
-    let has = |key: &str, text: &String| texts(&rule[key]).contains(text);
-    if !(has("apiGroups", group) && has("resources", resource) && has("verbs", verb)) {
-        return vec![rule.clone()];
+/// The rules without this right. A rule that gives it is split into one for each right that is left.
+pub(crate) fn except(rules: &Value, permission: &Permission) -> Value {
+    let mut left = Vec::new();
+    for rule in rules.as_array().unwrap() {
+        let mut permissions = permissions_of(rule);
+        if !permissions.contains(permission) {
+            left.push(rule.clone());
+            continue;
+        }
+        permissions.retain(|of| of != permission);
+        left.extend(permissions.into_iter().map(|(group, resource, verb)| {
+            let mut part = rule.clone();
+            part["apiGroups"] = json!([group]);
+            part["resources"] = json!([resource]);
+            part["verbs"] = json!([verb]);
+            part
+        }));
     }
-    let with = |resources: Vec<String>, verbs: Vec<String>| {
-        let mut part = rule.clone();
-        (part["resources"], part["verbs"]) = (json!(resources), json!(verbs));
-        part
-    };
-    let others = |key: &str, text: &String| {
-        texts(&rule[key]).into_iter().filter(|t| t != text).collect::<Vec<_>>()
-    };
-    let parts = [
-        (others("resources", resource), texts(&rule["verbs"])),
-        (vec![resource.clone()], others("verbs", verb)),
-    ];
-    let parts =
-        parts.into_iter().filter(|(resources, verbs)| !resources.is_empty() && !verbs.is_empty());
-    parts.map(|(resources, verbs)| with(resources, verbs)).collect()
+    left.into()
 }

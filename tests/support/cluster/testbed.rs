@@ -1,11 +1,16 @@
 //! A testbed: one, two or three API servers, a proxy in front of each, and the carrier between hub and
 //! edge.
 
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
 use super::apiserver::{ApiServer, THROUGHLINE};
 use super::carrier::Carrier;
 use super::proxy::{FaultProxy, Write};
 use super::rest::Rest;
 use super::rights;
+use super::throughline::merge_json;
 
 /// How the roles are spread over the clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +51,13 @@ impl Cluster {
     }
 
     /// Its entry in throughline's configuration.
-    pub(crate) fn config(&self) -> serde_json::Value {
+    pub(crate) fn config(&self) -> Value {
         let kubeconfig = if self.is_direct {
             self.server.kubeconfig(THROUGHLINE)
         } else {
             self.proxy.kubeconfig(THROUGHLINE)
         };
-        serde_json::json!({ "name": self.name, "roles": self.roles, "kubeconfig": kubeconfig })
+        json!({ "name": self.name, "roles": self.roles, "kubeconfig": kubeconfig })
     }
 }
 
@@ -110,9 +115,14 @@ impl Testbed {
         carrier
     }
 
-    /// Adds a second upstream.
-    pub(crate) async fn add_upstream(&mut self, name: &'static str) {
-        self.clusters.push(Cluster::start(name, &["upstream"], true).await);
+    /// Writes a configuration of these clusters for the commands that look at them.
+    pub(crate) fn config_file(&self, more: &Value) -> PathBuf {
+        let clusters: Vec<_> = self.clusters.iter().map(Cluster::config).collect();
+        let mut config = json!({ "clusters": clusters });
+        merge_json(&mut config, more);
+        let path = self.hub().server.folder().join("config.yaml");
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
     }
 
     fn with_role(&self, role: &str) -> &Cluster {

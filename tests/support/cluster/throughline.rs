@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use throughline::core::contract::cause::{Cause, State};
 
 use super::constants;
+use super::fleet::{Fleet, Spec};
 use super::process::{Folder, Process, Signal};
-use super::testbed::Testbed;
-use super::{SOON, ensure, eventually};
+use super::testbed::{Testbed, Topology};
+use super::{SOON, ensure, eventually, oracle};
 
 /// The configuration of a run.
 pub(crate) struct Setup {
@@ -29,8 +30,7 @@ impl Setup {
     /// All clusters, without leader election. Without confirmations too, so that a change is one touch
     /// and nothing follows it.
     pub(crate) fn of(testbed: &Testbed) -> Self {
-        let clusters: Vec<_> =
-            testbed.clusters.iter().map(super::testbed::Cluster::config).collect();
+        let clusters: Vec<_> = testbed.clusters.iter().map(|cluster| cluster.config()).collect();
         Self::new(&json!({ "clusters": clusters })).set(&json!({
             "leaderElection": { "enabled": false },
             "touch": { "confirmAfterMs": [], "confirmAfterOutageMs": 1000 },
@@ -113,6 +113,29 @@ impl Setup {
         started.wait_ready().await;
         started
     }
+}
+
+/// Clusters with a fleet, and a throughline with these settings that has brought all in sync.
+pub(crate) async fn in_sync(
+    topology: Topology,
+    spec: Spec,
+    settings: &Value,
+    provoked: &[Cause],
+) -> (Testbed, Fleet, Throughline) {
+    let testbed = Testbed::start(topology).await;
+    let fleet = Fleet::seed(&testbed, spec).await;
+    let throughline = Setup::of(&testbed).set(settings).provokes(provoked).ready().await;
+    oracle::settles(&testbed).await;
+    (testbed, fleet, throughline)
+}
+
+/// Runs a command of throughline; returns its exit code, standard output and standard error.
+pub(crate) async fn command(words: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(binary());
+    command.args(words).env_remove("RUST_LOG").env_remove("KUBECONFIG");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code().unwrap(), out, err)
 }
 
 /// Merges `above` into `below`: objects member by member, everything else replaced.
@@ -227,6 +250,27 @@ impl Throughline {
 
     pub(crate) fn logged(&self, text: &str) -> bool {
         self.lines.lock().unwrap().iter().any(|line| line.contains(text))
+    }
+
+    /// The number of lines that contain this text.
+    pub(crate) fn count_logged(&self, text: &str) -> usize {
+        self.lines.lock().unwrap().iter().filter(|line| line.contains(text)).count()
+    }
+
+    /// Waits until `times` lines contain this text, or more.
+    pub(crate) async fn logs(&self, text: &str, times: usize) {
+        eventually(&format!("{times} lines {text:?}"), SOON, async || {
+            let found = self.count_logged(text);
+            ensure(found >= times, || format!("{found}:\n{}", self.log().join("\n")))
+        })
+        .await;
+    }
+
+    /// How many objects of a cluster have this cause; `None` where its series has ended.
+    pub(crate) async fn open(&self, cause: Cause, cluster: &str) -> Option<f64> {
+        let cause = cause.as_str();
+        let series = format!("throughline_causes_open{{cause={cause:?},cluster={cluster:?}}}");
+        self.metrics().await.get(&series).copied()
     }
 
     pub(crate) fn event_log(&self) -> &Path {

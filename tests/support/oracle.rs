@@ -1,0 +1,198 @@
+//! Which status annotation and which trigger is right for the objects of some clusters. It shares liveness
+//! and digests with the core, and none of its rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use throughline::core::contract::settings::{PlatformKeyMode, Settings, TouchScope};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
+use throughline::core::status::go_json;
+use throughline::core::status::liveness::{self, Liveness};
+use throughline::core::status::trigger::{NodeIds, Trigger, digest, gateway_part};
+use throughline_sim::SimClusters;
+
+/// Whether throughline has written a Gateway of an edge: the platform's stamp alone no longer makes it
+/// right.
+type HasWritten<'a> = Box<dyn Fn(&ClusterName, &Object) -> bool + 'a>;
+
+pub(crate) struct Oracle<'a> {
+    pub(crate) clusters: &'a SimClusters,
+    pub(crate) settings: &'a Settings,
+    pub(crate) node_ids: NodeIds,
+    pub(crate) has_written: HasWritten<'a>,
+}
+
+impl Oracle<'_> {
+    /// A sentence for each hub Connector with a wrong status annotation.
+    pub(crate) fn mirror_problems(&self, held: &BTreeSet<ObjectKey>) -> Vec<String> {
+        let mut problems = Vec::new();
+        for hub in self.clusters.with_role(Role::Hub) {
+            for connector in self.clusters.objects(hub, Kind::Connector) {
+                if !held.contains(&connector.meta.key()) {
+                    problems.extend(self.annotation_problem(hub, connector));
+                }
+            }
+        }
+        problems
+    }
+
+    /// A sentence for each Gateway, or GatewayClass, with a wrong trigger.
+    pub(crate) fn touch_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for edge in self.clusters.with_role(Role::Edge) {
+            match self.settings.touch.scope_of(edge) {
+                TouchScope::Gateway => {
+                    let gateways = self.clusters.objects(edge, Kind::Gateway);
+                    problems.extend(gateways.filter_map(|g| self.gateway_problem(edge, g)));
+                }
+                TouchScope::GatewayClass => problems.extend(self.class_problems(edge)),
+            }
+        }
+        problems
+    }
+
+    fn annotation_problem(&self, hub: &ClusterName, connector: &Object) -> Option<String> {
+        let Object { meta, .. } = connector;
+        if meta.is_paused() {
+            return None;
+        }
+        let (upstream, namespace, name) = meta.upstream()?;
+        let upstream = ClusterName::from(upstream.as_str());
+        self.clusters.with_role(Role::Upstream).find(|cluster| **cluster == upstream)?;
+        let of_namespace = ObjectKey::new("", namespace);
+        let found = self.clusters.get(&upstream, Kind::Namespace, &of_namespace);
+        if found.is_some_and(|found| *meta.namespace != *format!("ns-{}", found.meta.uid)) {
+            return None;
+        }
+
+        let key = ObjectKey::new(namespace, name);
+        let status = self.clusters.get(&upstream, Kind::Connector, &key).and_then(|c| c.status());
+        let expected = match status {
+            // What it says is not known where it cannot be spelled.
+            Some(status) => Some(go_json::canonical(status)?),
+            None => None,
+        };
+        let actual = meta.annotations.get(UPSTREAM_STATUS);
+        // Compare bytes first: most are equal, and Go's own -0.0 reads back as 0.
+        if actual == expected.as_deref() {
+            return None;
+        }
+        if let (Some(actual), Some(expected)) = (actual, &expected) {
+            let bytes = meta.annotations.bytes() - actual.len() + expected.len();
+            let is_too_long = bytes > self.settings.mirror.annotation_limit_bytes;
+            let reduced = status.filter(|_| is_too_long).and_then(go_json::reduce);
+            let actual = go_json::canonical(actual);
+            if actual.as_ref() == Some(expected) || (actual.is_some() && actual == reduced) {
+                return None;
+            }
+        }
+        Some(format!(
+            "{hub}: the status annotation of Connector {} does not match the status of {key} in {upstream}: \
+             {actual:?}, expected {expected:?}",
+            meta.key()
+        ))
+    }
+
+    /// The Connectors of a Gateway's HTTPProxy, in order, with what the edge knows of them. None if
+    /// throughline does not write the Gateway.
+    fn connectors(&self, edge: &ClusterName, gateway: &ObjectKey) -> Vec<(&str, Liveness)> {
+        let is_upstream_too = self.clusters.with_role(Role::Upstream).any(|c| c == edge);
+        let namespace = ObjectKey::new("", &*gateway.namespace);
+        let namespace = self.clusters.get(edge, Kind::Namespace, &namespace);
+        if is_upstream_too && !namespace.is_some_and(|n| n.meta.is_hub_namespace()) {
+            return Vec::new();
+        }
+        let proxy = self.clusters.get(edge, Kind::HttpProxy, gateway).map(|proxy| &proxy.body);
+        let Some(Body::HttpProxy { connectors }) = proxy else { return Vec::new() };
+        let read = |name: &str| {
+            let key = ObjectKey::new(&*gateway.namespace, name);
+            self.clusters.get(edge, Kind::Connector, &key).map(|c| liveness_of(c))
+        };
+        connectors.iter().map(|name| (&**name, read(name).unwrap_or_default())).collect()
+    }
+
+    /// The digest that a Gateway should announce.
+    pub(crate) fn digest_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<u64> {
+        let connectors = self.connectors(edge, gateway);
+        let part = |(name, says): &(&str, Liveness)| {
+            self.node_ids.connector_part(name, says.online, &says.node_id)
+        };
+        (!connectors.is_empty()).then(|| digest(connectors.iter().map(part)))
+    }
+
+    /// The stamp that the platform's extension server writes on a Gateway.
+    pub(crate) fn stamp_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<String> {
+        let connectors = self.connectors(edge, gateway);
+        let (_, Liveness { online, node_id }) = connectors.last()?;
+        Some(if *online { format!("true/{node_id}") } else { "false/".to_owned() })
+    }
+
+    pub(crate) fn trigger_of(&self, gateway: &Object) -> Option<Trigger> {
+        Trigger::parse(gateway.meta.annotations.get(&self.settings.touch.key)?)
+    }
+
+    fn gateway_problem(&self, edge: &ClusterName, gateway: &Object) -> Option<String> {
+        let key = gateway.meta.key();
+        if gateway.meta.is_paused() {
+            return None;
+        }
+        let expected = self.digest_of(edge, &key)?;
+        let confirmations = self.settings.touch.confirm_after_ms.len();
+        match self.trigger_of(gateway) {
+            Some(is) if is.digest != expected => Some(format!(
+                "{edge}: Gateway {key} announces an outdated state of its connectors: {is}, expected \
+                 {expected:016x}"
+            )),
+            Some(is) if (is.c as usize) < confirmations => Some(format!(
+                "{edge}: Gateway {key} is not fully confirmed ({} of {confirmations} confirmations)",
+                is.c
+            )),
+            Some(_) => None,
+            // The gateway was right before throughline started, and the platform's stamp says so.
+            None if self.settings.touch.platform_key == PlatformKeyMode::Observe
+                && !(self.has_written)(edge, gateway)
+                && gateway.meta.annotations.get(PLATFORM_KEY)
+                    == self.stamp_of(edge, &key).as_deref() =>
+            {
+                None
+            }
+            None => Some(format!("{edge}: Gateway {key} has no trigger annotation")),
+        }
+    }
+
+    fn class_problems(&self, edge: &ClusterName) -> Vec<String> {
+        let mut classes: BTreeMap<&str, (u64, Vec<Trigger>)> = BTreeMap::new();
+        let mut unpaused = BTreeSet::new();
+        for gateway in self.clusters.objects(edge, Kind::Gateway) {
+            let Body::Gateway { class, .. } = &gateway.body else { continue };
+            let key = gateway.meta.key();
+            let Some(expected) = self.digest_of(edge, &key) else { continue };
+            if !gateway.meta.is_paused() {
+                unpaused.insert(&**class);
+            }
+            let (sum, triggers) = classes.entry(class).or_default();
+            *sum = sum.wrapping_add(gateway_part(&key.namespace, &key.name, expected));
+            triggers.extend(self.trigger_of(gateway));
+        }
+        // A class waits while all its Gateways are paused.
+        classes.retain(|class, _| unpaused.contains(class));
+        let confirmations = self.settings.touch.confirm_after_ms.len();
+        let is_right = |sum: u64, triggers: &[Trigger]| {
+            let expected = digest([sum]);
+            triggers.iter().any(|is| is.digest == expected && is.c as usize >= confirmations)
+        };
+        classes.retain(|_, (sum, triggers)| !is_right(*sum, triggers));
+        let problem = |(class, (_, triggers)): (&str, (u64, Vec<Trigger>))| {
+            format!(
+                "{edge}: no Gateway of class {class} announces the current state of its connectors: \
+                 {triggers:?}"
+            )
+        };
+        classes.into_iter().map(problem).collect()
+    }
+}
+
+/// What a Connector at an edge says: by its status annotation, or else by its status.
+pub(crate) fn liveness_of(connector: &Object) -> Liveness {
+    liveness::read(connector.meta.annotations.get(UPSTREAM_STATUS), connector.status())
+}
