@@ -42,13 +42,11 @@ fn uid(number: usize) -> String {
 
 impl Fleet {
     fn new(upstreams: usize) -> Self {
-        let mut clusters: Vec<_> = (0..upstreams)
-            .map(|number| json!({"name": upstream(number), "roles": ["upstream"]}))
-            .collect();
+        let spec = |number| json!({"name": upstream(number), "roles": ["upstream"]});
+        let mut clusters: Vec<_> = (0..upstreams).map(spec).collect();
         clusters.push(json!({"name": "hub", "roles": ["hub"]}));
-        let settings = json!({"orphans": {"mode": "delete"}});
-        let header =
-            json!({"log": "throughline", "version": 1, "clusters": clusters, "settings": settings});
+        let header = json!({"log": "throughline", "version": 1, "clusters": clusters,
+            "settings": {"orphans": {"mode": "delete"}}});
         let mut fleet = Self { upstreams, lines: vec![header], version: 0, at: START };
         for number in 0..upstreams {
             fleet.list_namespaces(number, Some(&uid(number)));
@@ -176,19 +174,34 @@ impl Fleet {
         self.line(json!({"event": "deleted", "cluster": cluster, "object": object}));
     }
 
+    fn list_unreadable(&mut self, number: usize, of: std::ops::Range<usize>) {
+        let cluster = upstream(number);
+        for (kind, prefix) in [("Connector", "c"), ("Gateway", "g")] {
+            self.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+            for n in of.clone() {
+                self.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
+                    "namespace": "default", "name": format!("{prefix}{n}"), "error": "x"}));
+            }
+            self.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
+        }
+    }
+
+    /// Changes the labels of the hub objects of an upstream.
+    fn relabel(&mut self, number: usize, change: impl Fn(&mut Value)) {
+        for c in self.all() {
+            for mut object in [self.hub_connector(number, c), self.hub_route(number, c, "g")] {
+                change(&mut object["metadata"]["labels"]);
+                self.apply("hub", &object);
+            }
+        }
+    }
+
     /// The watches of an upstream.
     fn lose(&mut self, number: usize, error: &str) {
         for kind in ["Connector", "Gateway", "Namespace"] {
             let (event, cluster) = ("watch_lost", upstream(number));
             self.line(json!({"event": event, "cluster": cluster, "kind": kind, "error": error}));
         }
-    }
-
-    fn each(mut self, mistake: impl Fn(&mut Self, usize)) -> Self {
-        for number in 0..self.upstreams {
-            mistake(&mut self, number);
-        }
-        self
     }
 
     /// Replays it as a what-if, for a minute after the mistake.
@@ -260,25 +273,9 @@ const MISTAKES: [Mistake; 26] = [
         }
     }),
     ("one object can't be read, the others are not listed", |fleet, number| {
-        let cluster = upstream(number);
-        for (kind, name) in [("Connector", "c0"), ("Gateway", "g0")] {
-            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
-            fleet.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
-                "namespace": "default", "name": name, "error": "x"}));
-            fleet.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
-        }
+        fleet.list_unreadable(number, 0..1);
     }),
-    ("no object can be read", |fleet, number| {
-        let cluster = upstream(number);
-        for (kind, prefix) in [("Connector", "c"), ("Gateway", "g")] {
-            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
-            for n in fleet.all() {
-                fleet.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
-                    "namespace": "default", "name": format!("{prefix}{n}"), "error": "x"}));
-            }
-            fleet.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
-        }
-    }),
+    ("no object can be read", |fleet, number| fleet.list_unreadable(number, fleet.all())),
     ("page 2 of every list expires", |fleet, number| {
         for kind in ["Connector", "Gateway", "Namespace"] {
             let cluster = upstream(number);
@@ -318,22 +315,12 @@ const MISTAKES: [Mistake; 26] = [
     }),
     ("every hub object names the next upstream", |fleet, number| {
         let next = format!("cluster-{}", upstream((number + 1) % fleet.upstreams));
-        for c in fleet.all() {
-            let objects = [fleet.hub_connector(number, c), fleet.hub_route(number, c, "g")];
-            for mut object in objects {
-                object["metadata"]["labels"]["meta.datumapis.com/upstream-cluster-name"] =
-                    json!(next);
-                fleet.apply("hub", &object);
-            }
-        }
+        fleet.relabel(number, |labels| {
+            labels["meta.datumapis.com/upstream-cluster-name"] = json!(next);
+        });
     }),
     ("every hub object loses its labels", |fleet, number| {
-        for c in fleet.all() {
-            for mut object in [fleet.hub_connector(number, c), fleet.hub_route(number, c, "g")] {
-                object["metadata"]["labels"] = json!({});
-                fleet.apply("hub", &object);
-            }
-        }
+        fleet.relabel(number, |labels| *labels = json!({}));
     }),
     ("the hub is an empty cluster", |fleet, number| {
         // Once: there is one hub.
@@ -352,7 +339,9 @@ fn no_mistake_reaches_more_than_ten_objects_a_minute() {
     );
     for (name, mistake) in MISTAKES {
         for upstreams in [1, 50, 200, 500] {
-            let replay = Fleet::new(upstreams).each(mistake).replayed();
+            let mut fleet = Fleet::new(upstreams);
+            (0..upstreams).for_each(|number| mistake(&mut fleet, number));
+            let replay = fleet.replayed();
             let decisions = replay.actions.iter().map(|record| &record.decision);
             let (before, after): (Vec<_>, Vec<_>) =
                 decisions.partition(|decision| decision.at < UnixMillis(MISTAKE));

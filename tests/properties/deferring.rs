@@ -6,58 +6,37 @@ use proptest::prelude::*;
 
 use throughline::core::contract::action::{Urgency, Verb};
 use throughline::core::contract::cause::Cause;
-use throughline::core::contract::note::NoteKind;
-use throughline::core::contract::settings::Settings;
-use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::contract::note::{Note, NoteKind};
+use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::status::go_json::canonical;
 
 use crate::config;
-use crate::generate::{Setup, change, pause, schedule, setup};
-use crate::model::{CONNECTORS, ConnectorRef, Op, PROJECTS, Topology, annotate, apply, status};
-use crate::oracle;
+use crate::generate::{change, schedule, setup, who};
+use crate::model::{CONNECTORS, ConnectorRef, Op, PROJECTS, status};
+use crate::oracle::liveness_of;
 use crate::sim::{HOUR, Sim};
-
-/// More than a watch event, a mirror and the carrier take together.
-const BRIEF_MS: u64 = 400;
-
-fn begin(setup: &Setup, change: impl FnOnce(&mut Settings)) -> Sim {
-    let mut sim = setup.build();
-    change(&mut sim.settings);
-    sim.machine = throughline::core::machine::Machine::new(sim.settings.clone());
-    sim.add_clusters();
-    sim.lead(true);
-    sim.list_everything();
-    sim
-}
 
 fn connectors() -> impl Iterator<Item = ConnectorRef> {
     (0..PROJECTS).flat_map(|p| (0..CONNECTORS).map(move |c| ConnectorRef(p, c)))
 }
 
-fn connector() -> impl Strategy<Value = ConnectorRef> {
-    (0..PROJECTS, 0..CONNECTORS).prop_map(|(p, c)| ConnectorRef(p, c))
-}
-
 /// Two statuses of one node.
 fn same_node() -> impl Strategy<Value = Op> {
-    (connector(), prop_oneof![Just(2_u8), Just(4)]).prop_map(|(who, s)| Op::Status(who, s))
+    (who(), prop_oneof![Just(2_u8), Just(4)]).prop_map(|(who, s)| Op::Status(who, s))
 }
 
 /// Each Connector at the hub whose annotation routes as its upstream Connector says.
-fn routed(sim: &Sim, t: Topology) -> BTreeSet<(u8, u8)> {
-    let is_routed = |ConnectorRef(p, c): ConnectorRef| {
-        let (cluster, namespace, _) = t.project(p);
-        let name = format!("c{c}");
-        let key = ObjectKey::new(namespace, &*name);
+fn routed(sim: &Sim) -> BTreeSet<(u8, u8)> {
+    let t = sim.topology;
+    let is_routed = |who: ConnectorRef| {
+        let (cluster, key) = t.upstream_key(who);
         let upstream = sim.clusters.get(&cluster, Kind::Connector, &key);
-        let key = ObjectKey::new(t.hub_namespace(p), name);
-        let hub = sim.clusters.get(&t.hub(), Kind::Connector, &key);
+        let hub = sim.clusters.get(&t.hub(), Kind::Connector, &t.hub_key(who));
         hub.is_some_and(|hub| {
             let has_status = upstream.is_some_and(|upstream| upstream.status().is_some());
             has_status == hub.meta.annotations.get(UPSTREAM_STATUS).is_some()
-                && upstream.map(|u| oracle::liveness(u)).unwrap_or_default()
-                    == oracle::liveness(hub)
+                && upstream.map(|u| liveness_of(u)).unwrap_or_default() == liveness_of(hub)
         })
     };
     connectors().filter(|who| is_routed(*who)).map(|ConnectorRef(p, c)| (p, c)).collect()
@@ -73,43 +52,18 @@ proptest! {
     #![proptest_config(config(100))]
 
     #[test]
-    fn every_status_arrives_within_the_wait_and_a_little(
-        setup in setup(),
-        defer_ms in prop_oneof![Just(0_u64), Just(1_000), Just(5_000)],
-        schedule in prop::collection::vec((pause(), (connector(), 1..7_u8)), 1..40),
-    ) {
-        let t = setup.topology;
-        let mut sim = begin(&setup, |settings| settings.mirror.defer_ms = defer_ms);
-        sim.advance_by(600_000);
-        // No Connector without a status: that one is removed, after a time of its own.
-        for who in connectors() {
-            apply(&mut sim, t, &Op::Status(who, 1));
-        }
-        for (pause_ms, (who, s)) in schedule {
-            sim.advance_by(pause_ms);
-            apply(&mut sim, t, &Op::Status(who, s));
-        }
-        sim.advance_by(defer_ms + 2 * BRIEF_MS);
-        let deviations = oracle::mirror_deviations(&sim, t);
-        prop_assert!(deviations.is_empty(), "{deviations:#?}\n{}", sim.describe_actions(0));
-    }
-
-    #[test]
     fn deferrable_mirrors_keep_to_the_budget_in_any_span_of_time(
         setup in setup(),
         per_second in 1..4_u32,
         schedule in prop::collection::vec((0..700_u64, same_node()), 10..120),
     ) {
-        let t = setup.topology;
-        let mut sim = begin(&setup, |settings| {
-            (settings.mirror.defer_ms, settings.mirror.deferrable_per_second) = (200, per_second);
+        let mut sim = setup.begin_with(|settings| {
+            settings.mirror.defer_ms = 200;
+            settings.mirror.deferrable_per_second = per_second;
         });
-        for (pause_ms, op) in schedule {
-            sim.advance_by(pause_ms);
-            apply(&mut sim, t, &op);
-        }
+        sim.play(&schedule);
         sim.advance_by(HOUR);
-        prop_assert!(oracle::mirror_deviations(&sim, t).is_empty());
+        prop_assert!(sim.mirror_deviations().is_empty());
         let at = deferrable(&sim);
         for (i, from) in at.iter().enumerate() {
             for (j, to) in at.iter().enumerate().skip(i) {
@@ -128,19 +82,18 @@ proptest! {
         setup in setup(),
         schedule in schedule(change(), 25),
     ) {
-        let t = setup.topology;
-        let mut off = begin(&setup, |settings| settings.mirror.defer_ms = 0);
-        let mut on = begin(&setup, |_| ());
+        let mut off = setup.begin_with(|settings| settings.mirror.defer_ms = 0);
+        let mut on = setup.begin();
         let look_ms = off.write_ms + 5;
         let step = |off: &mut Sim, on: &mut Sim, ms: u64| -> Result<(), TestCaseError> {
-            let mut before = routed(off, t);
+            let mut before = routed(off);
             for looked_ms in (0..ms.min(20 * look_ms)).step_by(look_ms as usize) {
                 let next_ms = look_ms.min(ms - looked_ms);
                 off.advance_by(next_ms);
                 on.advance_by(next_ms);
-                let now = routed(off, t);
+                let now = routed(off);
                 let late: BTreeSet<_> =
-                    (&now & &before).difference(&routed(on, t)).copied().collect();
+                    (&now & &before).difference(&routed(on)).copied().collect();
                 // The last span may be shorter than the answer of a write takes.
                 prop_assert!(
                     late.is_empty() || next_ms < look_ms,
@@ -156,10 +109,11 @@ proptest! {
         };
         for (pause_ms, op) in &schedule {
             step(&mut off, &mut on, *pause_ms)?;
-            apply(&mut off, t, op);
-            apply(&mut on, t, op);
+            off.apply(op);
+            on.apply(op);
         }
         step(&mut off, &mut on, 10_000)?;
+        prop_assert_eq!(on.mirror_deviations(), off.mirror_deviations(), "not in time");
         let mirrors = |sim: &Sim| {
             sim.actions.iter().filter(|a| a.decision.action.verb == Verb::Mirror).count()
         };
@@ -171,51 +125,48 @@ proptest! {
     fn the_replicator_beside_it_causes_no_fight(
         setup in setup(),
         schedule in prop::collection::vec(
-            (0..8_000_u64, connector(), 1..7_u8, prop::option::of(50..7_000_u64)), 1..40),
+            (0..8_000_u64, who(), 1..7_u8, prop::option::of(50..7_000_u64)), 1..40),
     ) {
         let t = setup.topology;
-        let mut sim = begin(&setup, |_| ());
-        sim.advance_by(600_000);
+        let mut sim = setup.begin();
+        sim.advance_by(HOUR);
         let before = sim.actions.len();
-        // By its time: who, and whether it is the replicator's turn.
-        let mut plan: BTreeMap<(u64, usize), (ConnectorRef, Option<u8>)> = BTreeMap::new();
-        let mut at_ms = 0;
-        for (i, (pause_ms, who, s, replicated_ms)) in schedule.iter().enumerate() {
+        // When upstream says what, and when the replicator copies what it says then.
+        let (mut plan, mut at_ms) = (Vec::new(), 0);
+        for (pause_ms, who, says, replicated_ms) in schedule {
             at_ms += pause_ms;
-            plan.insert((at_ms, 2 * i), (*who, Some(*s)));
-            if let Some(after_ms) = replicated_ms {
-                plan.insert((at_ms + after_ms, 2 * i + 1), (*who, None));
-            }
+            plan.push((at_ms, who, Some(says)));
+            plan.extend(replicated_ms.map(|after_ms| (at_ms + after_ms, who, None)));
         }
+        plan.sort_by_key(|(at_ms, ..)| *at_ms);
         let (mut now_ms, mut said, mut changes) = (0, BTreeMap::new(), 0_usize);
-        for ((at_ms, _), (who, says)) in plan {
+        for (at_ms, who, says) in plan {
             sim.advance_by(at_ms - now_ms);
             now_ms = at_ms;
-            let ConnectorRef(p, c) = who;
-            let (cluster, namespace, _) = t.project(p);
-            let key = ObjectKey::new(namespace, format!("c{c}"));
-            if let Some(says) = says {
-                if sim.clusters.get(&cluster, Kind::Connector, &key).is_some() {
-                    changes += usize::from(said.insert((p, c), (says, at_ms)).map(|(s, _)| s) != Some(says));
-                    apply(&mut sim, t, &Op::Status(who, says));
+            let (cluster, key) = t.upstream_key(who);
+            let exists = sim.clusters.get(&cluster, Kind::Connector, &key).is_some();
+            match (says, said.get(&(who.0, who.1))) {
+                (Some(says), last) if exists => {
+                    changes += usize::from(last.map(|(last, _)| *last) != Some(says));
+                    said.insert((who.0, who.1), (says, at_ms));
+                    sim.apply(&Op::Status(who, says));
                 }
-            } else if let Some((says, since_ms)) = said.get(&(p, c))
-                && at_ms - since_ms >= 50
-            {
                 // By then the watch has shown it here, too.
-                let text = status(*says).as_deref().and_then(canonical);
-                let key = ObjectKey::new(t.hub_namespace(p), format!("c{c}"));
-                annotate(&mut sim, &t.hub(), Kind::Connector, &key, UPSTREAM_STATUS, text.as_deref());
+                (None, Some((says, since_ms))) if at_ms - since_ms >= 50 => {
+                    let text = status(*says).as_deref().and_then(canonical);
+                    let annotation = (UPSTREAM_STATUS, text.as_deref());
+                    sim.annotate(&t.hub(), Kind::Connector, &t.hub_key(who), annotation);
+                }
+                _ => {}
             }
         }
         sim.advance_by(600_000);
-        prop_assert!(oracle::mirror_deviations(&sim, t).is_empty());
-        let mirrors =
-            sim.actions[before..].iter().filter(|a| a.decision.action.verb == Verb::Mirror).count();
+        prop_assert!(sim.mirror_deviations().is_empty());
+        let mirrors = sim.actions[before..].iter().filter(|a| a.decision.action.verb == Verb::Mirror);
+        let mirrors = mirrors.count();
         prop_assert!(mirrors <= changes, "{mirrors} mirrors of {changes} changes");
-        let is_contention = |kind: &NoteKind| {
-            matches!(kind, NoteKind::Began(problem) if problem.cause == Cause::Overwritten)
-        };
-        prop_assert!(!sim.notes.iter().any(|note| is_contention(&note.kind)));
+        let is_contention =
+            |note: &Note| matches!(&note.kind, NoteKind::Began(p) if p.cause == Cause::Overwritten);
+        prop_assert!(!sim.notes.iter().any(is_contention));
     }
 }

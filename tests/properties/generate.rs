@@ -2,15 +2,11 @@
 
 use proptest::prelude::*;
 
-use serde_json::json;
-use throughline::core::contract::settings::{Settings, TouchScope};
-use throughline::core::data::time::UnixMillis;
+use throughline::core::contract::settings::{OrphanMode, Settings, TouchScope};
 
-use crate::carry::WriteFault;
-use crate::model::{
-    CONNECTORS, ConnectorRef, GATEWAYS, GatewayRef, Op, PROJECTS, Topology, apply, put,
-};
-use crate::sim::Sim;
+use crate::model::{CONNECTORS, ConnectorRef, GATEWAYS, GatewayRef, Op, PROJECTS, Topology};
+use crate::sim::{SECOND, Sim};
+use crate::writes::WriteFault;
 
 /// The initial state of the simulated clusters.
 #[derive(Clone, Debug)]
@@ -32,73 +28,75 @@ impl Setup {
     }
 
     /// The clusters with all their objects; nothing is listed yet.
-    pub fn build(&self) -> Sim {
-        self.build_with(&self.settings())
-    }
-
-    pub fn build_with(&self, settings: &Settings) -> Sim {
-        let clusters = self.topology.clusters();
-        let mut sim = Sim::new(&clusters, settings, self.carrier_delay_ms);
+    pub fn build(&self, settings: &Settings) -> Sim {
+        let mut sim = Sim::new(self.topology, settings, self.carrier_delay_ms);
         sim.watch_delays_ms.clone_from(&self.watch_delays_ms);
         if self.managed_fields {
             sim.clusters.keep_managed_fields();
         }
-        for cluster in &clusters {
+        for cluster in sim.cluster_specs.clone() {
             for kind in sim.kinds(&cluster.name) {
                 // No watch is open before the first list.
                 sim.clusters.lose_watch(&cluster.name, kind, "not listed yet");
             }
         }
-        let t = self.topology;
         for project in 0..PROJECTS {
-            let (cluster, namespace, uid) = t.project(project);
-            put(
-                &mut sim,
-                &cluster,
-                &json!({"kind": "Namespace", "metadata": {"name": namespace, "uid": uid}}),
-            );
-            let hub_namespace = json!({"kind": "Namespace", "metadata": {
-                "name": t.hub_namespace(project),
-                "labels": {"meta.datumapis.com/upstream-namespace": namespace}}});
-            let mut places = t.edges();
-            places.push(t.hub());
-            places.dedup();
-            for place in places {
-                put(&mut sim, &place, &hub_namespace);
-            }
+            sim.put_namespaces(project, &self.topology.project(project).2);
             for c in 0..CONNECTORS {
                 let status = self.statuses[usize::from(project * CONNECTORS + c)];
-                apply(&mut sim, t, &Op::CreateUpstream(ConnectorRef(project, c), status));
+                sim.apply(&Op::CreateUpstream(ConnectorRef(project, c), status));
             }
-            for (e, _) in t.edges().iter().enumerate() {
+            for e in 0..self.topology.edges().len() as u8 {
                 for g in 0..GATEWAYS {
-                    let at = GatewayRef(e as u8, project, g);
-                    let i = (e as u8 * PROJECTS + project) * GATEWAYS + g;
-                    apply(&mut sim, t, &Op::Proxy(at, self.proxies[usize::from(i)]));
-                    apply(&mut sim, t, &Op::CreateGateway(at, g % 2));
+                    let at = GatewayRef(e, project, g);
+                    let i = (e * PROJECTS + project) * GATEWAYS + g;
+                    sim.apply(&Op::Proxy(at, self.proxies[usize::from(i)]));
+                    sim.apply(&Op::CreateGateway(at, g % 2));
                 }
             }
         }
-        sim.clusters.advance(UnixMillis(sim.now.0 + 1_000));
-        while sim.clusters.poll_event().is_some() {}
+        sim.clusters.advance(sim.now.plus(SECOND));
         sim
     }
 
     /// The clusters, and a leader that has listed everything.
     pub fn begin(&self) -> Sim {
-        let mut sim = self.build();
-        sim.add_clusters();
-        sim.lead(true);
-        sim.list_everything();
+        self.begin_with(|_| ())
+    }
+
+    pub fn begin_with(&self, change: impl FnOnce(&mut Settings)) -> Sim {
+        let mut settings = self.settings();
+        change(&mut settings);
+        let mut sim = self.build(&settings);
+        sim.start();
         sim
     }
+}
+
+/// A leader that deletes orphans, among objects that `put` creates.
+pub fn begin_deleting(
+    topology: Topology,
+    settings: Settings,
+    watch_delays_ms: Vec<u8>,
+    write_faults: Vec<WriteFault>,
+    put: impl FnOnce(&mut Sim),
+) -> Sim {
+    let mut settings = settings;
+    settings.orphans.mode = OrphanMode::Delete;
+    let mut sim = Sim::new(topology, &settings, 50);
+    sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
+    put(&mut sim);
+    sim.watch_delays_ms = watch_delays_ms;
+    sim.write_faults = write_faults;
+    sim.start();
+    sim
 }
 
 pub fn topology() -> impl Strategy<Value = Topology> {
     prop_oneof![Just(Topology::One), Just(Topology::Two), Just(Topology::Three)]
 }
 
-fn who() -> impl Strategy<Value = ConnectorRef> {
+pub fn who() -> impl Strategy<Value = ConnectorRef> {
     (0..PROJECTS, 0..CONNECTORS).prop_map(|(p, c)| ConnectorRef(p, c))
 }
 
@@ -176,30 +174,18 @@ pub fn write_faults() -> impl Strategy<Value = Vec<WriteFault>> {
     prop::collection::vec(write_fault, 1..20)
 }
 
-pub fn setup() -> impl Strategy<Value = Setup> {
-    let statuses = prop::collection::vec(0..7_u8, 6);
-    let proxies = prop::collection::vec(0..8_u8, 12);
-    let delays = prop::collection::vec(0..40_u8, 1..8);
-    let scope = prop_oneof![3 => Just(TouchScope::Gateway), 1 => Just(TouchScope::GatewayClass)];
-    (topology(), statuses, proxies, delays, 0..300_u64, any::<bool>(), scope).prop_map(
-        |(
-            topology,
-            statuses,
-            proxies,
-            watch_delays_ms,
-            carrier_delay_ms,
-            managed_fields,
-            scope,
-        )| {
-            Setup {
-                topology,
-                statuses,
-                proxies,
-                watch_delays_ms,
-                carrier_delay_ms,
-                managed_fields,
-                scope,
-            }
-        },
-    )
+prop_compose! {
+    pub fn setup()(
+        topology in topology(),
+        statuses in prop::collection::vec(0..7_u8, 6),
+        proxies in prop::collection::vec(0..8_u8, 12),
+        watch_delays_ms in prop::collection::vec(0..40_u8, 1..8),
+        carrier_delay_ms in 0..300_u64,
+        managed_fields in any::<bool>(),
+        scope in prop_oneof![3 => Just(TouchScope::Gateway), 1 => Just(TouchScope::GatewayClass)],
+    ) -> Setup {
+        Setup {
+            topology, statuses, proxies, watch_delays_ms, carrier_delay_ms, managed_fields, scope,
+        }
+    }
 }

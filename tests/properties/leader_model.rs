@@ -12,14 +12,12 @@
 //! them, which keeps it small enough to run with every test run. Two instances are explored to the
 //! last state, three for a number of steps. `THROUGHLINE_MODEL=full` explores further.
 
-mod breaks;
 mod cluster_model;
 mod explore;
 mod steady;
 mod steps;
 
-use breaks::BrokenRule;
-use cluster_model::{Fault, Setup};
+use cluster_model::{BrokenRule, Fault, Setup};
 use explore::explore;
 
 /// Explore to the last state.
@@ -42,74 +40,67 @@ fn two() -> Setup {
     setup(&[10, 11])
 }
 
-/// Asserts that no state is wrong, and that there are at least `states_min`.
-#[track_caller]
-fn assert_holds(name: &str, setup: &Setup, steps: usize, states_min: usize) {
-    let explored = explore(setup, steps);
-    println!("{name}: {} states, {} steps deep", explored.states, explored.depth);
-    assert_eq!(explored.wrong.unwrap_or_default(), "", "{name}");
-    assert!(explored.states >= states_min, "{name}: only {} states", explored.states);
+fn two_with(faults_max: u8, faults: &'static [Fault]) -> Setup {
+    Setup { faults: (faults_max, faults), ..two() }
 }
 
-/// Asserts that the exploration detects the broken rule.
+fn three_with(faults_max: u8, faults: &'static [Fault]) -> Setup {
+    Setup { faults: (faults_max, faults), has_leader: true, ..setup(&[10, 11, 10]) }
+}
+
+/// Asserts that no state is wrong, and that there are at least `states_min`.
 #[track_caller]
-fn assert_detected(broken: BrokenRule, setup: Setup, wrong: &str) {
-    let explored = explore(&Setup { broken: Some(broken), ..setup }, ALL);
-    let found = explored.wrong.expect("not detected");
-    let first = found.lines().next().unwrap();
-    println!("{broken:?}: after {} states: {first}", explored.states);
-    assert!(found.contains(wrong), "{found}");
+fn assert_holds(setup: &Setup, steps: usize, states_min: usize) {
+    let explored = explore(setup, steps);
+    println!("{} states, {} steps deep", explored.states, explored.depth);
+    assert_eq!(explored.wrong.unwrap_or_default(), "");
+    assert!(explored.states >= states_min, "only {} states", explored.states);
 }
 
 const TWO_WRITERS: &str = "may write, and a write of";
 const NOBODY_LEADS: &str = "not right after";
+const LATE_WRITE: &str = "a late write changed";
 
 #[test]
 fn two_instances_with_slow_responses() {
-    assert_holds("slow responses", &Setup { slow: true, ..two() }, ALL, 40_000);
+    assert_holds(&Setup { slow: true, ..two() }, ALL, 40_000);
 }
 
 #[test]
 fn two_instances_while_somebody_edits_the_lease() {
-    let setup = Setup { faults: (1, &[Fault::Edit]), ..two() };
-    assert_holds("a Lease deleted, edited, annotated", &setup, ALL, 170_000);
+    assert_holds(&two_with(1, &[Fault::Edit]), ALL, 170_000);
 }
 
 #[test]
 fn two_instances_that_crash_or_stop() {
-    let setup = Setup { faults: (1, &[Fault::Process]), ..two() };
-    assert_holds("a process that dies or stops", &setup, ALL, 100_000);
+    assert_holds(&two_with(1, &[Fault::Process]), ALL, 100_000);
 }
 
 #[test]
 fn two_instances_that_stand_down_and_take_part_again() {
-    let setup = Setup { faults: (2, &[Fault::StandsDown]), ..two() };
-    assert_holds("instances that stand down", &setup, ALL, 100_000);
+    assert_holds(&two_with(2, &[Fault::StandsDown]), ALL, 100_000);
 }
 
 #[test]
 fn two_instances_with_late_requests() {
-    let setup = Setup { faults: (1, &[Fault::Late]), ..two() };
-    assert_holds("a request carried out late", &setup, ALL, 70_000);
+    assert_holds(&two_with(1, &[Fault::Late]), ALL, 70_000);
 }
 
 #[test]
 fn two_instances_that_freeze_before_a_write() {
-    assert_holds("frozen writes", &Setup { freezes: true, ..two() }, ALL, 75_000);
+    assert_holds(&Setup { freezes: true, ..two() }, ALL, 75_000);
 }
 
 /// Such a write may undo what a later leader wrote, if that leader came back to the old value. Then
 /// some leader puts it right.
 #[test]
 fn two_instances_that_freeze_before_a_write_that_asks_for_the_annotation() {
-    let setup = Setup { freezes: true, by_annotation: true, ..two() };
-    assert_holds("frozen writes by annotation", &setup, ALL, 150_000);
+    assert_holds(&Setup { freezes: true, by_annotation: true, ..two() }, ALL, 150_000);
 }
 
 #[test]
 fn three_instances() {
-    let setup = Setup { has_leader: true, ..setup(&[10, 11, 10]) };
-    assert_holds("three instances", &setup, 11, 30_000);
+    assert_holds(&three_with(0, &[]), 11, 30_000);
 }
 
 /// Minutes, and better in a release build: `THROUGHLINE_MODEL=full`.
@@ -120,102 +111,41 @@ fn further() {
         return;
     }
     let kinds: &[Fault] = &[Fault::Edit, Fault::Process, Fault::Late];
-    let slow = Setup { slow: true, faults: (1, kinds), ..two() };
-    assert_holds("slow responses and any one fault", &slow, ALL, 780_000);
-    assert_holds("any two faults", &Setup { faults: (2, kinds), ..two() }, 12, 1_300_000);
-    let three = Setup { has_leader: true, faults: (1, kinds), ..setup(&[10, 11, 10]) };
-    assert_holds("three instances and any one fault", &three, 7, 85_000);
+    let slow = Setup { slow: true, ..two_with(1, kinds) };
+    assert_holds(&slow, ALL, 780_000);
+    assert_holds(&two_with(2, kinds), 12, 1_300_000);
+    assert_holds(&three_with(1, kinds), 7, 85_000);
 }
 
+/// Without any one of its rules, the election has a wrong state.
 #[test]
-fn broken_gives_up() {
-    assert_detected(BrokenRule::GivesUp, two(), NOBODY_LEADS);
-}
-
-#[test]
-fn broken_exits_on_loss() {
-    assert_detected(BrokenRule::ExitsOnLoss, two(), NOBODY_LEADS);
-}
-
-#[test]
-fn broken_work_is_not_started_again() {
-    assert_detected(BrokenRule::WorkNotStartedAgain, two(), NOBODY_LEADS);
-}
-
-#[test]
-fn broken_timestamps_are_trusted() {
-    assert_detected(BrokenRule::TimestampsTrusted, two(), TWO_WRITERS);
-}
-
-#[test]
-fn broken_tenure_never_ends() {
-    assert_detected(BrokenRule::TenureNeverEnds, two(), TWO_WRITERS);
-}
-
-#[test]
-fn broken_tenure_counts_from_the_response() {
-    assert_detected(BrokenRule::TenureFromResponse, Setup { slow: true, ..two() }, TWO_WRITERS);
-}
-
-#[test]
-fn broken_gate_leaves_no_room_for_a_write() {
-    assert_detected(BrokenRule::GateIsTheLease, two(), TWO_WRITERS);
-}
-
-#[test]
-fn broken_clocks_are_assumed_to_agree() {
-    assert_detected(BrokenRule::ClocksAgree, two(), TWO_WRITERS);
-}
-
-#[test]
-fn broken_a_deleted_lease_is_led_at_once() {
-    assert_detected(
-        BrokenRule::LeadsAtOnce,
-        Setup { faults: (1, &[Fault::Edit]), ..two() },
-        TWO_WRITERS,
-    );
-}
-
-#[test]
-fn broken_released_before_writes_have_ended() {
-    assert_detected(
-        BrokenRule::ReleasedWhileWriting,
-        Setup { faults: (1, &[Fault::Process]), ..two() },
-        TWO_WRITERS,
-    );
-}
-
-#[test]
-fn broken_released_before_it_was_led() {
-    let faults: (u8, &[Fault]) = (2, &[Fault::Edit, Fault::Process]);
-    let setup = Setup { faults, has_leader: true, ..setup(&[10, 11, 10]) };
-    assert_detected(BrokenRule::ReleasedBeforeLeading, setup, TWO_WRITERS);
-}
-
-#[test]
-fn broken_versions_are_ignored() {
-    assert_detected(
-        BrokenRule::VersionIgnored,
-        Setup { faults: (1, &[Fault::Late]), ..two() },
-        TWO_WRITERS,
-    );
-}
-
-#[test]
-fn broken_gate_is_checked_only_when_a_write_is_queued() {
-    assert_detected(BrokenRule::GateAtQueueOnly, two(), TWO_WRITERS);
-}
-
-#[test]
-fn broken_writes_have_no_precondition() {
-    let wrong = "a late write changed";
-    assert_detected(BrokenRule::NoFence, Setup { freezes: true, ..two() }, wrong);
-    let by_annotation = Setup { freezes: true, by_annotation: true, ..two() };
-    assert_detected(BrokenRule::NoFence, by_annotation, wrong);
-}
-
-#[test]
-fn broken_an_old_write_is_not_put_right() {
-    let setup = Setup { freezes: true, by_annotation: true, ..two() };
-    assert_detected(BrokenRule::NotPutRight, setup, NOBODY_LEADS);
+fn each_broken_rule_is_found() {
+    use BrokenRule::*;
+    let slow = Setup { slow: true, ..two() };
+    let freezes = Setup { freezes: true, ..two() };
+    let by_annotation = Setup { by_annotation: true, ..freezes.clone() };
+    for (broken, setup, wrong) in [
+        (GivesUp, two(), NOBODY_LEADS),
+        (ExitsOnLoss, two(), NOBODY_LEADS),
+        (WorkNotStartedAgain, two(), NOBODY_LEADS),
+        (TimestampsTrusted, two(), TWO_WRITERS),
+        (TenureNeverEnds, two(), TWO_WRITERS),
+        (TenureFromResponse, slow, TWO_WRITERS),
+        (GateIsTheLease, two(), TWO_WRITERS),
+        (ClocksAgree, two(), TWO_WRITERS),
+        (LeadsAtOnce, two_with(1, &[Fault::Edit]), TWO_WRITERS),
+        (ReleasedWhileWriting, two_with(1, &[Fault::Process]), TWO_WRITERS),
+        (ReleasedBeforeLeading, three_with(2, &[Fault::Edit, Fault::Process]), TWO_WRITERS),
+        (VersionIgnored, two_with(1, &[Fault::Late]), TWO_WRITERS),
+        (GateAtQueueOnly, two(), TWO_WRITERS),
+        (NoFence, freezes, LATE_WRITE),
+        (NoFence, by_annotation.clone(), LATE_WRITE),
+        (NotPutRight, by_annotation, NOBODY_LEADS),
+    ] {
+        let explored = explore(&Setup { broken: Some(broken), ..setup }, ALL);
+        let found = explored.wrong.unwrap_or_else(|| panic!("{broken:?} is not found"));
+        let first = found.lines().next().unwrap();
+        println!("{broken:?}: after {} states: {first}", explored.states);
+        assert!(found.contains(wrong), "{broken:?}: {found}");
+    }
 }

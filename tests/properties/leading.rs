@@ -9,10 +9,10 @@ use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 
+use crate::config;
 use crate::generate::{Setup, change, fault, other_writer, schedule, setup, write_faults};
-use crate::model::{ConnectorRef, Op, PROJECTS, Topology, annotate, apply, play};
-use crate::sim::{SECOND, Sim};
-use crate::{config, oracle};
+use crate::model::{self, ConnectorRef, Op, PROJECTS, Topology};
+use crate::sim::{HOUR, SECOND, Sim};
 
 /// What the machine has observed of hub and edges, derived independently of its code.
 #[derive(Default)]
@@ -74,16 +74,15 @@ impl Observed {
     }
 }
 
-fn nudges_are_due(sim: &Sim, t: Topology) -> Result<usize, TestCaseError> {
+fn nudges_are_due(sim: &Sim) -> Result<(), TestCaseError> {
     let mut observed = Observed::default();
     let mut events = sim.seen.iter().peekable();
     let mut nudged: BTreeMap<ObjectKey, (u64, u64)> = BTreeMap::new();
-    let mut count = 0;
     for recorded in sim.actions.iter().filter(|a| a.decision.action.verb == Verb::Nudge) {
         let (at, key) = (recorded.decision.at.0, &recorded.decision.action.object);
         // Events of the nudge's own millisecond are left out: they may have come before it or after.
         while let Some(event) = events.next_if(|e| e.at.0 < at) {
-            observed.observe(event.at.0, &event.kind, t);
+            observed.observe(event.at.0, &event.kind, sim.topology);
         }
         let apart = observed.longest_apart(at, key);
         // The machine knows its own write from the outcome, up to 40 ms before the watch shows it.
@@ -97,9 +96,8 @@ fn nudges_are_due(sim: &Sim, t: Topology) -> Result<usize, TestCaseError> {
         } else {
             nudged.insert(key.clone(), (at, 0));
         }
-        count += 1;
     }
-    Ok(count)
+    Ok(())
 }
 
 proptest! {
@@ -115,20 +113,19 @@ proptest! {
         let t = setup.topology;
         let mut sim = setup.begin();
         sim.write_faults = write_faults;
-        play(&mut sim, t, &schedule);
+        sim.play(&schedule);
         sim.heal();
         sim.lead(false);
-        sim.advance_by(3_600 * SECOND);
+        sim.advance_by(HOUR);
         // Another instance leads and mirrors.
         for project in 0..PROJECTS {
-            let key = ObjectKey::new(t.hub_namespace(project), "c1");
-            let text = crate::model::status(status);
-            annotate(&mut sim, &t.hub(), Kind::Connector, &key, UPSTREAM_STATUS, text.as_deref());
+            let (key, text) = (t.hub_key(ConnectorRef(project, 1)), model::status(status));
+            sim.annotate(&t.hub(), Kind::Connector, &key, (UPSTREAM_STATUS, text.as_deref()));
         }
-        sim.advance_by(3_600 * SECOND);
+        sim.advance_by(HOUR);
         let held = sim.actions.iter().find(|a| a.decision.action.is_leader_only() && !a.led);
         prop_assert!(held.is_none(), "{:?}", held.map(|a| &a.decision));
-        let deviations = oracle::touch_deviations(&sim, t);
+        let deviations = sim.oracle().touch_problems();
         prop_assert!(deviations.is_empty(), "{deviations:#?}\n{}", sim.describe_actions(0));
     }
 
@@ -139,7 +136,6 @@ proptest! {
         stuck in (0..PROJECTS, 0..3_u8, 0..2_u8, 0..7_u8),
     ) {
         let setup = Setup { topology: Topology::Three, ..setup };
-        let t = setup.topology;
         let mut sim = setup.begin();
         // While a watch of hub or upstream is lost, the machine cannot notice arrivals at the edge. Leave
         // those faults out.
@@ -149,14 +145,14 @@ proptest! {
             _ => true,
         };
         let schedule: Vec<_> = schedule.into_iter().filter(|(_, op)| one_run(op)).collect();
-        play(&mut sim, t, &schedule);
+        sim.play(&schedule);
         let (project, c, edge, status) = stuck;
-        apply(&mut sim, t, &Op::Status(ConnectorRef(project, c), status));
+        sim.apply(&Op::Status(ConnectorRef(project, c), status));
         sim.advance_by(30);
-        apply(&mut sim, t, &Op::StickCarrier(ConnectorRef(project, c), edge));
-        sim.advance_by(3_600 * SECOND);
+        sim.apply(&Op::StickCarrier(ConnectorRef(project, c), edge));
+        sim.advance_by(HOUR);
         sim.heal();
         sim.advance_by(600 * SECOND);
-        nudges_are_due(&sim, t)?;
+        nudges_are_due(&sim)?;
     }
 }

@@ -11,9 +11,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
 mod blast_radius;
-mod carry;
-mod configured;
 mod deferring;
+mod deviations;
 mod failing;
 mod fuzz;
 mod generate;
@@ -21,6 +20,7 @@ mod leader_model;
 mod leading;
 mod leaving;
 mod model;
+#[path = "../support/oracle.rs"]
 mod oracle;
 mod orphan_fleet;
 mod orphans;
@@ -40,6 +40,7 @@ use throughline::core::contract::action::Verb;
 use throughline::core::contract::cause::State;
 use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::note::NoteKind;
+use throughline::core::contract::settings::TouchScope;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::{Body, Object, UPSTREAM_STATUS};
 use throughline::core::status::trigger::Trigger;
@@ -47,7 +48,7 @@ use throughline::event_log::LogReader;
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
 
 use generate::{change, fault, other_writer, schedule, setup, write_faults};
-use model::{Op, play};
+use model::Op;
 use sim::{HOUR, SECOND, Sim};
 
 fn config(cases: u32) -> ProptestConfig {
@@ -64,10 +65,10 @@ fn config(cases: u32) -> ProptestConfig {
 /// Ends all faults and checks that everything converges, and that nothing is written after that, even if
 /// the machine forgets what it did. Where a status may have changed and changed back since a Gateway's last
 /// touch, that is touched again.
-fn converges(sim: &mut Sim, t: model::Topology) -> Result<(), TestCaseError> {
+fn converges(sim: &mut Sim) -> Result<(), TestCaseError> {
     sim.heal();
     sim.advance_by(4 * HOUR);
-    let deviations = oracle::deviations(sim, t);
+    let deviations = sim.deviations();
     let before = sim.actions.len();
     prop_assert!(
         deviations.is_empty(),
@@ -86,7 +87,7 @@ fn converges(sim: &mut Sim, t: model::Topology) -> Result<(), TestCaseError> {
     for recorded in &sim.actions[before..] {
         let action = &recorded.decision.action;
         let gateway = sim.clusters.get(&action.cluster, action.kind, &action.object);
-        let says = gateway.and_then(|gateway| oracle::trigger_of(sim, gateway));
+        let says = gateway.and_then(|gateway| sim.oracle().trigger_of(gateway));
         let value = action.annotations.first().and_then(|(_, value)| value.as_deref());
         let repeats = value.and_then(Trigger::parse).map(|trigger| trigger.digest);
         let may = action.verb == Verb::Touch && says.map(|says| says.digest) == repeats;
@@ -96,7 +97,8 @@ fn converges(sim: &mut Sim, t: model::Topology) -> Result<(), TestCaseError> {
 }
 
 /// The final values: mirrored texts and announced digests.
-fn final_values(sim: &Sim, t: model::Topology) -> BTreeMap<String, String> {
+fn final_values(sim: &Sim) -> BTreeMap<String, String> {
+    let t = sim.topology;
     let mut said = BTreeMap::new();
     for replica in sim.clusters.objects(&t.hub(), Kind::Connector) {
         let text = replica.meta.annotations.get(UPSTREAM_STATUS);
@@ -104,7 +106,7 @@ fn final_values(sim: &Sim, t: model::Topology) -> BTreeMap<String, String> {
     }
     for edge in t.edges() {
         for gateway in sim.clusters.objects(&edge, Kind::Gateway) {
-            let digest = oracle::trigger_of(sim, gateway).map(|trigger| trigger.digest);
+            let digest = sim.oracle().trigger_of(gateway).map(|trigger| trigger.digest);
             said.insert(format!("{edge} {}", gateway.meta.key()), format!("{digest:x?}"));
         }
     }
@@ -140,72 +142,61 @@ fn stale(object: &Object) -> Option<Object> {
 }
 
 /// How the machine gets a known fact again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Repetition {
-    Relist(u8),
-    Twice(u8, u8),
-    Stale(u8, u8),
+    Relist,
+    Twice,
+    Stale,
 }
 
 fn repetition() -> impl Strategy<Value = Repetition> {
-    prop_oneof![
-        any::<u8>().prop_map(Repetition::Relist),
-        any::<(u8, u8)>().prop_map(|(w, o)| Repetition::Twice(w, o)),
-        any::<(u8, u8)>().prop_map(|(w, o)| Repetition::Stale(w, o)),
-    ]
+    use Repetition::{Relist, Stale, Twice};
+    prop_oneof![Just(Relist), Just(Twice), Just(Stale)]
 }
 
-fn repeat(sim: &mut Sim, listed: &[(ClusterName, Kind)], again: &Repetition) {
-    let (Repetition::Relist(which) | Repetition::Twice(which, _) | Repetition::Stale(which, _)) =
-        *again;
-    let (cluster, kind) = listed[usize::from(which) % listed.len()].clone();
-    let objects: Vec<_> = sim.clusters.objects(&cluster, kind).cloned().collect();
-    let pick =
-        |o: u8| (!objects.is_empty()).then(|| objects[usize::from(o) % objects.len()].clone());
-    let object = match again {
-        Repetition::Relist(_) => {
-            sim.list(&cluster, kind);
-            None
+/// Repeats one of the lists, or one of the objects that a watch has shown before.
+fn repeat(sim: &mut Sim, listed: &[(ClusterName, Kind)], repetition: Repetition, which: usize) {
+    let shown = |event: &Event| match &event.kind {
+        EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
+            Some((cluster.clone(), object.clone()))
         }
-        Repetition::Twice(_, o) => pick(*o),
-        Repetition::Stale(_, o) => pick(*o).and_then(|o| stale(&o)).map(Arc::new),
+        _ => None,
     };
-    // Only what the watch has shown before can be repeated.
-    let known = |o: &Arc<Object>| {
-        sim.seen.iter().any(|e| match &e.kind {
-            EventKind::Listed { object, .. } | EventKind::Applied { object, .. } => {
-                object.meta.uid == o.meta.uid
+    let shown: Vec<_> = sim.seen.iter().filter_map(shown).collect();
+    let again = (!shown.is_empty()).then(|| shown[which % shown.len()].clone());
+    match (repetition, again) {
+        (Repetition::Relist, _) => {
+            let (cluster, kind) = &listed[which % listed.len()];
+            sim.list(cluster, *kind);
+        }
+        (Repetition::Twice, Some((cluster, object))) => {
+            sim.feed(EventKind::Applied { cluster, object });
+        }
+        (Repetition::Stale, Some((cluster, object))) => {
+            if let Some(object) = stale(&object).map(Arc::new) {
+                sim.feed(EventKind::Applied { cluster, object });
             }
-            _ => false,
-        })
-    };
-    if let Some(object) = object.filter(known) {
-        sim.feed(Event { at: sim.now, kind: EventKind::Applied { cluster, object } });
+        }
+        (_, None) => {}
     }
 }
 
 /// Gateways whose trigger a new process must not trust: after throughline wrote the gateway, another
 /// writer changed one of its connectors, by the API server's clock.
-fn distrusted(sim: &Sim, t: model::Topology) -> BTreeSet<(ClusterName, ObjectKey)> {
+fn distrusted(sim: &Sim) -> BTreeSet<(ClusterName, ObjectKey)> {
     let mut distrusted = BTreeSet::new();
-    for edge in t.edges() {
+    for edge in sim.topology.edges() {
         let wrote = |o: &Object, ours: bool| {
             let fields = o.meta.managed_fields.iter();
             fields.filter(|f| (f.manager == "throughline") == ours).filter_map(|f| f.time).max()
         };
-        let class_wide = sim.settings.touch.scope_of(&edge)
-            == throughline::core::contract::settings::TouchScope::GatewayClass;
+        let class_wide = sim.settings.touch.scope_of(&edge) == TouchScope::GatewayClass;
         for gateway in sim.clusters.objects(&edge, Kind::Gateway) {
             let ours = wrote(gateway, true);
             let newer = sim.clusters.objects(&edge, Kind::Connector).any(|c| {
-                let referenced = || {
-                    let proxy = sim.clusters.get(&edge, Kind::HttpProxy, &gateway.meta.key());
-                    proxy.is_some_and(|p| match &p.body {
-                        Body::HttpProxy { connectors } => connectors.contains(&c.meta.name),
-                        _ => false,
-                    }) && c.meta.namespace == gateway.meta.namespace
-                };
-                (class_wide || referenced()) && ours.is_some() && wrote(c, false) > ours
+                (class_wide || sim.references(&edge, &gateway.meta.key(), &c.meta.key()))
+                    && ours.is_some()
+                    && wrote(c, false) > ours
             });
             if newer {
                 distrusted.insert((edge.clone(), gateway.meta.key()));
@@ -226,8 +217,8 @@ proptest! {
     ) {
         let mut sim = setup.begin();
         sim.write_faults = write_faults;
-        play(&mut sim, setup.topology, &schedule);
-        converges(&mut sim, setup.topology)?;
+        sim.play(&schedule);
+        converges(&mut sim)?;
     }
 
     #[test]
@@ -235,11 +226,10 @@ proptest! {
         setup in setup(),
         schedule in schedule(change(), 12),
     ) {
-        let t = setup.topology;
         let mut sim = setup.begin();
-        play(&mut sim, t, &schedule);
-        converges(&mut sim, t)?;
-        let distrusted = distrusted(&sim, t);
+        sim.play(&schedule);
+        converges(&mut sim)?;
+        let distrusted = distrusted(&sim);
         for times in 0..2 {
             let before = sim.actions.len();
             sim.restart();
@@ -255,7 +245,7 @@ proptest! {
                 prop_assert!(may, "restart {times}:\n{}", sim.describe_actions(before));
             }
             prop_assert!(sim.actions.len() - before <= 3 * distrusted.len());
-            prop_assert!(oracle::deviations(&sim, t).is_empty());
+            prop_assert!(sim.deviations().is_empty());
         }
     }
 
@@ -263,19 +253,17 @@ proptest! {
     fn any_order_repetition_or_relist_of_the_same_facts_ends_in_the_same_values(
         setup in setup(),
         order in prop::collection::vec(any::<u16>(), 20),
-        again in prop::collection::vec((0..3_000_u64, repetition()), 0..20),
+        again in prop::collection::vec((0..3_000_u64, repetition(), any::<u16>()), 0..20),
     ) {
-        let t = setup.topology;
         let mut straight = setup.begin();
         straight.advance_by(600 * SECOND);
 
-        let mut sim = setup.build();
+        let mut sim = setup.build(&setup.settings());
         sim.add_clusters();
-        let names: Vec<_> = sim.cluster_specs.iter().map(|c| c.name.clone()).collect();
         let mut lists: Vec<(u16, ClusterName, Kind)> = Vec::new();
-        for name in &names {
-            for kind in sim.kinds(name) {
-                lists.push((order[lists.len() % order.len()], name.clone(), kind));
+        for cluster in &sim.cluster_specs {
+            for kind in sim.kinds(&cluster.name) {
+                lists.push((order[lists.len() % order.len()], cluster.name.clone(), kind));
             }
         }
         lists.sort();
@@ -287,19 +275,19 @@ proptest! {
             if i == leader_after {
                 sim.lead(true);
             }
-            if let Some((pause_ms, fact)) = again.next() {
+            if let Some((pause_ms, repetition, which)) = again.next() {
                 sim.advance_by(*pause_ms);
-                repeat(&mut sim, &listed, fact);
+                repeat(&mut sim, &listed, *repetition, usize::from(*which));
             }
         }
-        for (pause_ms, fact) in again {
+        for (pause_ms, repetition, which) in again {
             sim.advance_by(*pause_ms);
-            repeat(&mut sim, &listed, fact);
+            repeat(&mut sim, &listed, *repetition, usize::from(*which));
         }
         sim.advance_by(600 * SECOND);
-        prop_assert_eq!(final_values(&sim, t), final_values(&straight, t), "{}", sim.describe_actions(0));
+        prop_assert_eq!(final_values(&sim), final_values(&straight), "{}", sim.describe_actions(0));
         prop_assert_eq!(mirrored(&sim), mirrored(&straight));
-        let deviations = oracle::deviations(&sim, t);
+        let deviations = sim.deviations();
         prop_assert!(deviations.is_empty(), "{deviations:#?}");
     }
 
@@ -309,15 +297,12 @@ proptest! {
         write_faults in write_faults(),
         schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 20),
     ) {
-        let t = setup.topology;
-        let mut sim = setup.build();
+        let mut sim = setup.build(&setup.settings());
         sim.keep_log();
-        sim.add_clusters();
-        sim.lead(true);
-        sim.list_everything();
+        sim.start();
         sim.write_faults = write_faults;
         let one_run = schedule.iter().filter(|(_, op)| !matches!(op, Op::Restart));
-        play(&mut sim, t, &one_run.cloned().collect::<Vec<_>>());
+        sim.play(&one_run.cloned().collect::<Vec<_>>());
         sim.heal();
         sim.advance_by(1_000 * SECOND);
         let log = sim.log.take().unwrap().into_inner();

@@ -1,14 +1,15 @@
 //! The simulated clusters: three topologies, their objects, and changes by people and other programs.
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::core::data::objects::{Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
+use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
+use throughline::core::data::time::UnixMillis;
 use throughline_sim::WatchNotice;
 
-use crate::oracle;
-use crate::sim::Sim;
+use crate::sim::{SECOND, START, Sim};
 
 pub const CONNECTORS: u8 = 3;
 pub const GATEWAYS: u8 = 3;
@@ -67,8 +68,51 @@ impl Topology {
         edges.iter().map(|e| ClusterName::from(*e)).collect()
     }
 
+    /// Edges and hub, each once.
+    fn below_upstream(self) -> Vec<ClusterName> {
+        let mut places = self.edges();
+        places.push(self.hub());
+        places.dedup();
+        places
+    }
+
     pub fn hub_namespace(self, project: u8) -> String {
         format!("ns-{}", self.project(project).2)
+    }
+
+    pub fn upstream_key(self, ConnectorRef(p, c): ConnectorRef) -> (ClusterName, ObjectKey) {
+        let (cluster, namespace, _) = self.project(p);
+        (cluster, ObjectKey::new(namespace, format!("c{c}")))
+    }
+
+    pub fn hub_key(self, ConnectorRef(p, c): ConnectorRef) -> ObjectKey {
+        ObjectKey::new(self.hub_namespace(p), format!("c{c}"))
+    }
+
+    fn gateway(self, GatewayRef(e, p, g): GatewayRef) -> (ClusterName, ObjectKey) {
+        let edges = self.edges();
+        let edge = edges[usize::from(e) % edges.len()].clone();
+        (edge, ObjectKey::new(self.hub_namespace(p), format!("g{g}")))
+    }
+
+    /// The labels of a hub object, which name the upstream object.
+    fn labels(self, project: u8, group: &str, kind: &str, name: &str) -> Value {
+        let (cluster, namespace, _) = self.project(project);
+        json!({
+            "meta.datumapis.com/upstream-cluster-name": format!("cluster-{cluster}").replace('/', "_"),
+            "meta.datumapis.com/upstream-group": group,
+            "meta.datumapis.com/upstream-kind": kind,
+            "meta.datumapis.com/upstream-name": name,
+            "meta.datumapis.com/upstream-namespace": namespace})
+    }
+
+    /// A hub route, 1,000 s old, and its parent.
+    pub fn route(self, project: u8, name: &str, parent: &str) -> Value {
+        let labels = self.labels(project, "gateway.networking.k8s.io", "HTTPRoute", name);
+        let created = UnixMillis(START - 1_000 * SECOND).to_string();
+        json!({"kind": "HTTPRoute", "spec": {"parentRefs": [{"name": parent}]},
+            "metadata": {"namespace": self.hub_namespace(project), "name": name, "labels": labels,
+                "creationTimestamp": created}})
     }
 }
 
@@ -103,18 +147,6 @@ pub enum Op {
     Restart,
 }
 
-pub fn put(sim: &mut Sim, cluster: &ClusterName, object: &Value) {
-    put_by(sim, cluster, object, "somebody");
-}
-
-fn put_by(sim: &mut Sim, cluster: &ClusterName, object: &Value, manager: &str) {
-    let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
-    let object = Object::try_from(wire).unwrap();
-    sim.clusters.advance(sim.now);
-    sim.clusters.put(cluster, object, manager, WatchNotice::Applied);
-    sim.collect();
-}
-
 /// A Connector's status, as upstream may write it.
 pub fn status(which: u8) -> Option<String> {
     let online = |node: &str, message: &str| {
@@ -134,210 +166,6 @@ pub fn status(which: u8) -> Option<String> {
     }
 }
 
-fn upstream_key(t: Topology, ConnectorRef(p, c): ConnectorRef) -> (ClusterName, ObjectKey) {
-    let (cluster, namespace, _) = t.project(p);
-    (cluster, ObjectKey::new(namespace, format!("c{c}")))
-}
-
-fn hub_key(t: Topology, ConnectorRef(p, c): ConnectorRef) -> ObjectKey {
-    ObjectKey::new(t.hub_namespace(p), format!("c{c}"))
-}
-
-fn gateway(t: Topology, GatewayRef(e, p, g): GatewayRef) -> (ClusterName, ObjectKey) {
-    let edges = t.edges();
-    let edge = edges[usize::from(e) % edges.len()].clone();
-    (edge, ObjectKey::new(t.hub_namespace(p), format!("g{g}")))
-}
-
-fn connector(key: &ObjectKey, labels: &Value, status: Option<&str>) -> Value {
-    let mut object = json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-        "metadata": {"namespace": key.namespace, "name": key.name, "labels": labels}});
-    if let Some(status) = status {
-        object["status"] = serde_json::from_str(status).unwrap();
-    }
-    object
-}
-
-/// Sets one annotation as another writer, if the object exists.
-pub fn annotate(
-    sim: &mut Sim,
-    cluster: &ClusterName,
-    kind: Kind,
-    key: &ObjectKey,
-    k: &str,
-    v: Option<&str>,
-) {
-    sim.clusters.advance(sim.now);
-    let patch = [(k.to_owned(), v.map(str::to_owned))];
-    let _ = sim.clusters.patch(cluster, kind, key, &patch, &Default::default(), "somebody");
-    sim.collect();
-}
-
-/// Applies one change or fault.
-pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
-    sim.clusters.advance(sim.now);
-    sim.collect();
-    let edges = t.edges();
-    let member = |e: u8| edges[usize::from(e) % edges.len()].clone();
-    let cluster = |c: u8| {
-        let clusters = t.clusters();
-        clusters[usize::from(c) % clusters.len()].name.clone()
-    };
-    match *op {
-        Op::Status(who, s) => {
-            let (up, key) = upstream_key(t, who);
-            if let Some(old) = sim.clusters.get(&up, Kind::Connector, &key) {
-                let mut object = Object::clone(old);
-                let new = status(s).map(|s| serde_json::value::RawValue::from_string(s).unwrap());
-                object.body = throughline::core::data::objects::Body::Connector { status: new };
-                sim.clusters.put(&up, object, "platform", WatchNotice::Applied);
-            }
-        }
-        Op::CreateUpstream(who, s) => {
-            let (up, key) = upstream_key(t, who);
-            if sim.clusters.get(&up, Kind::Connector, &key).is_none() {
-                put(sim, &up, &connector(&key, &json!({}), status(s).as_deref()));
-            }
-            let copy = hub_key(t, who);
-            let old = if who.1 == 0 { "cluster-_" } else { "cluster-" };
-            let labels = json!({
-                "meta.datumapis.com/upstream-cluster-name": format!("{old}{up}").replace('/', "_"),
-                "meta.datumapis.com/upstream-group": "networking.datumapis.com",
-                "meta.datumapis.com/upstream-kind": "Connector",
-                "meta.datumapis.com/upstream-name": key.name,
-                "meta.datumapis.com/upstream-namespace": key.namespace});
-            for place in edges.iter().chain([&t.hub()]) {
-                if sim.clusters.get(place, Kind::Connector, &copy).is_none() {
-                    let mut object = connector(&copy, &labels, None);
-                    let hub = sim.clusters.get(&t.hub(), Kind::Connector, &copy);
-                    if let Some(v) = hub.and_then(|h| h.meta.annotations.get(UPSTREAM_STATUS)) {
-                        object["metadata"]["annotations"] = json!({UPSTREAM_STATUS: v});
-                    }
-                    put_by(sim, place, &object, "replicator");
-                }
-            }
-        }
-        Op::DeleteUpstream(who, with_replica) => {
-            let (up, key) = upstream_key(t, who);
-            sim.clusters.remove(&up, Kind::Connector, &key);
-            if with_replica {
-                let copy = hub_key(t, who);
-                sim.clusters.remove(&t.hub(), Kind::Connector, &copy);
-                for edge in &edges {
-                    sim.clusters.remove(edge, Kind::Connector, &copy);
-                }
-            }
-        }
-        Op::OverwriteHub(who, v) => {
-            let value = wrong_value(v);
-            annotate(
-                sim,
-                &t.hub(),
-                Kind::Connector,
-                &hub_key(t, who),
-                UPSTREAM_STATUS,
-                value.as_deref(),
-            );
-        }
-        Op::OverwriteEdge(who, e, v) => {
-            // The carrier leaves a key alone that was only ever written at the edge. This test overwrites
-            // carried keys only.
-            let (hub, key) = (t.hub(), hub_key(t, who));
-            let template = sim.clusters.get(&hub, Kind::Connector, &key);
-            if template.is_some_and(|h| h.meta.annotations.get(UPSTREAM_STATUS).is_some()) {
-                annotate(
-                    sim,
-                    &member(e),
-                    Kind::Connector,
-                    &key,
-                    UPSTREAM_STATUS,
-                    wrong_value(v).as_deref(),
-                );
-            }
-        }
-        Op::OverwriteTrigger(at, v) => {
-            let (edge, key) = gateway(t, at);
-            let value = match v {
-                0 => None,
-                1 => Some("true/abc".to_owned()),
-                2 => Some("0123456789abcdef-7-2".to_owned()),
-                3 => Some("0123456789abcdef-4294967295-0".to_owned()),
-                4 => oracle::digest_of(sim, &edge, &key).map(|d| format!("{d:016x}-1-0")),
-                _ => oracle::digest_of(sim, &edge, &key).map(|d| format!("{d:016x}-9-4294967295")),
-            };
-            let trigger = sim.settings.touch.key.clone();
-            annotate(sim, &edge, Kind::Gateway, &key, &trigger, value.as_deref());
-        }
-        Op::Stamp(at) => {
-            let (edge, key) = gateway(t, at);
-            let stamp = oracle::stamp_of(sim, &edge, &key);
-            annotate(sim, &edge, Kind::Gateway, &key, PLATFORM_KEY, stamp.as_deref());
-        }
-        Op::Proxy(at, mask) => {
-            let (edge, key) = gateway(t, at);
-            if mask == 0 {
-                sim.clusters.remove(&edge, Kind::HttpProxy, &key);
-            } else {
-                let backends = (0..CONNECTORS).filter(|c| mask >> c & 1 == 1);
-                let rules: Vec<_> = backends
-                    .map(|c| json!({"backends": [{"endpoint": "x", "connector": {"name": format!("c{c}")}}]}))
-                    .collect();
-                put(
-                    sim,
-                    &edge,
-                    &json!({"kind": "HTTPProxy",
-                    "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {"rules": rules}}),
-                );
-            }
-        }
-        Op::DeleteGateway(at) => {
-            let (edge, key) = gateway(t, at);
-            sim.clusters.remove(&edge, Kind::Gateway, &key);
-        }
-        Op::CreateGateway(at, class) => {
-            let (edge, key) = gateway(t, at);
-            if sim.clusters.get(&edge, Kind::Gateway, &key).is_none() {
-                put(
-                    sim,
-                    &edge,
-                    &json!({"kind": "Gateway",
-                    "metadata": {"namespace": key.namespace, "name": key.name},
-                    "spec": {"gatewayClassName": format!("class-{class}")}}),
-                );
-            }
-        }
-        Op::Lead(leads) => sim.lead(leads),
-        Op::Lose(c, k) => {
-            let cluster = cluster(c);
-            let kinds = sim.kinds(&cluster);
-            sim.lose(&cluster, kinds[usize::from(k) % kinds.len()]);
-        }
-        Op::List(c, k) => {
-            let cluster = cluster(c);
-            let kinds = sim.kinds(&cluster);
-            sim.list(&cluster, kinds[usize::from(k) % kinds.len()]);
-        }
-        Op::CutOff(c) => {
-            let cluster = cluster(c);
-            for kind in sim.kinds(&cluster) {
-                sim.lose(&cluster, kind);
-            }
-            sim.clusters.set_reachable(&cluster, false);
-            sim.unreachable.insert(cluster);
-        }
-        Op::Reach(c) => {
-            let cluster = cluster(c);
-            sim.clusters.set_reachable(&cluster, true);
-            sim.unreachable.remove(&cluster);
-            sim.list_cluster(&cluster);
-        }
-        Op::StickCarrier(who, e) => sim.clusters.set_carry_stuck(&member(e), &hub_key(t, who)),
-        Op::Rejoin(c) => sim.rejoin(&cluster(c)),
-        Op::Restart => sim.restart(),
-    }
-    sim.collect();
-}
-
 fn wrong_value(which: u8) -> Option<String> {
     match which {
         0 => None,
@@ -349,9 +177,227 @@ fn wrong_value(which: u8) -> Option<String> {
     }
 }
 
-pub fn play(sim: &mut Sim, t: Topology, schedule: &[(u64, Op)]) {
-    for (pause_ms, op) in schedule {
-        sim.advance_by(*pause_ms);
-        apply(sim, t, op);
+fn connector(key: &ObjectKey, labels: &Value, status: Option<&str>) -> Value {
+    let mut object = json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+        "metadata": {"namespace": key.namespace, "name": key.name, "labels": labels}});
+    if let Some(status) = status {
+        object["status"] = serde_json::from_str(status).unwrap();
+    }
+    object
+}
+
+fn gateway_object(key: &ObjectKey, class: &str) -> Value {
+    json!({"kind": "Gateway", "metadata": {"namespace": key.namespace, "name": key.name},
+        "spec": {"gatewayClassName": class}})
+}
+
+impl Sim {
+    /// Creates or replaces an object.
+    pub fn put(&mut self, cluster: &ClusterName, object: &Value) {
+        self.put_by(cluster, object, "somebody");
+    }
+
+    fn put_by(&mut self, cluster: &ClusterName, object: &Value, manager: &str) {
+        let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
+        let object = Object::try_from(wire).unwrap();
+        self.clusters.put(cluster, object, manager, WatchNotice::Applied);
+        self.collect();
+    }
+
+    fn remove(&mut self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) {
+        self.clusters.remove(cluster, kind, key);
+        self.collect();
+    }
+
+    /// Creates a project's namespace upstream, with a uid, and the hub's.
+    pub fn put_namespaces(&mut self, project: u8, uid: &str) {
+        let t = self.topology;
+        let (cluster, namespace, _) = t.project(project);
+        self.put(
+            &cluster,
+            &json!({"kind": "Namespace", "metadata": {"name": namespace, "uid": uid}}),
+        );
+        let labels = json!({"meta.datumapis.com/upstream-namespace": namespace});
+        let meta = json!({"name": t.hub_namespace(project), "labels": labels});
+        for place in t.below_upstream() {
+            self.put(&place, &json!({"kind": "Namespace", "metadata": meta}));
+        }
+    }
+
+    /// Creates a project's Gateway upstream: the parent of routes.
+    pub fn put_parent(&mut self, project: u8, name: &str) {
+        let (cluster, namespace, _) = self.topology.project(project);
+        self.put(&cluster, &gateway_object(&ObjectKey::new(namespace, name), ""));
+    }
+
+    pub fn remove_parent(&mut self, project: u8, name: &str) {
+        let (cluster, namespace, _) = self.topology.project(project);
+        self.remove(&cluster, Kind::Gateway, &ObjectKey::new(namespace, name));
+    }
+
+    /// Sets one annotation as another writer, if the object exists.
+    pub fn annotate(
+        &mut self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        (name, value): (&str, Option<&str>),
+    ) {
+        let patch = [(name.to_owned(), value.map(str::to_owned))];
+        let _ = self.clusters.patch(cluster, kind, key, &patch, &Default::default(), "somebody");
+        self.collect();
+    }
+
+    /// Applies one change or fault.
+    pub fn apply(&mut self, op: &Op) {
+        let t = self.topology;
+        let (hub, edges) = (t.hub(), t.edges());
+        let edge = |e: u8| edges[usize::from(e) % edges.len()].clone();
+        let cluster = |c: u8| {
+            let clusters = t.clusters();
+            clusters[usize::from(c) % clusters.len()].name.clone()
+        };
+        match *op {
+            Op::Status(who, s) => {
+                let (up, key) = t.upstream_key(who);
+                if let Some(old) = self.clusters.get(&up, Kind::Connector, &key) {
+                    let mut object = Object::clone(old);
+                    let status = status(s).map(|text| RawValue::from_string(text).unwrap());
+                    object.body = Body::Connector { status };
+                    self.clusters.put(&up, object, "platform", WatchNotice::Applied);
+                }
+            }
+            Op::CreateUpstream(who, s) => self.create_upstream(who, s),
+            Op::DeleteUpstream(who, with_replica) => {
+                let (up, key) = t.upstream_key(who);
+                self.remove(&up, Kind::Connector, &key);
+                if with_replica {
+                    for place in t.below_upstream() {
+                        self.remove(&place, Kind::Connector, &t.hub_key(who));
+                    }
+                }
+            }
+            Op::OverwriteHub(who, v) => {
+                let value = wrong_value(v);
+                let annotation = (UPSTREAM_STATUS, value.as_deref());
+                self.annotate(&hub, Kind::Connector, &t.hub_key(who), annotation);
+            }
+            Op::OverwriteEdge(who, e, v) => {
+                // The carrier leaves a key alone that was only ever written at the edge. This test
+                // overwrites carried keys only.
+                let (key, value) = (t.hub_key(who), wrong_value(v));
+                let template = self.clusters.get(&hub, Kind::Connector, &key);
+                if template.is_some_and(|h| h.meta.annotations.get(UPSTREAM_STATUS).is_some()) {
+                    let annotation = (UPSTREAM_STATUS, value.as_deref());
+                    self.annotate(&edge(e), Kind::Connector, &key, annotation);
+                }
+            }
+            Op::OverwriteTrigger(at, v) => {
+                let (edge, key) = t.gateway(at);
+                let digest = || self.oracle().digest_of(&edge, &key);
+                let value = match v {
+                    0 => None,
+                    1 => Some("true/abc".to_owned()),
+                    2 => Some("0123456789abcdef-7-2".to_owned()),
+                    3 => Some("0123456789abcdef-4294967295-0".to_owned()),
+                    4 => digest().map(|d| format!("{d:016x}-1-0")),
+                    _ => digest().map(|d| format!("{d:016x}-9-4294967295")),
+                };
+                let trigger = self.settings.touch.key.clone();
+                self.annotate(&edge, Kind::Gateway, &key, (&trigger, value.as_deref()));
+            }
+            Op::Stamp(at) => {
+                let (edge, key) = t.gateway(at);
+                let stamp = self.oracle().stamp_of(&edge, &key);
+                self.annotate(&edge, Kind::Gateway, &key, (PLATFORM_KEY, stamp.as_deref()));
+            }
+            Op::Proxy(at, 0) => {
+                let (edge, key) = t.gateway(at);
+                self.remove(&edge, Kind::HttpProxy, &key);
+            }
+            Op::Proxy(at, mask) => {
+                let (edge, key) = t.gateway(at);
+                let backend = |c| json!({"endpoint": "x", "connector": {"name": format!("c{c}")}});
+                let named = (0..CONNECTORS).filter(|c| mask >> c & 1 == 1);
+                let rules: Vec<_> = named.map(|c| json!({"backends": [backend(c)]})).collect();
+                let meta = json!({"namespace": key.namespace, "name": key.name});
+                let spec = json!({"rules": rules});
+                self.put(&edge, &json!({"kind": "HTTPProxy", "metadata": meta, "spec": spec}));
+            }
+            Op::DeleteGateway(at) => {
+                let (edge, key) = t.gateway(at);
+                self.remove(&edge, Kind::Gateway, &key);
+            }
+            Op::CreateGateway(at, class) => {
+                let (edge, key) = t.gateway(at);
+                if self.clusters.get(&edge, Kind::Gateway, &key).is_none() {
+                    self.put(&edge, &gateway_object(&key, &format!("class-{class}")));
+                }
+            }
+            Op::Lead(leads) => self.lead(leads),
+            Op::Lose(c, k) => {
+                let (cluster, kinds) = (cluster(c), self.kinds(&cluster(c)));
+                self.lose(&cluster, kinds[usize::from(k) % kinds.len()]);
+            }
+            Op::List(c, k) => {
+                let (cluster, kinds) = (cluster(c), self.kinds(&cluster(c)));
+                self.list(&cluster, kinds[usize::from(k) % kinds.len()]);
+            }
+            Op::CutOff(c) => {
+                let cluster = cluster(c);
+                for kind in self.kinds(&cluster) {
+                    self.lose(&cluster, kind);
+                }
+                self.clusters.set_reachable(&cluster, false);
+                self.unreachable.insert(cluster);
+            }
+            Op::Reach(c) => {
+                let cluster = cluster(c);
+                self.clusters.set_reachable(&cluster, true);
+                self.unreachable.remove(&cluster);
+                self.list_cluster(&cluster);
+            }
+            Op::StickCarrier(who, e) => self.clusters.set_carry_stuck(&edge(e), &t.hub_key(who)),
+            Op::Rejoin(c) => {
+                self.leave(&cluster(c));
+                self.join(&cluster(c));
+            }
+            Op::Restart => self.restart(),
+        }
+        self.collect();
+    }
+
+    /// Creates an upstream Connector with a status, and its hub and edge Connectors.
+    fn create_upstream(&mut self, who: ConnectorRef, s: u8) {
+        let t = self.topology;
+        let (up, key) = t.upstream_key(who);
+        if self.clusters.get(&up, Kind::Connector, &key).is_none() {
+            self.put(&up, &connector(&key, &json!({}), status(s).as_deref()));
+        }
+        let (hub, copy) = (t.hub(), t.hub_key(who));
+        let mut labels = t.labels(who.0, "networking.datumapis.com", "Connector", &key.name);
+        if who.1 == 0 {
+            // An older spelling.
+            let cluster = format!("cluster-_{up}").replace('/', "_");
+            labels["meta.datumapis.com/upstream-cluster-name"] = cluster.into();
+        }
+        for place in t.below_upstream() {
+            if self.clusters.get(&place, Kind::Connector, &copy).is_none() {
+                let mut object = connector(&copy, &labels, None);
+                let template = self.clusters.get(&hub, Kind::Connector, &copy);
+                let value = template.and_then(|hub| hub.meta.annotations.get(UPSTREAM_STATUS));
+                if let Some(value) = value {
+                    object["metadata"]["annotations"] = json!({UPSTREAM_STATUS: value});
+                }
+                self.put_by(&place, &object, "replicator");
+            }
+        }
+    }
+
+    pub fn play(&mut self, schedule: &[(u64, Op)]) {
+        for (pause_ms, op) in schedule {
+            self.advance_by(*pause_ms);
+            self.apply(op);
+        }
     }
 }

@@ -4,17 +4,19 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use throughline::core::contract::action::{Action, Verb};
-use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::data::objects::{Body, Object};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::objects::Object;
 use throughline::core::data::time::UnixMillis;
+use throughline_sim::WatchNotice;
 
 use crate::config;
-use crate::generate::{fault, pause, topology, write_faults};
-use crate::model::{Op, Topology, apply, put};
-use crate::sim::{SECOND, START, Sim};
+use crate::generate::{begin_deleting, fault, pause, topology, write_faults};
+use crate::model::{Op, Topology};
+use crate::sim::{HOUR, SECOND, START, Sim};
 
-const NAMESPACE_UID: &str = "0000000a-0000-4000-8000-00000000aaaa";
+/// The labels that name the upstream object.
+const LABELS: [&str; 5] = ["cluster-name", "group", "kind", "name", "namespace"];
 
 /// A route, and everything that decides whether it is an orphan.
 #[derive(Clone, Debug)]
@@ -24,7 +26,8 @@ struct Case {
     gateways: Vec<u8>,
     /// Which field of the first parent differs: kind, group or namespace.
     parent_form: u8,
-    label_missing: u8,
+    /// The label that is missing; then another kind, and another group.
+    label: usize,
     cluster_known: bool,
     right_namespace: bool,
     protected: bool,
@@ -33,150 +36,108 @@ struct Case {
     age_s: u64,
 }
 
-fn case() -> impl Strategy<Value = Case> {
-    let mostly = |yes: u32| prop_oneof![yes => Just(true), 1 => Just(false)];
-    (
-        prop::collection::vec(0..4_u8, 0..3),
-        prop::collection::vec(0..4_u8, 0..3),
-        prop_oneof![6 => Just(0_u8), 4 => 1..6_u8],
-        prop_oneof![8 => Just(9_u8), 2 => 0..7_u8],
-        mostly(6),
-        mostly(6),
-        mostly(6).prop_map(|yes| !yes),
-        mostly(6).prop_map(|yes| !yes),
-        mostly(6).prop_map(|yes| !yes),
-        prop_oneof![4 => 400..1_000_u64, 1 => 0..300_u64],
-    )
-        .prop_map(
-            |(
-                parents,
-                gateways,
-                parent_form,
-                label_missing,
-                known,
-                right,
-                protected,
-                finalizer,
-                deleting,
-                age_s,
-            )| {
-                Case {
-                    parents,
-                    gateways,
-                    parent_form,
-                    label_missing,
-                    cluster_known: known,
-                    right_namespace: right,
-                    protected,
-                    finalizer,
-                    deleting,
-                    age_s,
-                }
-            },
-        )
+fn mostly(is: bool) -> impl Strategy<Value = bool> {
+    prop_oneof![6 => Just(is), 1 => Just(!is)]
 }
 
-fn upstream(t: Topology) -> ClusterName {
-    t.project(0).0
-}
-
-/// Creates the route and the objects around it.
-fn build(sim: &mut Sim, t: Topology, case: &Case) {
-    let (up, hub) = (upstream(t), t.hub());
-    put(
-        sim,
-        &up,
-        &json!({"kind": "Namespace", "metadata": {"name": "shop", "uid": NAMESPACE_UID}}),
-    );
-    let ns = namespace(case);
-    put(
-        sim,
-        &hub,
-        &json!({"kind": "Namespace", "metadata": {
-        "name": ns, "labels": {"meta.datumapis.com/upstream-namespace": "shop"}}}),
-    );
-    for gateway in &case.gateways {
-        create_gateway(sim, t, *gateway);
-    }
-    let cluster = if case.cluster_known { up.to_string() } else { "elsewhere".to_owned() };
-    let labels = [
-        (
-            "meta.datumapis.com/upstream-cluster-name",
-            format!("cluster-{cluster}").replace('/', "_"),
-        ),
-        ("meta.datumapis.com/upstream-group", "gateway.networking.k8s.io".into()),
-        ("meta.datumapis.com/upstream-kind", "HTTPRoute".into()),
-        ("meta.datumapis.com/upstream-name", "route".into()),
-        ("meta.datumapis.com/upstream-namespace", "shop".into()),
-    ];
-    let mut map = serde_json::Map::new();
-    for (i, (key, value)) in labels.into_iter().enumerate() {
-        match usize::from(case.label_missing) {
-            missing if missing == i => {}
-            5 if key.ends_with("kind") => drop(map.insert(key.into(), "GRPCRoute".into())),
-            6 if key.ends_with("group") => drop(map.insert(key.into(), "example.com".into())),
-            _ => drop(map.insert(key.into(), value.into())),
+prop_compose! {
+    fn case()(
+        parents in prop::collection::vec(0..4_u8, 0..3),
+        gateways in prop::collection::vec(0..4_u8, 0..3),
+        parent_form in prop_oneof![6 => Just(0_u8), 4 => 1..6_u8],
+        label in prop_oneof![8 => Just(9_usize), 2 => 0..7_usize],
+        cluster_known in mostly(true),
+        right_namespace in mostly(true),
+        protected in mostly(false),
+        finalizer in mostly(false),
+        deleting in mostly(false),
+        age_s in prop_oneof![4 => 400..1_000_u64, 1 => 0..300_u64],
+    ) -> Case {
+        Case {
+            parents, gateways, parent_form, label, cluster_known, right_namespace, protected,
+            finalizer, deleting, age_s,
         }
     }
-    if case.protected {
-        map.insert("resourcetemplate.karmada.io/deletion-protected".into(), "Always".into());
+}
+
+impl Case {
+    /// The uid of the upstream namespace.
+    fn uid(&self, t: Topology) -> String {
+        let other = "0000000b-0000-4000-8000-00000000aaaa".to_owned();
+        if self.right_namespace { t.project(0).2 } else { other }
     }
-    let mut parents: Vec<Value> =
-        case.parents.iter().map(|g| json!({"name": format!("g{g}")})).collect();
-    if let Some(first) = parents.first_mut() {
-        match case.parent_form {
-            1 => first["kind"] = "Service".into(),
-            2 => first["group"] = "example.com".into(),
-            3 => first["namespace"] = "another".into(),
-            4 => first["namespace"] = "shop".into(),
-            5 => {
-                first["kind"] = "Gateway".into();
-                first["group"] = "gateway.networking.k8s.io".into();
+
+    fn parents(&self, t: Topology) -> Vec<Value> {
+        let parents = self.parents.iter().map(|g| json!({"name": format!("g{g}")}));
+        let mut parents: Vec<_> = parents.collect();
+        if let Some(first) = parents.first_mut() {
+            match self.parent_form {
+                1 => first["kind"] = "Service".into(),
+                2 => first["group"] = "example.com".into(),
+                3 => first["namespace"] = "another".into(),
+                4 => first["namespace"] = t.project(0).1.into(),
+                5 => {
+                    first["kind"] = "Gateway".into();
+                    first["group"] = "gateway.networking.k8s.io".into();
+                }
+                _ => {}
             }
+        }
+        parents
+    }
+
+    fn route(&self, t: Topology) -> Value {
+        let mut route = t.route(0, "route", "");
+        route["spec"]["parentRefs"] = self.parents(t).into();
+        let meta = &mut route["metadata"];
+        let created = UnixMillis(START - self.age_s * SECOND).to_string();
+        if self.finalizer {
+            meta["finalizers"] = json!(["example.com/mine"]);
+        }
+        if self.deleting {
+            meta["deletionTimestamp"] = created.clone().into();
+        }
+        meta["creationTimestamp"] = created.into();
+        let labels = meta["labels"].as_object_mut().unwrap();
+        let label = |which: usize| format!("meta.datumapis.com/upstream-{}", LABELS[which]);
+        if !self.cluster_known {
+            labels.insert(label(0), "cluster-elsewhere".into());
+        }
+        match self.label {
+            5 => drop(labels.insert(label(2), "GRPCRoute".into())),
+            6 => drop(labels.insert(label(1), "example.com".into())),
+            which if which < LABELS.len() => drop(labels.remove(&label(which))),
             _ => {}
         }
+        if self.protected {
+            let label = "resourcetemplate.karmada.io/deletion-protected";
+            labels.insert(label.to_owned(), "Always".into());
+        }
+        route
     }
-    let created = UnixMillis(START - case.age_s * SECOND).to_string();
-    let mut meta = json!({"namespace": ns, "name": "route", "labels": map,
-        "creationTimestamp": created});
-    if case.finalizer {
-        meta["finalizers"] = json!(["example.com/mine"]);
-    }
-    if case.deleting {
-        meta["deletionTimestamp"] = created.into();
-    }
-    put(
-        sim,
-        &hub,
-        &json!({"kind": "HTTPRoute", "metadata": meta, "spec": {"parentRefs": parents}}),
-    );
 }
 
-fn namespace(case: &Case) -> String {
-    let uid = if case.right_namespace { NAMESPACE_UID } else { "0000000b-0000-4000-8000-0" };
-    format!("ns-{uid}")
+fn route_key(t: Topology) -> ObjectKey {
+    ObjectKey::new(t.hub_namespace(0), "route")
 }
 
-fn create_gateway(sim: &mut Sim, t: Topology, gateway: u8) {
-    put(
-        sim,
-        &upstream(t),
-        &json!({"kind": "Gateway",
-        "metadata": {"namespace": "shop", "name": format!("g{gateway}")}}),
-    );
+fn route_exists(sim: &Sim) -> bool {
+    let t = sim.topology;
+    sim.clusters.get(&t.hub(), Kind::HttpRoute, &route_key(t)).is_some()
 }
 
 /// Whether the route is an orphan, by the true state of the clusters.
-fn is_orphan(sim: &Sim, t: Topology, case: &Case, at_delete: bool) -> bool {
-    let now = sim.now;
-    let (up, key) = (upstream(t), ObjectKey::new(namespace(case), "route"));
-    let Some(route) = sim.clusters.get(&t.hub(), Kind::HttpRoute, &key) else { return false };
-    let namespace = sim.clusters.get(&up, Kind::Namespace, &ObjectKey::new("", "shop"));
+fn is_orphan(sim: &Sim, case: &Case, at_delete: bool) -> bool {
+    let t = sim.topology;
+    let (up, namespace, _) = t.project(0);
+    let route = sim.clusters.get(&t.hub(), Kind::HttpRoute, &route_key(t));
+    let Some(route) = route else { return false };
+    let found = sim.clusters.get(&up, Kind::Namespace, &ObjectKey::new("", namespace));
     let exists = |g: &u8| {
-        let key = ObjectKey::new("shop", format!("g{g}"));
+        let key = ObjectKey::new(namespace, format!("g{g}"));
         sim.clusters.get(&up, Kind::Gateway, &key).is_some()
     };
-    case.label_missing > 6
+    case.label > 6
         && case.cluster_known
         && case.right_namespace
         && !case.protected
@@ -185,14 +146,14 @@ fn is_orphan(sim: &Sim, t: Topology, case: &Case, at_delete: bool) -> bool {
         && !case.parents.is_empty()
         && !matches!(case.parent_form, 1..=3)
         && !case.parents.iter().any(exists)
-        // The last live check before a delete reads only the parents.
-        && (at_delete || namespace.is_some_and(|n| *n.meta.uid == *NAMESPACE_UID))
-        && now.since(route.meta.creation_timestamp.unwrap()) >= 300 * SECOND
+        // A namespace that was seen deleted is evidence, too.
+        && (at_delete || found.is_some_and(|found| *found.meta.uid == *case.uid(t)))
+        && sim.now.since(route.meta.creation_timestamp.unwrap()) >= 300 * SECOND
 }
 
 /// Whether the machine had complete evidence when it decided on a delete.
-fn evidence(sim: &Sim, t: Topology, action: &Action) -> Result<(), String> {
-    let (up, hub) = (upstream(t), t.hub());
+fn evidence(sim: &Sim, action: &Action) -> Result<(), String> {
+    let (up, hub) = (sim.topology.project(0).0, sim.topology.hub());
     for (cluster, kind) in [(&up, Kind::Gateway), (&up, Kind::Namespace), (&hub, Kind::HttpRoute)] {
         if !sim.live.contains(&(cluster.clone(), kind)) {
             return Err(format!("the watch of {kind} in {cluster} is not live"));
@@ -209,50 +170,43 @@ fn evidence(sim: &Sim, t: Topology, action: &Action) -> Result<(), String> {
 }
 
 #[derive(Clone, Debug)]
-enum TestStep {
+enum Step {
     Fault(Op),
     Create(u8),
     Delete(u8),
+    /// Deletes the namespace and creates it again, with the same or another uid.
     Namespace(bool),
     MarkDeleted,
 }
 
-fn steps() -> impl Strategy<Value = Vec<(u64, TestStep)>> {
-    let test_step = prop_oneof![
-        6 => fault().prop_map(TestStep::Fault),
-        2 => (0..4_u8).prop_map(TestStep::Create),
-        3 => (0..4_u8).prop_map(TestStep::Delete),
-        1 => any::<bool>().prop_map(TestStep::Namespace),
-        1 => Just(TestStep::MarkDeleted),
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    let step = prop_oneof![
+        6 => fault().prop_map(Step::Fault),
+        2 => (0..4_u8).prop_map(Step::Create),
+        3 => (0..4_u8).prop_map(Step::Delete),
+        1 => any::<bool>().prop_map(Step::Namespace),
+        1 => Just(Step::MarkDeleted),
     ];
-    prop::collection::vec((pause(), test_step), 0..20)
+    prop::collection::vec((pause(), step), 0..20)
 }
 
-fn act(sim: &mut Sim, t: Topology, case: &Case, test_step: &TestStep) {
-    let up = upstream(t);
-    match test_step {
-        TestStep::Fault(op) => apply(sim, t, op),
-        TestStep::Create(g) => create_gateway(sim, t, *g),
-        TestStep::Delete(g) => {
-            sim.clusters.advance(sim.now);
-            sim.clusters.remove(&up, Kind::Gateway, &ObjectKey::new("shop", format!("g{g}")));
+fn take(sim: &mut Sim, case: &Case, step: &Step) {
+    let t = sim.topology;
+    match step {
+        Step::Fault(op) => sim.apply(op),
+        Step::Create(g) => sim.put_parent(0, &format!("g{g}")),
+        Step::Delete(g) => sim.remove_parent(0, &format!("g{g}")),
+        Step::Namespace(same) => {
+            let (up, namespace, _) = t.project(0);
+            sim.clusters.remove(&up, Kind::Namespace, &ObjectKey::new("", namespace));
+            let other = "0000000c-0000-4000-8000-00000000aaaa".to_owned();
+            sim.put_namespaces(0, &if *same { case.uid(t) } else { other });
         }
-        TestStep::Namespace(same) => {
-            // Deletes the namespace and creates it again, with the same or another uid.
-            sim.clusters.advance(sim.now);
-            sim.clusters.remove(&up, Kind::Namespace, &ObjectKey::new("", "shop"));
-            let uid = if *same { NAMESPACE_UID } else { "0000000c-0000-4000-8000-00000000aaaa" };
-            let object = json!({"kind": "Namespace", "metadata": {"name": "shop", "uid": uid}});
-            put(sim, &up, &object);
-        }
-        TestStep::MarkDeleted => {
-            let key = ObjectKey::new(namespace(case), "route");
-            if let Some(route) = sim.clusters.get(&t.hub(), Kind::HttpRoute, &key) {
+        Step::MarkDeleted => {
+            if let Some(route) = sim.clusters.get(&t.hub(), Kind::HttpRoute, &route_key(t)) {
                 let mut route = Object::clone(route);
                 route.meta.deletion_timestamp = Some(sim.now);
-                assert!(matches!(route.body, Body::HttpRoute { .. }));
-                let notice = throughline_sim::WatchNotice::Applied;
-                sim.clusters.put(&t.hub(), route, "somebody", notice);
+                sim.clusters.put(&t.hub(), route, "somebody", WatchNotice::Applied);
             }
         }
     }
@@ -270,23 +224,17 @@ proptest! {
         steps in steps(),
         delays in prop::collection::vec(0..40_u8, 1..8),
     ) {
-        let mut settings = throughline::core::contract::settings::Settings::default();
-        settings.orphans.mode = OrphanMode::Delete;
-        let mut sim = Sim::new(&t.clusters(), &settings, 50);
-        sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
-        build(&mut sim, t, &case);
-        while sim.clusters.poll_event().is_some() {}
-        sim.add_clusters();
-        sim.watch_delays_ms = delays;
-        sim.write_faults = write_faults;
-        sim.lead(true);
-        sim.list_everything();
+        let mut sim = begin_deleting(t, Settings::default(), delays, write_faults, |sim| {
+            sim.put_namespaces(0, &case.uid(t));
+            case.gateways.iter().for_each(|g| sim.put_parent(0, &format!("g{g}")));
+            sim.put(&t.hub(), &case.route(t));
+        });
         let mut checked = 0;
         let mut check = |sim: &Sim| -> Result<(), TestCaseError> {
             for recorded in &sim.actions[checked..] {
                 let action = &recorded.decision.action;
                 if action.verb == Verb::Delete {
-                    let evidence = evidence(sim, t, action);
+                    let evidence = evidence(sim, action);
                     prop_assert!(evidence.is_ok(), "{evidence:?}: {:?}", recorded.decision);
                     prop_assert!(recorded.led);
                 }
@@ -294,33 +242,29 @@ proptest! {
             checked = sim.actions.len();
             Ok(())
         };
-        for (pause_ms, test_step) in &steps {
+        for (pause_ms, step) in &steps {
             // In steps, so that the evidence is checked in the state in which it was used.
             let end = sim.now.plus(*pause_ms);
             while sim.now < end {
-                let at_delete = is_orphan(&sim, t, &case, true);
-                let stood = route_exists(&sim, t, &case);
-                sim.advance_by(sim.step_ms(end));
+                let (is_orphan, existed) = (is_orphan(&sim, &case, true), route_exists(&sim));
+                sim.advance_once(end);
                 check(&sim)?;
-                let gone = stood && !route_exists(&sim, t, &case);
-                prop_assert!(!gone || at_delete, "a route was deleted that was not an orphan: {}", sim.describe_actions(0));
+                prop_assert!(
+                    is_orphan || !existed || route_exists(&sim),
+                    "a route was deleted that was not an orphan: {}", sim.describe_actions(0)
+                );
             }
-            act(&mut sim, t, &case, test_step);
+            take(&mut sim, &case, step);
             check(&sim)?;
         }
         sim.heal();
-        let orphan = is_orphan(&sim, t, &case, false);
-        sim.advance_by(3_600 * SECOND);
+        let was_orphan = is_orphan(&sim, &case, false);
+        sim.advance_by(HOUR);
         check(&sim)?;
-        prop_assert!(!(orphan && route_exists(&sim, t, &case)), "an orphan stays");
-        let still = is_orphan(&sim, t, &case, false);
-        prop_assert!(!still, "an orphan that reached the minimum age stays: {}", sim.describe_actions(0));
-        sim.advance_by(3_600 * SECOND);
+        prop_assert!(!(was_orphan && route_exists(&sim)), "an orphan stays");
+        let is_left = is_orphan(&sim, &case, false);
+        prop_assert!(!is_left, "an orphan that reached the minimum age stays: {}", sim.describe_actions(0));
+        sim.advance_by(HOUR);
         prop_assert_eq!(sim.machine.poll_deadline(), None);
     }
-}
-
-fn route_exists(sim: &Sim, t: Topology, case: &Case) -> bool {
-    let key = ObjectKey::new(namespace(case), "route");
-    sim.clusters.get(&t.hub(), Kind::HttpRoute, &key).is_some()
 }

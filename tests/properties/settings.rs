@@ -7,10 +7,8 @@ use throughline::core::contract::cause::{Hop, State};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings, TouchScope};
 use throughline::core::view::fleet::Source;
 
-use crate::config;
-use crate::converges;
 use crate::generate::{change, fault, other_writer, pause, setup, write_faults};
-use crate::model::apply;
+use crate::{config, converges};
 
 fn settings() -> impl Strategy<Value = Settings> {
     let mostly = || prop_oneof![2 => Just(true), 1 => Just(false)];
@@ -54,16 +52,13 @@ proptest! {
             1..25,
         ),
     ) {
-        let t = setup.topology;
-        let mut sim = setup.build_with(&settings);
-        sim.add_clusters();
-        sim.lead(true);
-        sim.list_everything();
+        let mut sim = setup.build(&settings);
+        sim.start();
         sim.write_faults = write_faults;
         let Settings { mirror, touch, .. } = &settings;
         for (pause_ms, op) in &steps {
             sim.advance_by(*pause_ms);
-            apply(&mut sim, t, op);
+            sim.apply(op);
             let fleet = sim.machine.fleet(Source::Instance, &|_| None);
             for hop in fleet.connectors.iter().flat_map(|connector| &connector.hops) {
                 let is_on = if hop.hop == Hop::Announced { touch.enabled } else { mirror.enabled };
@@ -80,7 +75,7 @@ proptest! {
             prop_assert!(is_on, "{:?}", recorded.decision);
         }
         if mirror.enabled && mirror.nudge && touch.enabled && mirror.share_from == 10 {
-            converges(&mut sim, t)?;
+            converges(&mut sim)?;
         }
     }
 }

@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throughline::core::contract::action::{Action, Decision};
-use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
+use throughline::core::contract::action::Decision;
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{Header, LogWriter};
 use throughline_sim::SimClusters;
 
-use crate::carry::WriteFault;
-use crate::configured::cluster_of;
+use crate::model::Topology;
+use crate::writes::{Due, WriteFault};
 
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600 * SECOND;
@@ -27,14 +27,10 @@ pub struct RecordedAction {
     pub led: bool,
 }
 
-pub(super) enum Due {
-    Apply(Box<Action>, u32, u64, Option<(u64, Option<Outcome>)>),
-    Answer(u64, u32, Outcome),
-}
-
 pub(super) type Place = (ClusterName, Kind, ObjectKey, Option<String>);
 
 pub struct Sim {
+    pub topology: Topology,
     pub clusters: SimClusters,
     pub machine: Machine,
     pub settings: Settings,
@@ -62,23 +58,25 @@ pub struct Sim {
     pub log: Option<LogWriter<Vec<u8>>>,
     /// When upstream API servers send their next bookmarks, if at all.
     pub next_bookmark: Option<UnixMillis>,
-    pub(super) watches: BTreeMap<(UnixMillis, u64), Event>,
+    pub(super) watches: BTreeMap<(UnixMillis, u64), EventKind>,
     pub(super) writes: BTreeMap<(UnixMillis, u64), Due>,
     /// By object and uid: the action's id, and since when it is in flight.
-    pub(super) in_flight: BTreeMap<Place, (u64, UnixMillis)>,
+    pub(super) in_flight: BTreeMap<Place, (ActionId, UnixMillis)>,
     pub(super) sequence: u64,
     pub(super) next_write_fault: usize,
 }
 
 impl Sim {
-    pub fn new(clusters: &[ClusterSpec], settings: &Settings, carrier_delay_ms: u64) -> Self {
-        let mut simulated = SimClusters::new(clusters, carrier_delay_ms);
-        simulated.advance(UnixMillis(START));
+    pub fn new(topology: Topology, settings: &Settings, carrier_delay_ms: u64) -> Self {
+        let cluster_specs = topology.clusters();
+        let mut clusters = SimClusters::new(&cluster_specs, carrier_delay_ms);
+        clusters.advance(UnixMillis(START));
         Self {
-            clusters: simulated,
+            topology,
+            clusters,
             machine: Machine::new(settings.clone()),
             settings: settings.clone(),
-            cluster_specs: clusters.to_vec(),
+            cluster_specs,
             now: UnixMillis(START),
             run: 0,
             leads: false,
@@ -114,6 +112,26 @@ impl Sim {
         self.log = Some(LogWriter::new(Vec::new(), &header).unwrap());
     }
 
+    /// Configures every cluster; nothing is listed yet. The log's header stands for these events.
+    pub fn add_clusters(&mut self) {
+        for cluster in &self.cluster_specs {
+            self.machine.handle_event(&Event { at: self.now, kind: cluster.added() });
+        }
+    }
+
+    /// Adds the clusters, leads, and lists everything.
+    pub fn start(&mut self) {
+        self.add_clusters();
+        self.lead(true);
+        self.list_everything();
+    }
+
+    /// The kinds that are watched in a cluster.
+    pub fn kinds(&self, cluster: &ClusterName) -> Vec<Kind> {
+        let spec = self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap();
+        self.settings.kinds_watched(&spec.roles)
+    }
+
     pub fn list_everything(&mut self) {
         for c in self.cluster_specs.clone() {
             self.list_cluster(&c.name);
@@ -146,7 +164,7 @@ impl Sim {
             self.leads = leads;
             let kind =
                 if leads { EventKind::LeadershipAcquired } else { EventKind::LeadershipLost };
-            self.feed(Event { at: self.now, kind });
+            self.feed(kind);
         }
     }
 
@@ -167,9 +185,33 @@ impl Sim {
                 self.lost.extend(kinds.map(|kind| (cluster.clone(), kind)));
             }
         }
-        self.add_clusters();
-        self.lead(true);
-        self.list_everything();
+        self.start();
+    }
+
+    /// Removes a cluster from the run.
+    pub fn leave(&mut self, cluster: &ClusterName) {
+        if !self.gone.insert(cluster.clone()) {
+            return;
+        }
+        self.watches.retain(|_, kind| watch_of(kind).is_none_or(|(of, _)| of != cluster));
+        self.touched.retain(|(c, _)| c != cluster);
+        self.in_flight.retain(|(c, ..), _| c != cluster);
+        self.lost.retain(|(c, _)| c != cluster);
+        self.feed(EventKind::ClusterRemoved { cluster: cluster.clone() });
+    }
+
+    /// Adds a cluster that left.
+    pub fn join(&mut self, cluster: &ClusterName) {
+        if !self.gone.remove(cluster) {
+            return;
+        }
+        let spec = self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap();
+        self.feed(spec.added());
+        if self.unreachable.contains(cluster) {
+            let kinds = self.kinds(cluster).into_iter();
+            self.lost.extend(kinds.map(|kind| (cluster.clone(), kind)));
+        }
+        self.list_cluster(cluster);
     }
 
     /// Forgets all but what the watches show, as a restart does, while nothing is listed again.
@@ -181,35 +223,28 @@ impl Sim {
     /// Collects watch events; each reaches the machine after its watch's delay.
     pub fn collect(&mut self) {
         while let Some(event) = self.clusters.poll_event() {
-            if cluster_of(&event.kind).is_some_and(|cluster| self.gone.contains(cluster)) {
-                continue;
+            let (cluster, kind) = watch_of(&event.kind).expect("an event of a watch");
+            if !self.gone.contains(cluster) {
+                self.watch_shows(self.delay_ms(cluster, kind), event.kind);
             }
-            let delay = self.delay_ms(&event.kind);
-            self.sequence += 1;
-            self.watches.insert((self.now.plus(delay), self.sequence), event);
         }
     }
 
+    fn watch_shows(&mut self, delay_ms: u64, kind: EventKind) {
+        self.sequence += 1;
+        self.watches.insert((self.now.plus(delay_ms), self.sequence), kind);
+    }
+
     /// Constant for each watch, so that its events stay in order.
-    fn delay_ms(&self, kind: &EventKind) -> u64 {
-        let (cluster, kind) = match kind {
-            EventKind::ListStarted { cluster, kind }
-            | EventKind::ListFinished { cluster, kind }
-            | EventKind::Bookmark { cluster, kind }
-            | EventKind::WatchLost { cluster, kind, .. } => (cluster, *kind),
-            EventKind::Listed { cluster, object }
-            | EventKind::Applied { cluster, object }
-            | EventKind::Deleted { cluster, object } => (cluster, object.kind()),
-            _ => return 0,
-        };
+    fn delay_ms(&self, cluster: &ClusterName, kind: Kind) -> u64 {
         let place = self.cluster_specs.iter().position(|c| c.name == *cluster).unwrap();
         let index = place * Kind::ALL.len() + kind as usize;
         u64::from(self.watch_delays_ms[index % self.watch_delays_ms.len()])
     }
 
     /// Feeds an event to the machine at the current time and submits its actions.
-    pub fn feed(&mut self, event: Event) {
-        let event = Event { at: self.now, kind: event.kind };
+    pub fn feed(&mut self, kind: EventKind) {
+        let event = Event { at: self.now, kind };
         match &event.kind {
             EventKind::ListFinished { cluster, kind } => {
                 self.live.insert((cluster.clone(), *kind));
@@ -242,42 +277,42 @@ impl Sim {
         }
     }
 
-    /// The time until the next event, at most until `end`.
-    pub fn step_ms(&self, end: UnixMillis) -> u64 {
+    /// When the next event is due.
+    fn next_at(&self) -> Option<UnixMillis> {
         let watch = self.watches.keys().next().map(|(at, _)| *at);
         let write = self.writes.keys().next().map(|(at, _)| *at);
+        let carrier = self.clusters.next_due();
         let deadline = self.machine.poll_deadline();
-        let next = [watch, write, self.clusters.next_due(), deadline].into_iter().flatten().min();
-        next.unwrap_or(end).min(end).since(self.now)
+        [watch, write, carrier, deadline, self.next_bookmark].into_iter().flatten().min()
+    }
+
+    /// Advances virtual time to the next event, at most to `end`.
+    pub fn advance_once(&mut self, end: UnixMillis) {
+        let at = self.next_at().unwrap_or(end).min(end);
+        self.advance_by(at.since(self.now));
     }
 
     /// Advances virtual time by `ms`.
     pub fn advance_by(&mut self, ms: u64) {
         let end = self.now.plus(ms);
         let mut at_once = 0;
-        loop {
-            let watch = self.watches.keys().next().map(|(at, _)| *at);
-            let write = self.writes.keys().next().map(|(at, _)| *at);
-            let carrier = self.clusters.next_due();
-            let deadline = self.machine.poll_deadline();
-            let bookmark = self.next_bookmark;
-            let next = [watch, write, carrier, deadline, bookmark].into_iter().flatten().min();
-            let Some(at) = next.filter(|at| *at <= end) else { break };
+        while let Some(at) = self.next_at().filter(|at| *at <= end) {
             at_once = if at <= self.now { at_once + 1 } else { 0 };
             assert!(at_once < 20_000, "time stands still at {}", self.now);
+            let has_watch = self.watches.keys().next().is_some_and(|(due, _)| *due == at);
             self.now = self.now.max(at);
             self.clusters.advance(self.now);
             self.collect();
-            if bookmark == Some(at) {
+            if self.next_bookmark == Some(at) {
                 self.send_bookmarks();
-            } else if watch == Some(at) {
-                let (_, event) = self.watches.pop_first().unwrap();
-                self.feed(event);
-            } else if write == Some(at) {
+            } else if has_watch {
+                let (_, kind) = self.watches.pop_first().unwrap();
+                self.feed(kind);
+            } else if self.writes.keys().next().is_some_and(|(due, _)| *due == at) {
                 let (_, due) = self.writes.pop_first().unwrap();
                 self.apply_or_answer(due);
-            } else if deadline == Some(at) {
-                self.feed(Event { at: self.now, kind: EventKind::TimedOut });
+            } else if self.machine.poll_deadline() == Some(at) {
+                self.feed(EventKind::TimedOut);
             }
         }
         self.now = end;
@@ -287,17 +322,14 @@ impl Sim {
 
     fn send_bookmarks(&mut self) {
         self.next_bookmark = Some(self.now.plus(60 * SECOND));
-        for c in self.cluster_specs.clone() {
-            let place = (c.name.clone(), Kind::Gateway);
-            if c.roles.contains(&Role::Upstream)
-                && !self.lost.contains(&place)
-                && !self.unreachable.contains(&c.name)
-                && !self.gone.contains(&c.name)
+        let (upstreams, kind) = (self.clusters.with_role(Role::Upstream), Kind::Gateway);
+        for cluster in upstreams.cloned().collect::<Vec<_>>() {
+            if !self.lost.contains(&(cluster.clone(), kind))
+                && !self.unreachable.contains(&cluster)
+                && !self.gone.contains(&cluster)
             {
-                let kind = EventKind::Bookmark { cluster: c.name, kind: Kind::Gateway };
-                self.sequence += 1;
-                let at = self.now.plus(self.delay_ms(&kind));
-                self.watches.insert((at, self.sequence), Event { at, kind });
+                let delay_ms = self.delay_ms(&cluster, kind);
+                self.watch_shows(delay_ms, EventKind::Bookmark { cluster, kind });
             }
         }
     }
@@ -315,5 +347,19 @@ impl Sim {
         for (cluster, kind) in self.lost.clone() {
             self.list(&cluster, kind);
         }
+    }
+}
+
+/// The watch that an event comes from.
+fn watch_of(kind: &EventKind) -> Option<(&ClusterName, Kind)> {
+    match kind {
+        EventKind::ListStarted { cluster, kind }
+        | EventKind::ListFinished { cluster, kind }
+        | EventKind::Bookmark { cluster, kind }
+        | EventKind::WatchLost { cluster, kind, .. } => Some((cluster, *kind)),
+        EventKind::Listed { cluster, object }
+        | EventKind::Applied { cluster, object }
+        | EventKind::Deleted { cluster, object } => Some((cluster, object.kind())),
+        _ => None,
     }
 }

@@ -8,13 +8,13 @@ use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::settings::TouchScope;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::data::objects::Body;
 use throughline::core::status::trigger::Trigger;
 
 use crate::generate::{Setup, change, fault, other_writer, place, schedule, setup, write_faults};
-use crate::model::{ConnectorRef, GatewayRef, Op, play};
+use crate::model::{ConnectorRef, GatewayRef, Op};
+use crate::oracle::liveness_of;
 use crate::sim::{SECOND, Sim};
-use crate::{config, converges, oracle};
+use crate::{config, converges};
 
 /// The longest time that a write of the simulation is under way.
 const LONGEST_WRITE_MS: u64 = 1_000;
@@ -45,7 +45,7 @@ fn changes(sim: &Sim) -> Vec<(u64, ClusterName, ObjectKey)> {
         };
         if object.kind() == Kind::Connector {
             let place = (cluster.clone(), object.meta.key());
-            let liveness = oracle::liveness(object);
+            let liveness = liveness_of(object);
             let before = known.insert(place.clone(), liveness.clone()).unwrap_or_default();
             if before != liveness {
                 changes.push((event.at.0, place.0, place.1));
@@ -90,12 +90,12 @@ fn keeps_to_its_turns(sim: &Sim, touches: &[(u64, Trigger)]) -> Result<(), TestC
     Ok(())
 }
 
-fn references(sim: &Sim, edge: &ClusterName, gateway: &ObjectKey, connector: &ObjectKey) -> bool {
-    gateway.namespace == connector.namespace
-        && sim.clusters.get(edge, Kind::HttpProxy, gateway).is_some_and(|proxy| match &proxy.body {
-            Body::HttpProxy { connectors } => connectors.iter().any(|c| **c == *connector.name),
-            _ => false,
-        })
+/// Two Connectors that flap, and the stamps that the platform writes meanwhile.
+fn flap() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        1 => (0..2_u8, 0..7_u8).prop_map(|(c, status)| Op::Status(ConnectorRef(0, c), status)),
+        1 => (0..2_u8).prop_map(|g| Op::Stamp(GatewayRef(0, 0, g))),
+    ]
 }
 
 proptest! {
@@ -106,6 +106,7 @@ proptest! {
         setup in setup(),
         write_faults in write_faults(),
         schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 25),
+        flaps in prop::collection::vec((0..150_u64, flap()), 0..120),
     ) {
         let may = |op: &Op| match op {
             Op::Restart | Op::Rejoin(_) => false,
@@ -116,40 +117,15 @@ proptest! {
         let schedule: Vec<_> = schedule.into_iter().filter(|(_, op)| may(op)).collect();
         let mut sim = setup.begin();
         sim.write_faults = write_faults;
-        play(&mut sim, setup.topology, &schedule);
+        sim.play(&schedule);
         sim.heal();
+        sim.play(&flaps);
         sim.advance_by(600 * SECOND);
         let mut of_gateway: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (at, cluster, gateway, uid, trigger) in touches(&sim) {
             of_gateway.entry((cluster, gateway, uid)).or_default().push((at, trigger));
         }
         for touches in of_gateway.values() {
-            keeps_to_its_turns(&sim, touches)?;
-        }
-    }
-
-    #[test]
-    fn connectors_that_flap_cost_no_more_touches_than_turns_and_end_right(
-        setup in setup(),
-        flips in prop::collection::vec((0..150_u64, (0..2_u8, 0..7_u8), any::<bool>()), 30..120),
-    ) {
-        let mut sim = setup.begin();
-        sim.advance_by(300 * SECOND);
-        let settled_at = sim.now.0;
-        let mut schedule = Vec::new();
-        for (ms, (c, status), is_stamped) in flips {
-            schedule.push((ms, Op::Status(ConnectorRef(0, c), status)));
-            if is_stamped {
-                schedule.extend((0..2).map(|g| (20, Op::Stamp(GatewayRef(0, 0, g)))));
-            }
-        }
-        play(&mut sim, setup.topology, &schedule);
-        converges(&mut sim, setup.topology)?;
-        let mut of_target: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (at, edge, gateway, _, trigger) in touches(&sim).into_iter().filter(|t| t.0 > settled_at) {
-            of_target.entry((edge, gateway)).or_default().push((at, trigger));
-        }
-        for touches in of_target.values() {
             keeps_to_its_turns(&sim, touches)?;
         }
     }
@@ -162,14 +138,9 @@ proptest! {
     ) {
         let schedule: Vec<_> =
             schedule.into_iter().filter(|(_, op)| !matches!(op, Op::Restart | Op::Rejoin(_))).collect();
-        let mut settings = setup.settings();
-        settings.touch.max_per_second = per_second;
-        let mut sim = setup.build_with(&settings);
-        sim.add_clusters();
-        sim.lead(true);
-        sim.list_everything();
-        play(&mut sim, setup.topology, &schedule);
-        converges(&mut sim, setup.topology)?;
+        let mut sim = setup.begin_with(|settings| settings.touch.max_per_second = per_second);
+        sim.play(&schedule);
+        converges(&mut sim)?;
         let mut of_edge: BTreeMap<_, Vec<u64>> = BTreeMap::new();
         for (at, edge, ..) in touches(&sim) {
             of_edge.entry(edge).or_default().push(at);
@@ -202,7 +173,7 @@ proptest! {
         let mut sim = setup.begin();
         sim.advance_by(300 * SECOND);
         let settled_at = sim.now.0;
-        play(&mut sim, setup.topology, &flips);
+        sim.play(&flips);
         sim.advance_by(300 * SECOND);
         let window = sim.settings.touch.window_ms;
         let (touches, changes) = (touches(&sim), changes(&sim));
@@ -212,7 +183,7 @@ proptest! {
                 let key = gateway.meta.key();
                 let changed = changes
                     .iter()
-                    .filter(|(_, e, connector)| *e == edge && references(&sim, &edge, &key, connector));
+                    .filter(|(_, e, connector)| *e == edge && sim.references(&edge, &key, connector));
                 let changed: Vec<u64> = changed.map(|(at, ..)| *at).collect();
                 let announced = touches.iter().filter(|(at, e, g, _, trigger)| {
                     *at > settled_at && *e == edge && *g == key && trigger.c == 0
@@ -262,8 +233,8 @@ proptest! {
         };
         let schedule: Vec<_> =
             schedule.into_iter().filter_map(|(ms, op)| Some((ms, stay(op)?))).collect();
-        play(&mut sim, setup.topology, &schedule);
-        converges(&mut sim, setup.topology)?;
+        sim.play(&schedule);
+        converges(&mut sim)?;
         let mut of_class: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (at, edge, gateway, _, trigger) in touches(&sim) {
             // The name tells the class: g0 and g2 belong to one, g1 to the other.

@@ -1,11 +1,42 @@
-//! Applies and answers the machine's writes, with injected faults.
+//! Carries out the machine's writes as the executor and an API server would, with injected faults.
 
-use throughline::core::contract::action::Action;
+use throughline::core::contract::action::{Action, Verb};
 use throughline::core::contract::error_cause::RequestFailure;
-use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::data::ids::ActionId;
+use throughline::core::data::objects::FIELD_MANAGER;
+use throughline_sim::{ApiError, Preconditions, SimClusters};
 
-use crate::carry::WriteFault;
-use crate::sim::{Due, SECOND, Sim};
+use crate::sim::{SECOND, Sim};
+
+/// What happens to a write: whether and when it is applied, and which answer comes when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteFault {
+    /// Applied and answered.
+    None,
+    /// Applied; the same answer comes twice.
+    AnsweredTwice,
+    /// Fails and is not applied.
+    Failed,
+    /// Reported as failed, but applied.
+    FailedButApplied,
+    /// Refused with a retry-after.
+    Throttled,
+    Conflict,
+    Refused,
+    NotFound,
+    Superseded,
+    /// Applied at once, and answered a minute later.
+    AnsweredLate,
+    /// Applied and answered a minute later.
+    AppliedLate,
+}
+
+/// What becomes of a write, and in which run of the machine it was decided.
+pub enum Due {
+    Apply { action: Box<Action>, run: u32, write_fault: WriteFault },
+    Answer { id: ActionId, run: u32, outcome: Outcome },
+}
 
 impl Sim {
     pub(super) fn send(&mut self, action: &Action) {
@@ -15,39 +46,35 @@ impl Sim {
             action.object.clone(),
             action.precondition.uid.clone(),
         );
-        let before = self.in_flight.insert(key, (action.id.0, self.now));
+        let before = self.in_flight.insert(key, (action.id, self.now));
         if let Some((id, at)) = before {
-            panic!("{} has action {id} in flight since {at} already", action.object);
+            panic!("{} has action {id:?} in flight since {at} already", action.object);
         }
         let write_fault = match self.write_faults.as_slice() {
             [] => WriteFault::None,
             write_faults => write_faults[self.next_write_fault % write_faults.len()],
         };
         self.next_write_fault += 1;
-        let (soon, late) = (self.write_ms, 70 * SECOND);
         let error = RequestFailure::from("injected by the test");
-        let failed = |retry_after_ms| Outcome::Failed { error: error.clone(), retry_after_ms };
-        let (apply_ms, answer) = match write_fault {
-            WriteFault::None | WriteFault::AnsweredTwice => (Some(soon), Some((1, None))),
-            WriteFault::Failed => (None, Some((soon, Some(failed(None))))),
-            WriteFault::Throttled => (None, Some((soon, Some(failed(Some(3 * SECOND)))))),
-            WriteFault::FailedButApplied => (Some(soon), Some((1, Some(failed(None))))),
-            WriteFault::Conflict => (None, Some((soon, Some(Outcome::Conflict { error })))),
-            WriteFault::Refused => (None, Some((soon, Some(Outcome::Refused { error })))),
-            WriteFault::NotFound => (None, Some((soon, Some(Outcome::NotFound)))),
-            WriteFault::Superseded => (None, Some((soon, Some(Outcome::Superseded)))),
-            WriteFault::AnsweredLate => (Some(soon), Some((late, None))),
-            WriteFault::AppliedLate => (Some(late), Some((1, None))),
-        };
-        let action = Box::new(action.clone());
-        let times = if write_fault == WriteFault::AnsweredTwice { 2 } else { 1 };
-        match (apply_ms, answer) {
-            (Some(ms), answer) => self.due(ms, Due::Apply(action, self.run, times, answer)),
-            (None, Some((ms, Some(outcome)))) => {
-                self.due(ms, Due::Answer(action.id.0, self.run, outcome));
+        let outcome = match write_fault {
+            WriteFault::Failed => Outcome::Failed { error, retry_after_ms: None },
+            WriteFault::Throttled => Outcome::Failed { error, retry_after_ms: Some(3 * SECOND) },
+            WriteFault::Conflict => Outcome::Conflict { error },
+            WriteFault::Refused => Outcome::Refused { error },
+            WriteFault::NotFound => Outcome::NotFound,
+            WriteFault::Superseded => Outcome::Superseded,
+            WriteFault::None
+            | WriteFault::AnsweredTwice
+            | WriteFault::FailedButApplied
+            | WriteFault::AnsweredLate
+            | WriteFault::AppliedLate => {
+                let is_late = write_fault == WriteFault::AppliedLate;
+                let apply =
+                    Due::Apply { action: action.clone().into(), run: self.run, write_fault };
+                return self.due(if is_late { 70 * SECOND } else { self.write_ms }, apply);
             }
-            (None, _) => {}
-        }
+        };
+        self.due(self.write_ms, Due::Answer { id: action.id, run: self.run, outcome });
     }
 
     fn due(&mut self, ms: u64, due: Due) {
@@ -57,34 +84,62 @@ impl Sim {
 
     pub(super) fn apply_or_answer(&mut self, due: Due) {
         match due {
-            Due::Apply(action, run, times, answer) => {
-                let gated = action.is_leader_only() && !self.leads && run == self.run;
-                let outcome = if gated {
-                    Outcome::Dropped
-                } else {
-                    crate::carry::carry_out(&mut self.clusters, &action)
+            Due::Apply { action, run, write_fault } => {
+                let is_gated = action.is_leader_only() && !self.leads && run == self.run;
+                let mut outcome = match is_gated {
+                    true => Outcome::Dropped,
+                    false => carry_out(&mut self.clusters, &action),
                 };
                 if matches!(outcome, Outcome::Applied { .. }) && run == self.run {
-                    self.was_applied(&action);
+                    self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
                 }
                 self.collect();
-                if let Some((ms, forged)) = answer {
-                    let outcome = forged.unwrap_or(outcome);
-                    for time in 0..times {
-                        let answer = Due::Answer(action.id.0, run, outcome.clone());
-                        self.due(ms + 7 * time, answer);
-                    }
+                if write_fault == WriteFault::FailedButApplied {
+                    let error = RequestFailure::from("injected by the test");
+                    outcome = Outcome::Failed { error, retry_after_ms: None };
+                }
+                let ms = if write_fault == WriteFault::AnsweredLate { 70 * SECOND } else { 1 };
+                let answer = || Due::Answer { id: action.id, run, outcome: outcome.clone() };
+                self.due(ms, answer());
+                if write_fault == WriteFault::AnsweredTwice {
+                    self.due(ms + 7, answer());
                 }
             }
-            Due::Answer(id, run, outcome) if run == self.run => {
+            Due::Answer { id, run, outcome } if run == self.run => {
                 self.in_flight.retain(|_, (flying, _)| *flying != id);
-                let kind = EventKind::ActionFinished {
-                    id: throughline::core::data::ids::ActionId(id),
-                    outcome,
-                };
-                self.feed(Event { at: self.now, kind });
+                self.feed(EventKind::ActionFinished { id, outcome });
             }
-            Due::Answer(..) => {}
+            Due::Answer { .. } => {}
         }
     }
+}
+
+fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
+    let Action { cluster, kind, object, annotations, precondition, .. } = action;
+    let must = Preconditions::from(precondition);
+    assert!(action.verb != Verb::Delete || precondition.absent.is_some(), "without evidence");
+    if let Some(absent) = &precondition.absent {
+        assert!(absent.namespace_uid.is_some(), "without the namespace's uid");
+        if let Some(error) = clusters.absence_conflict(absent) {
+            return Outcome::Conflict { error: error.into() };
+        }
+    }
+    let result = if action.verb == Verb::Delete {
+        let deleted = clusters.delete(cluster, *kind, object, &must);
+        deleted.map(|()| Outcome::Applied { resource_version: None })
+    } else {
+        let patched = clusters.patch(cluster, *kind, object, annotations, &must, FIELD_MANAGER);
+        patched.map(|(version, is_changed)| match is_changed {
+            true => Outcome::Applied { resource_version: Some(version) },
+            false => Outcome::Unchanged,
+        })
+    };
+    result.unwrap_or_else(|error| match error {
+        ApiError::NotFound => Outcome::NotFound,
+        ApiError::Conflict(error) => Outcome::Conflict { error: error.into() },
+        ApiError::Invalid(error) => Outcome::Refused { error: error.into() },
+        ApiError::Unreachable => {
+            Outcome::Failed { error: error.to_string().into(), retry_after_ms: None }
+        }
+    })
 }

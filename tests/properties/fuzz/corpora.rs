@@ -31,14 +31,12 @@ pub(crate) fn corpus(target: &str) -> Vec<Vec<u8>> {
         "event_log" | "compressed_log" | "log_fleet" => in_pieces(logs()),
         "watch_stream" => in_pieces(watches()),
         "list_page" => in_pieces(pages()),
-        "admin_request" => in_pieces(requests()),
         "object" => bytes(objects().into_iter().map(|object| object.to_string()).chain(errors())),
         "canonical_json" => bytes(statuses().chain(spellings())),
         "liveness" => bytes(liveness_vectors().chain(statuses())),
         "redaction" => bytes(statuses().chain(error_texts())),
         "labels" => bytes(labels()),
-        "lease" => bytes(leases()),
-        "kubeconfig" => bytes(kubeconfigs()),
+        "lease" | "kubeconfig" => bytes(written(target)),
         "config" => bytes(configs()),
         "state" => bytes(states()),
         _ => panic!("{target} has no corpus"),
@@ -56,6 +54,12 @@ fn in_pieces(texts: Vec<String>) -> Vec<Vec<u8>> {
         .zip(first)
         .map(|(text, first)| [&[*first], text.as_bytes()].concat())
         .collect()
+}
+
+/// The inputs of a target that were written by hand.
+fn written(target: &str) -> Vec<String> {
+    let text = read(format!("tests/properties/fuzz/inputs/{target}.txt"));
+    text.trim_end().split("\n===\n").map(str::to_owned).collect()
 }
 
 fn fixtures() -> Vec<String> {
@@ -151,14 +155,7 @@ fn pages() -> Vec<String> {
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": objects})
     };
     let mut pages: Vec<_> = objects().chunks(4).map(|objects| page(objects).to_string()).collect();
-    pages.extend(
-        [
-            r#" { "items" : [ {"a": ["\"", "{"]} , {} ] , "metadata" : {"resourceVersion":"7"} } "#,
-            r#"{"metadata":{"resourceVersion":"7","continue":null},"items":null}"#,
-            r#"{"met\u0061data":{"resourceVersion":"7"},"\u0069tems":["\\\\\"€", 7 ,null,[[]],"" ]}"#,
-        ]
-        .map(str::to_owned),
-    );
+    pages.extend(written("list_page"));
     pages
 }
 
@@ -202,21 +199,7 @@ fn error_texts() -> Vec<String> {
 }
 
 fn labels() -> Vec<String> {
-    let mut labels: Vec<_> = [
-        "cluster-org_team-1",
-        "cluster-_project",
-        "/a/b",
-        "9f2c41d07be5a630-3-1",
-        "0000000000000000-0-0",
-        "true/8c5d1f3b9a7e42f0",
-        "2026-11-21T09:21:58.000Z",
-        "2026-02-29T23:59:60+24:00",
-        "Connector",
-        "ns-7a0f3b4a-dbd4-4c7d-91a3-d1688bc3926c",
-        "redacted-0123456789abcdef0123456789abcdef---",
-    ]
-    .map(str::to_owned)
-    .into();
+    let mut labels = written("labels");
     for object in objects() {
         for values in [&object["metadata"]["labels"], &object["metadata"]["annotations"]] {
             let values = values.as_object().into_iter().flat_map(|map| map.values());
@@ -228,77 +211,20 @@ fn labels() -> Vec<String> {
     labels
 }
 
-fn leases() -> Vec<String> {
-    let metadata = json!({"name": "throughline", "namespace": "n", "uid": "u", "resourceVersion": "7",
-        "labels": {"team": "a"}, "annotations": {"a": "b"}});
-    let spec = json!({"holderIdentity": "me", "acquireTime": "2026-11-21T09:19:32.865007Z",
-        "renewTime": "2026-11-21T09:19:34.865007Z", "leaseDurationSeconds": 15, "leaseTransitions": 2,
-        "strategy": "OldestEmulationVersion"});
-    let bare = json!({"resourceVersion": "7"});
-    [
-        json!({"kind": "Lease", "metadata": metadata, "spec": spec}),
-        json!({"metadata": bare, "spec": spec}),
-        json!({"metadata": metadata, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}),
-        json!({"metadata": bare}),
-        json!({"metadata": bare, "spec": null}),
-    ]
-    .map(|lease| lease.to_string())
-    .into()
-}
-
-fn kubeconfigs() -> Vec<String> {
-    const WHOLE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  \
-        context:\n    cluster: a\n    user: u\nclusters:\n- name: a\n  cluster:\n    server: \
-        https://one:6443\n    certificate-authority-data: Zm9v\nusers:\n- name: u\n  user:\n    \
-        token: canary-5f2b7c9d1e\n";
-    let with = |from: &str, to: &str| WHOLE.replace(from, to);
-    vec![
-        WHOLE.to_owned(),
-        with("https://one:6443", "one"),
-        with("current-context: c", "current-context: d"),
-        with("user: u\n", "user: v\n"),
-        with("certificate-authority-data", "certificate-authority"),
-        with("token:", "exec: {command: sh}\n    token:"),
-        with("token:", "tokenFile: /t\n    token:"),
-        with("token:", "auth-provider: {name: gcp}\n    token:"),
-        with("    token:", "    client-key: /k\n    token:"),
-        "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c, \
-         cluster: {server: 'https://a:6443'}}], users: [{name: u, user: {token: secret}}]}"
-            .to_owned(),
-        "a: &a [x]\nb: [*a, *a]\ncurrent-context: !!str x".to_owned(),
-    ]
-}
-
-/// Whole configurations, and each of their sections alone.
 fn configs() -> Vec<String> {
     let bad = read("tests/commands/config/bad.txt");
     let mut configs: Vec<_> = bad.split("===\n").map(str::to_owned).collect();
-    for file in [
-        "deploy/examples/hub.yaml",
-        "deploy/kustomize/components/sidecar/config.yaml",
-        "deploy/kustomize/overlays/standalone-hub/config.yaml",
-        "deploy/kustomize/overlays/all-in-one/config.yaml",
-        "deploy/kustomize/overlays/standalone-edge/config.yaml",
-    ] {
-        let text = read(file);
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-        let lines: Vec<_> = lines.map(|l| l.split(" # ").next().unwrap_or_default()).collect();
-        let text = lines.join("\n");
-        configs.extend(text.split("\n\n").map(|section| section.trim_matches('\n').to_owned()));
-        configs.push(text);
-    }
+    configs.extend(written("config"));
     configs.extend(
         [
-            "discovery: {milo: {kubeconfig: /m, join: needed, labelSelector: 'a in (b,c),!d,e!=f'}}",
-            "discovery: {kubeconfigSecrets: {cluster: hub, namespace: n, roles: [upstream]}}",
-            "discovery: {kubeconfigDir: {path: /c, roles: [edge]}}\nclusters: [{name: h, roles: [hub]}]",
-            "touch: {scope: gatewayClass}\norphans: {minAge: 1h 30m}\nclusters:\n- {name: a, roles: [hub, edge]}",
-            "eventLog: {file: x.jsonl, size: 1.5Gi}\nleaderElection: {leaseDuration: PT1M}",
+            "deploy/examples/hub.yaml",
+            "deploy/kustomize/components/sidecar/config.yaml",
+            "deploy/kustomize/overlays/standalone-hub/config.yaml",
+            "deploy/kustomize/overlays/all-in-one/config.yaml",
+            "deploy/kustomize/overlays/standalone-edge/config.yaml",
         ]
-        .map(str::to_owned),
+        .map(read),
     );
-    configs.sort();
-    configs.dedup();
     configs
 }
 
@@ -311,26 +237,4 @@ fn states() -> Vec<String> {
         Some(serde_json::to_string(&fleet).unwrap())
     });
     states.collect()
-}
-
-fn requests() -> Vec<String> {
-    let mut requests = Vec::new();
-    for path in ["/", "/livez", "/readyz?verbose=true", "/metrics", "/state", "/none?%00&a=b"] {
-        for host in ["localhost:8080", "127.0.0.1", "evil.example"] {
-            requests.push(format!(
-                "GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json, */*;q=0.5"
-            ));
-        }
-    }
-    requests.extend(
-        [
-            "POST /state HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0",
-            "HEAD /metrics HTTP/1.0\r\nAccept: application/openmetrics-text;version=1.0.0",
-            "GET http://localhost/state HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: upgrade",
-            "PRI * HTTP/2.0\r\n\r\nSM",
-            "\u{16}\u{3}\u{1}\u{2}",
-        ]
-        .map(str::to_owned),
-    );
-    requests
 }

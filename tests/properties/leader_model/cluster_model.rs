@@ -12,8 +12,6 @@
 
 use throughline::leader::election::{Election, LeaseRecord, LeaseRequest, LeaseResponse, Timings};
 
-use super::breaks::BrokenRule;
-
 /// Every instance's clock shows this; the times that it remembers are relative to it.
 pub const NOW: u64 = 1_000;
 /// The longest that a write may take after its last check of the gate: a step of a slow clock.
@@ -72,44 +70,8 @@ pub enum FrozenWrite {
     Repeated,
 }
 
-/// A step of the model.
-#[derive(Clone, Debug)]
-#[allow(dead_code, reason = "printed")]
-pub enum Step {
-    /// A step of time.
-    Tick,
-    /// An instance makes an attempt; its write is carried out, and the response is still to come.
-    Attempts(usize),
-    /// The same, but the write is lost on the way, or late.
-    Loses(usize),
-    /// The response arrives.
-    Answered(usize),
-    /// The response is lost.
-    TimesOut(usize),
-    /// A write to the Lease that nobody waits for is carried out.
-    LandsLate(usize),
-    /// Leader-only work ends with an error.
-    WorkFails(usize),
-    /// A write passes the gate, and the process freezes before it sends it.
-    Freezes(usize),
-    /// The leader writes the object.
-    Writes(usize),
-    /// The frozen process continues, and its write is carried out.
-    Thaws(usize),
-    /// The process stops its work and resigns.
-    Resigns(usize),
-    /// The process dies, and another one starts in its place.
-    Restarts(usize),
-    /// The instance stands down, or takes part again.
-    StandsDown(usize),
-    StandsUp(usize),
-    /// Somebody deletes the Lease.
-    Deleted,
-    /// Somebody writes another holder into the Lease.
-    Edited(String),
-    /// Somebody writes an annotation.
-    Annotated,
-}
+/// A step of the model: what happens, and to which instance.
+pub type Step = (&'static str, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -121,6 +83,41 @@ pub enum Fault {
     Late,
     /// An instance stands down, or takes part again.
     StandsDown,
+}
+
+/// A rule of the election that is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokenRule {
+    /// The process exits when it loses the Lease.
+    ExitsOnLoss,
+    /// The instance gives up after one failed renewal.
+    GivesUp,
+    /// It trusts the Lease's timestamps, with a clock that is ahead.
+    TimestampsTrusted,
+    /// Only a response ends the tenure.
+    TenureNeverEnds,
+    /// The tenure counts from the renewal's response.
+    TenureFromResponse,
+    /// The gate leaves no room for the longest write.
+    GateIsTheLease,
+    /// Other clocks are assumed to run at the same speed.
+    ClocksAgree,
+    /// A Lease that was deleted or edited is led at once.
+    LeadsAtOnce,
+    /// The Lease is released before the leader's writes have ended.
+    ReleasedWhileWriting,
+    /// A Lease that is not led yet is released, so that the next holder leads at once.
+    ReleasedBeforeLeading,
+    /// Updates ignore the resourceVersion.
+    VersionIgnored,
+    /// The gate is checked when a write is queued, and not when it is sent.
+    GateAtQueueOnly,
+    /// Writes to objects have no precondition.
+    NoFence,
+    /// A leader does not look at what it wrote before.
+    NotPutRight,
+    /// Work that failed once is not started again.
+    WorkNotStartedAgain,
 }
 
 #[derive(Clone, Debug)]
@@ -190,16 +187,16 @@ impl Setup {
         until.filter(|until| NOW < *until)
     }
 
-    pub fn attempt(&self, model_state: &mut ClusterModel, i: usize, lost: bool) {
-        let instance = &mut model_state.instances[i];
+    pub fn attempt(&self, state: &mut ClusterModel, i: usize, lost: bool) {
+        let instance = &mut state.instances[i];
         let request = instance.election.begin_attempt(NOW, NEW);
-        self.run_attempt(model_state, i, request, lost);
+        self.run_attempt(state, i, request, lost);
     }
 
     /// Continues until a write is in flight or the attempt is over.
     fn run_attempt(
         &self,
-        model_state: &mut ClusterModel,
+        state: &mut ClusterModel,
         i: usize,
         request: Option<LeaseRequest>,
         lost: bool,
@@ -208,16 +205,16 @@ impl Setup {
         while let Some(request) = next.take() {
             let write = request != LeaseRequest::Get;
             if write && lost {
-                self.failed(model_state, i, &request);
-                model_state.instances[i].in_transit = Some(request);
+                self.failed(state, i, &request);
+                state.instances[i].in_transit = Some(request);
                 return;
             }
-            let answer = self.carry_out(model_state, &request);
+            let answer = self.carry_out(state, &request);
             if write && matches!(answer, LeaseResponse::Current(..)) {
-                model_state.instances[i].call = Some((request, answer));
+                state.instances[i].call = Some((request, answer));
                 return;
             }
-            let election = &mut model_state.instances[i].election;
+            let election = &mut state.instances[i].election;
             next = election.handle_response(&request, answer.clone(), NOW, NEW);
             if next.is_none() && !write && self.breaks(BrokenRule::TimestampsTrusted) {
                 // A clock ahead of the holder's: by the record's timestamp the Lease has expired.
@@ -227,8 +224,8 @@ impl Setup {
         }
     }
 
-    pub fn answer(&self, model_state: &mut ClusterModel, i: usize) {
-        let instance = &mut model_state.instances[i];
+    pub fn answer(&self, state: &mut ClusterModel, i: usize) {
+        let instance = &mut state.instances[i];
         let Some((request, answer)) = instance.call.take() else { return };
         let next = instance.election.handle_response(&request, answer, NOW, NEW);
         assert_eq!(next, None);
@@ -237,56 +234,52 @@ impl Setup {
         }
     }
 
-    pub fn failed(&self, model_state: &mut ClusterModel, i: usize, request: &LeaseRequest) {
-        let instance = &mut model_state.instances[i];
+    pub fn failed(&self, state: &mut ClusterModel, i: usize, request: &LeaseRequest) {
+        let instance = &mut state.instances[i];
         instance.ended |= self.breaks(BrokenRule::GivesUp) && instance.election.is_holder(NOW);
         let next = instance.election.handle_response(request, LeaseResponse::Failed, NOW, NEW);
         assert_eq!(next, None);
     }
 
     /// The API server carries out a request.
-    pub fn carry_out(
-        &self,
-        model_state: &mut ClusterModel,
-        request: &LeaseRequest,
-    ) -> LeaseResponse {
+    pub fn carry_out(&self, state: &mut ClusterModel, request: &LeaseRequest) -> LeaseResponse {
         let stored = |record: &LeaseRecord| {
             // Nothing depends on transitions, and counting them would make endless states.
             let transitions = 0;
             (LeaseRecord { transitions, ..record.clone() }, NEW.to_owned())
         };
-        match (request, &model_state.lease) {
+        match (request, &state.lease) {
             (LeaseRequest::Get, None) => return LeaseResponse::NotFound,
             (LeaseRequest::Get, Some((record, version))) => {
                 return LeaseResponse::Current(record.clone(), version.clone());
             }
-            (LeaseRequest::Create(record), None) => model_state.lease = Some(stored(record)),
+            (LeaseRequest::Create(record), None) => state.lease = Some(stored(record)),
             (LeaseRequest::Update(record, version), Some((_, current)))
                 if version == current || self.breaks(BrokenRule::VersionIgnored) =>
             {
-                model_state.lease = Some(stored(record));
+                state.lease = Some(stored(record));
             }
             (LeaseRequest::Create(_) | LeaseRequest::Update(..), _) => {
                 return LeaseResponse::Conflict;
             }
         }
-        let (record, version) = model_state.lease.clone().unwrap();
+        let (record, version) = state.lease.clone().unwrap();
         LeaseResponse::Current(record, version)
     }
 
-    pub fn tick(&self, model_state: &ClusterModel) -> ClusterModel {
-        let mut model_state = self.normalised(model_state.clone(), &self.clocks);
-        for instance in &mut model_state.instances {
+    pub fn tick(&self, state: &ClusterModel) -> ClusterModel {
+        let mut state = self.normalised(state.clone(), &self.clocks);
+        for instance in &mut state.instances {
             let lost =
                 instance.election.leads_from().is_some() && !instance.election.is_holder(NOW);
             instance.ended |= lost && self.breaks(BrokenRule::ExitsOnLoss);
         }
-        model_state
+        state
     }
 
     /// The same world `elapsed` later, in a normal form: names in the order of their first use, and
     /// times that can no longer matter made equal.
-    pub fn normalised(&self, mut model_state: ClusterModel, elapsed: &[u64]) -> ClusterModel {
+    pub fn normalised(&self, mut state: ClusterModel, elapsed: &[u64]) -> ClusterModel {
         let mut names: Vec<String> = Vec::new();
         let mut name = |old: &str| {
             let at = names.iter().position(|n| n == old).unwrap_or_else(|| {
@@ -295,11 +288,11 @@ impl Setup {
             });
             at.to_string()
         };
-        let current = model_state.lease.as_ref().map(|(_, version)| version.clone());
-        if let Some((record, version)) = &mut model_state.lease {
+        let current = state.lease.as_ref().map(|(_, version)| version.clone());
+        if let Some((record, version)) = &mut state.lease {
             (*version, record.renew_time) = (name(version), name(&record.renew_time));
         }
-        for (instance, elapsed) in model_state.instances.iter_mut().zip(elapsed) {
+        for (instance, elapsed) in state.instances.iter_mut().zip(elapsed) {
             // Times further back than any tenure lasts all count the same.
             let sent = |t: u64| (t - elapsed).max(NOW - self.timings().renew_deadline_ms - 2);
             let due = |t: u64| (t - elapsed).max(NOW - 1);
@@ -321,7 +314,7 @@ impl Setup {
                 }
             }
             // A resourceVersion never returns.
-            if model_state.faults == 0
+            if state.faults == 0
                 || !self.faults.1.contains(&Fault::Late)
                 || matches!(&instance.in_transit, Some(LeaseRequest::Update(_, v)) if Some(v) != current.as_ref())
             {
@@ -331,7 +324,7 @@ impl Setup {
                 rename(request, &mut name);
             }
         }
-        model_state
+        state
     }
 }
 

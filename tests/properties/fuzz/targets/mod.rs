@@ -4,7 +4,6 @@
 //! `make test` calls them with mutations of [`corpora`](super::corpora), and `make fuzz` with what
 //! libFuzzer makes of the same inputs.
 
-mod admin;
 mod inputs;
 mod json;
 mod log;
@@ -36,7 +35,6 @@ pub(crate) const TARGETS: &[Target] = &[
     ("kubeconfig", inputs::kubeconfig),
     ("config", inputs::config),
     ("state", inputs::state),
-    ("admin_request", admin::admin_request),
 ];
 
 /// Calls the target of this name.

@@ -6,7 +6,7 @@ use throughline::core::status::trigger::NodeIds;
 use throughline::event_log::redact::Redactor;
 use throughline::outside_text::{lines, one_line, without_secrets};
 
-use super::tree::{Tree, fold};
+use super::tree::{Entries, Tree, fold};
 
 /// One of each sort that error texts hold. None looks like a name.
 const SECRETS: [&str; 8] = [
@@ -51,7 +51,9 @@ fn status(text: &str) {
 /// Compares two trees of the same form.
 fn check_hidden(redactor: &Redactor, before: &Tree, after: &Tree, is_hidden: bool) {
     match (before, after) {
-        (Tree::Object(before), Tree::Object(after)) if before.len() == after.len() => {
+        (Tree::Object(Entries(before)), Tree::Object(Entries(after)))
+            if before.len() == after.len() =>
+        {
             for ((key, before), (same_key, after)) in before.iter().zip(after) {
                 assert_eq!(key, same_key);
                 let folded = fold(key);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// A key as Go compares it with the name of a field.
 pub(super) fn fold(key: &str) -> String {
@@ -10,14 +10,18 @@ pub(super) fn fold(key: &str) -> String {
 }
 
 /// A JSON value.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(untagged)]
 pub(super) enum Tree {
     Text(String),
     List(Vec<Tree>),
-    Object(Vec<(String, Tree)>),
+    Object(Entries),
     /// `null`, a number, `true` or `false`.
-    Other,
+    Other(IgnoredAny),
 }
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Entries(pub(super) Vec<(String, Tree)>);
 
 impl Tree {
     /// `None` where serde_json refuses the text, which it does with a lone surrogate and below 128
@@ -29,66 +33,34 @@ impl Tree {
     /// Whether this holds for the keys of every object.
     pub(super) fn all_keys(&self, holds: &impl Fn(&[&str]) -> bool) -> bool {
         match self {
-            Tree::Object(entries) => {
+            Tree::Object(Entries(entries)) => {
                 let keys: Vec<_> = entries.iter().map(|(key, _)| key.as_str()).collect();
                 holds(&keys) && entries.iter().all(|(_, value)| value.all_keys(holds))
             }
             Tree::List(values) => values.iter().all(|value| value.all_keys(holds)),
-            Tree::Text(_) | Tree::Other => true,
+            Tree::Text(_) | Tree::Other(_) => true,
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Tree {
+impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyValue;
-        impl<'de> Visitor<'de> for AnyValue {
-            type Value = Tree;
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("JSON")
+                f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(Tree::Object(entries))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Tree, A::Error> {
-                let mut values = Vec::new();
-                while let Some(value) = seq.next_element()? {
-                    values.push(value);
-                }
-                Ok(Tree::List(values))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Tree, E> {
-                Ok(Tree::Text(text.to_owned()))
-            }
-
-            fn visit_unit<E>(self) -> Result<Tree, E> {
-                Ok(Tree::Other)
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Tree, E> {
-                Ok(Tree::Other)
-            }
-
-            fn visit_i64<E>(self, _: i64) -> Result<Tree, E> {
-                Ok(Tree::Other)
-            }
-
-            fn visit_u64<E>(self, _: u64) -> Result<Tree, E> {
-                Ok(Tree::Other)
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Tree, E> {
-                Ok(Tree::Other)
+                Ok(Entries(entries))
             }
         }
-        deserializer.deserialize_any(AnyValue)
+        deserializer.deserialize_map(EntriesVisitor)
     }
 }
