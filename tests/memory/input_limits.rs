@@ -49,6 +49,19 @@ fn read(input: impl Read + Send + 'static) -> (Option<String>, usize) {
     }
 }
 
+/// Reading ends with an error for line 2 and takes little memory.
+fn is_too_long(what: &str, input: impl Read + Send + 'static) {
+    let ((error, _), growth) = measured(|| read(input));
+    let expected = "x.jsonl:2: the line is longer than 67108864 bytes";
+    assert!(error.is_some_and(|error| error.starts_with(expected)), "{what}");
+    assert!(growth < 160 * MIB, "{} MiB for {what}", growth / MIB);
+}
+
+/// A line of a log with these fields.
+fn line(fields: &str) -> String {
+    format!("{{\"at_ms\":1763715600000,{fields}}}\n")
+}
+
 fn gzip(data: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(data).unwrap();
@@ -58,30 +71,22 @@ fn gzip(data: &[u8]) -> Vec<u8> {
 #[test]
 fn a_log_costs_no_more_memory_than_its_longest_line() {
     let _alone = ALONE.blocking_lock();
-    let too_long = "x.jsonl:2: the line is longer than 67108864 bytes";
     let start = format!("{HEADER}\n{{\"at_ms\":1763715600000,\"event\":\"timed_out\",\"x\":\"");
-    let line = Cursor::new(start.clone()).chain(std::io::repeat(b'x').take(100 * MIB as u64));
-    let ((error, _), growth) = measured(|| read(line));
-    assert!(error.is_some_and(|error| error.starts_with(too_long)));
-    assert!(growth < 160 * MIB, "{} MiB for a line of 100 MB", growth / MIB);
+    let long = Cursor::new(start.clone()).chain(std::io::repeat(b'x').take(100 * MIB as u64));
+    is_too_long("a line of 100 MB", long);
 
     // 4 GiB of one line in 20 MiB of gzip.
     let block = vec![b'x'; 16 * MIB];
     let bomb = [gzip(start.as_bytes()), gzip(&block).repeat(256)].concat();
     assert!(bomb.len() < 32 * MIB, "{}", bomb.len());
-    let ((error, _), growth) = measured(|| read(Cursor::new(bomb)));
-    assert!(error.is_some_and(|error| error.starts_with(too_long)));
-    assert!(growth < 160 * MIB, "{} MiB for a bomb", growth / MIB);
+    is_too_long("a bomb", Cursor::new(bomb));
 
     // Each line has something to warn of.
-    let object = |i: usize| format!(r#"{{"kind":"Kind{i}","metadata":{{"name":"x"}}}}"#);
     let mut lines = format!("{HEADER}\n");
     for i in 0..50_000 {
-        lines += &format!("{{\"at_ms\":1763715600000,\"event\":\"log_gap\",\"lines\":{i}}}\n");
-        let object = object(i);
-        lines += &format!(
-            "{{\"at_ms\":1763715600000,\"event\":\"applied\",\"cluster\":\"up\",\"object\":{object}}}\n"
-        );
+        lines += &line(&format!(r#""event":"log_gap","lines":{i}"#));
+        let object = format!(r#"{{"kind":"Kind{i}","metadata":{{"name":"x"}}}}"#);
+        lines += &line(&format!(r#""event":"applied","cluster":"up","object":{object}"#));
     }
     let bomb = gzip(lines.as_bytes());
     let ((error, warnings), growth) = measured(|| read(Cursor::new(bomb)));
@@ -93,18 +98,14 @@ fn a_log_costs_no_more_memory_than_its_longest_line() {
 fn a_name_of_megabytes_is_quoted_in_part() {
     let _alone = ALONE.blocking_lock();
     let name = "\\u001b[2J".repeat(1_000_000);
-    for line in [
-        format!(r#"{{"at_ms":1763715600000,"event":"{name}"}}"#),
-        format!(r#"{{"at_ms":1763715600000,"event":"list_started","cluster":"{name}"}}"#),
-        format!(r#"{{"at_ms":1763715600000,"event":"action_finished","id":1,"outcome":"{name}"}}"#),
-        format!(
-            r#"{{"at_ms":1763715600000,"event":"cluster_added","cluster":"u","roles":["{name}"]}}"#
-        ),
-        format!(
-            r#"{{"at_ms":1763715600000,"event":"cluster_added","cluster":"{name}","roles":[]}}"#
-        ),
+    for fields in [
+        format!(r#""event":"{name}""#),
+        format!(r#""event":"list_started","cluster":"{name}""#),
+        format!(r#""event":"action_finished","id":1,"outcome":"{name}""#),
+        format!(r#""event":"cluster_added","cluster":"u","roles":["{name}"]"#),
+        format!(r#""event":"cluster_added","cluster":"{name}","roles":[]"#),
     ] {
-        let (error, _) = read(Cursor::new(format!("{HEADER}\n{line}\n")));
+        let (error, _) = read(Cursor::new(format!("{HEADER}\n{}", line(&fields))));
         let error = error.unwrap();
         assert!(error.len() < 4_000 && error.contains('…'), "{} bytes", error.len());
         assert!(!error.contains(char::is_control), "{error:?}");
@@ -136,15 +137,12 @@ fn json_nested_100_000_deep_is_refused_or_kept_as_text() {
         is_short(&serde_json::from_str::<Fleet>(&format!(r#"{{"clusters":{deep}}}"#)).unwrap_err());
 
         let mut page = PageParser::default();
-        page.push(
-            format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{deep}]}}"#).as_bytes(),
-        )
-        .unwrap();
+        let list = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{deep}]}}"#);
+        page.push(list.as_bytes()).unwrap();
         let error = page.advance().unwrap_err().to_string();
         assert!(error.contains("more than 10000 brackets deep"), "{error}");
 
-        let fields = ["metadata", "spec", "status", "x"];
-        for field in fields {
+        for field in ["metadata", "spec", "status", "x"] {
             for inner in [deep.clone(), format!(r#"{{"rules":{deep},"parentRefs":{deep}}}"#)] {
                 let object =
                     format!(r#"{{"kind":"Gateway","metadata":{{"name":"g"}},"{field}":{inner}}}"#);
@@ -159,14 +157,13 @@ fn json_nested_100_000_deep_is_refused_or_kept_as_text() {
             format!(r#"{{"metadata":{{"name":"c","managedFields":[{{"fieldsV1":{deep}}}]}}}}"#);
         is_short(&wire::object(&managed, Kind::Connector).map(|_| ()));
 
-        for line in
-            [format!(r#"{{"log":"throughline","version":1,"clusters":{deep}}}"#), deep.clone()]
-        {
-            is_short(&read(Cursor::new(format!("{line}\n"))).0.unwrap());
+        let header = format!(r#"{{"log":"throughline","version":1,"clusters":{deep}}}"#);
+        for first in [header, deep.clone()] {
+            is_short(&read(Cursor::new(format!("{first}\n"))).0.unwrap());
         }
         for field in ["x", "object", "action", "settings", "deleted", "roles"] {
-            let line = format!(r#"{{"at_ms":1763715600000,"event":"timed_out","{field}":{deep}}}"#);
-            is_short(&read(Cursor::new(format!("{HEADER}\n{line}\n"))));
+            let line = line(&format!(r#""event":"timed_out","{field}":{deep}"#));
+            is_short(&read(Cursor::new(format!("{HEADER}\n{line}"))));
         }
     }
 }

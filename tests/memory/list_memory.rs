@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
+use throughline::client::{
+    ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
+};
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
@@ -68,29 +69,21 @@ async fn a_list_of_200_mib_takes_little_memory() {
             tokio::spawn(serve(stream));
         }
     });
-    let kubeconfig =
-        std::env::temp_dir().join(format!("throughline-list-memory-{}.yaml", std::process::id()));
     let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
         "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": {}}]});
-    std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    let cluster = ClusterClient::new(
-        ClusterConfig {
-            name: ClusterName::from("one"),
-            roles: vec![Role::Upstream],
-            kubeconfig: Some(kubeconfig.clone()),
-            context: None,
-            in_cluster: false,
-        },
-        Arc::new(Metrics::new()),
-    );
+    let credentials = Credentials::Text(KubeconfigText::parse(&config.to_string()).unwrap());
+    let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
+    let (name, metrics) = (ClusterName::from("one"), Arc::new(Metrics::new()));
+    let connections = Connections::default();
+    let cluster =
+        ClusterClient::shared(name, vec![Role::Upstream], spec, &connections, metrics.clone());
     let (bus, mut events) = mpsc::channel(64);
     let watch = WatchConstants { timeout_ms: 300_000, ..WatchConstants::default() };
     let shared = Arc::new(WatchShared::new(watch, bus, 8));
-    let membership = MembershipId::default();
-    let (cluster, metrics) = (Arc::new(cluster), Metrics::new());
-    tokio::spawn(WatchTask::new(cluster, Kind::Connector, membership, shared, &metrics).run());
+    let id = MembershipId::default();
+    tokio::spawn(WatchTask::new(Arc::new(cluster), Kind::Connector, id, shared, &metrics).run());
 
     let before = Before::now();
     let mut objects = 0;
@@ -104,7 +97,6 @@ async fn a_list_of_200_mib_takes_little_memory() {
         }
     }
     let grown = before.growth();
-    std::fs::remove_file(kubeconfig).unwrap();
     println!("{objects} objects: {} KiB", grown / 1024);
     assert!(objects > 2_000, "{objects}");
     assert!(grown < GROWTH_BYTES_MAX, "{} MiB", grown / MIB);

@@ -26,6 +26,8 @@ use throughline::problems::Outside;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::log::Log;
+
 const TIMINGS: Timings =
     Timings { lease_ms: 15_000, renew_deadline_ms: 10_000, retry_ms: 2_000, write_ms: 5_000 };
 const LEASE: Duration = Duration::from_secs(15);
@@ -262,6 +264,14 @@ fn instance_with(
     Instance { election, metrics, gate, events, unled, unheld, api }
 }
 
+/// An instance that leads, and its API server.
+async fn leader(name: &str) -> (FakeApi, Instance) {
+    let api = FakeApi::released();
+    let mut one = instance(name, &api);
+    one.becomes(true, RETRY).await;
+    (api, one)
+}
+
 impl Instance {
     /// Waits until it starts or stops leading, and returns how long that took.
     #[track_caller]
@@ -321,9 +331,12 @@ async fn without_a_lease_it_leads_only_after_a_lease_duration() {
 }
 
 /// The wait for a Lease that was not there is reported when it begins, once; and that it is over
-/// when somebody else takes the Lease meanwhile. Waiting for another instance's Lease is none.
+/// when somebody else takes the Lease meanwhile. Waiting for another instance's Lease is none. Another
+/// instance is named only where the Lease names one.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
+    let log = Log::default();
+    let _guard = log.capture();
     let api = FakeApi::default();
     let mut one = instance("one", &api);
     let first = one.events.recv().await;
@@ -331,6 +344,11 @@ async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
     assert!(Duration::from_millis(wait_ms).abs_diff(LEASE) < Duration::from_millis(100));
     let then = one.events.recv().await;
     assert!(matches!(then, Some(EventKind::LeadershipAcquired)), "{then:?}");
+    let said = log.text();
+    for part in ["waiting up to 15 s for a Lease that was not there", "became leader"] {
+        assert_eq!(said.matches(part).count(), 1, "{said}");
+    }
+    assert!(!said.contains("another instance"), "{said}");
 
     let api = FakeApi::default();
     let mut two = instance("two", &api);
@@ -341,13 +359,15 @@ async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
     assert!(matches!(then, Ok(Some(EventKind::LeadershipLost))), "{then:?}");
     let then = two.events.recv().await;
     assert!(matches!(then, Some(EventKind::LeadershipAcquired)), "{then:?}");
+    let said = log.text();
+    let named: Vec<_> = said.lines().filter(|line| line.contains("another instance")).collect();
+    let [named] = named[..] else { panic!("{said}") };
+    assert!(named.contains("another instance holds the Lease") && named.contains("somebody"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_hangs_or_fails_closes_the_gate_in_time_however_often() {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("one").await;
     for behaviour in [Behaviour::Hangs, Behaviour::Fails, Behaviour::Conflicts, Behaviour::Hangs] {
         sleep(Duration::from_secs(7)).await;
         api.behaviour(behaviour);
@@ -363,9 +383,7 @@ async fn a_renewal_that_hangs_or_fails_closes_the_gate_in_time_however_often() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_and_slow_responses_do_not_lose_the_lease() {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("one").await;
     for _ in 0..5 {
         api.behaviour(Behaviour::LosesResponses);
         one.stays(Duration::from_millis(TIMINGS.request_ms())).await;
@@ -376,9 +394,7 @@ async fn lost_and_slow_responses_do_not_lose_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_is_lost_and_led_again_a_lease_duration_later() {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("one").await;
     api.delete();
     one.becomes(false, RETRY + RETRY).await;
     let after = one.becomes(true, 2 * LEASE).await;
@@ -391,9 +407,7 @@ async fn a_deleted_lease_is_lost_and_led_again_a_lease_duration_later() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_somebody_gave_to_another_holder_is_waited_for() {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("one").await;
     api.edit(|record| record.holder = "somebody".to_owned());
     one.becomes(false, RETRY + RETRY).await;
     let after = one.becomes(true, 2 * LEASE).await;
@@ -402,9 +416,7 @@ async fn a_lease_that_somebody_gave_to_another_holder_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn an_annotation_or_a_wrong_clock_changes_nothing() {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("one").await;
     for _ in 0..10 {
         api.edit(|_| {});
         one.stays(Duration::from_secs(5)).await;

@@ -1,6 +1,5 @@
 //! The Lease over HTTP: the requests, their format, and what each response counts as.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,8 +7,6 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use serde_json::{Value, json};
-use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
 use throughline::core::data::ids::Role;
 use throughline::core::data::shard::Shard;
 use throughline::events::Recorder;
@@ -18,6 +15,8 @@ use throughline::leader::group::Group;
 use throughline::leader::lease::{LeaseApi, LeaseClient};
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
+
+use crate::cluster::{Kubeconfig, client, configured, kubeconfig};
 
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
@@ -49,40 +48,26 @@ async fn answer(
 
 /// A Lease whose API server gives these answers, and the requests that it gets.
 async fn lease(
-    name: &str,
     answers: Vec<Reply>,
     timeout: Duration,
-) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>) {
+) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>, Kubeconfig) {
     let (sent, requests) = mpsc::unbounded_channel();
     let answers = Arc::new(Mutex::new(answers.into_iter().rev().collect()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
     let app =
         axum::Router::new().fallback(answer).with_state(FakeServer { answers, requests: sent });
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    let kubeconfig = json!({
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
-        "current-context": "one",
-    });
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("leader-lease");
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join(name);
-    std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    let config = ClusterConfig {
-        name: "hub".into(),
-        roles: vec![Role::Hub],
-        kubeconfig: Some(file),
-        context: None,
-        in_cluster: false,
-    };
-    let metrics = Arc::new(Metrics::new());
-    let cluster = Arc::new(ClusterClient::new(config, metrics.clone()));
+    let server = json!({"server": format!("http://{address}")});
+    let mut text = kubeconfig(&server, &json!({}));
+    text["contexts"][0]["context"]["namespace"] = json!("ns");
+    let file = Kubeconfig::with(address.port(), &text);
+    let cluster = client(configured("hub", &[Role::Hub], Some(&file.0)));
     let group = Group::new("throughline", Shard::WHOLE);
+    let metrics = Arc::new(Metrics::new());
     let (events, mut workers) = Recorder::start(vec![cluster.clone()], 30, metrics);
     workers.detach_all();
-    (LeaseClient::new(cluster, None, &group, timeout, Some(events)), requests)
+    (LeaseClient::new(cluster, None, &group, timeout, Some(events)), requests, file)
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -125,7 +110,7 @@ async fn a_lease_has_client_gos_format_and_keeps_the_fields_of_others() {
         "leaseTransitions": 4, "acquireTime": "now", "renewTime": "now",
         "preferredHolder": "other"});
     let answers = vec![Some((200, found.clone())), Some((200, written.clone()))];
-    let (mut lease, mut requests) = lease("spelled", answers, PATIENCE).await;
+    let (mut lease, mut requests, _kubeconfig) = lease(answers, PATIENCE).await;
 
     let (answer, _) = lease.send(&LeaseRequest::Get).await;
     let theirs = record("go", "2026-11-21T09:00:10.000000Z");
@@ -151,7 +136,7 @@ async fn a_missing_lease_is_created_and_a_change_of_leader_posts_an_event() {
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 3,
             "renewTime": "now"}});
     let answers = vec![Some((201, created)), status(403, "Forbidden", "no events")];
-    let (mut lease, mut requests) = lease("created", answers, PATIENCE).await;
+    let (mut lease, mut requests, _kubeconfig) = lease(answers, PATIENCE).await;
     let (answer, _) = lease.send(&LeaseRequest::Create(mine.clone())).await;
     assert_eq!(answer, LeaseResponse::Current(mine, "1".to_owned()));
     let (method, path, body) = requests.recv().await.unwrap();
@@ -183,7 +168,7 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
         (Some((200, json!({"metadata": {}}))), LeaseResponse::Failed),
     ];
     let (answers, expected): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-    let (mut lease, _requests) = lease("refused", answers, PATIENCE).await;
+    let (mut lease, _requests, _kubeconfig) = lease(answers, PATIENCE).await;
     for expected in expected {
         let (answer, why) = lease.send(&LeaseRequest::Get).await;
         let why = why.expect("a reason");
@@ -195,7 +180,7 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
 #[tokio::test]
 async fn a_request_that_hangs_ends_after_its_timeout() {
     let answers = vec![None, missing("coordination.k8s.io", "leases", "throughline")];
-    let (mut lease, _requests) = lease("hangs", answers, Duration::from_millis(300)).await;
+    let (mut lease, _requests, _kubeconfig) = lease(answers, Duration::from_millis(300)).await;
     let (answer, why) = lease.send(&LeaseRequest::Get).await;
     assert_eq!(answer, LeaseResponse::Failed);
     assert!(why.unwrap().contains("no response from the API server within 300 ms"));

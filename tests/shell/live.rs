@@ -5,41 +5,33 @@ mod answers;
 mod client_certificate;
 mod connection;
 mod events;
-mod events_fleet;
-mod executor;
 mod fleet;
 mod http2;
 mod http2_repeats;
-mod lists;
 mod mixed;
 mod pacing;
-mod pausing;
 mod queues;
-mod reload;
-mod starting;
 mod watch;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use serde_json::json;
 use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
 use throughline::core::contract::event::EventKind;
-use throughline::core::data::ids::{ClusterName, Kind, Role};
+use throughline::core::data::ids::{Kind, Role};
 use throughline::metrics::Metrics;
 use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
-use crate::sim_apiserver;
+use crate::cluster::{Kubeconfig, client, configured};
+use crate::sim_apiserver::TestServer;
 
 /// What a server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,100 +54,82 @@ impl Over {
     }
 }
 
-/// The events of a watch of a server that answers as a test wants.
+/// Polls until `is` holds.
+async fn until(what: &str, is: impl AsyncFn() -> bool) {
+    for _ in 0..3_000 {
+        if is().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+/// The client of a served cluster.
+fn cluster(served: &TestServer, kubeconfig: &Kubeconfig) -> Arc<ClusterClient> {
+    let roles = [Role::Upstream, Role::Edge];
+    client(configured(served.cluster.clone(), &roles, Some(&kubeconfig.0)))
+}
+
+/// The events of one watch, by a bus with little room.
 struct Watched {
     events: mpsc::Receiver<WatchMessage>,
-    _kubeconfig: Kubeconfig,
+    task: JoinSet<()>,
 }
 
 impl Watched {
+    fn of(cluster: Arc<ClusterClient>, kind: Kind, config: WatchConstants) -> Self {
+        let (bus, events) = mpsc::channel(4);
+        let shared = Arc::new(WatchShared::new(config, bus, 8));
+        let id = MembershipId::default();
+        let mut task = JoinSet::new();
+        task.spawn(WatchTask::new(cluster, kind, id, shared, &Metrics::new()).run());
+        Self { events, task }
+    }
+
+    /// Of a server that answers as a test wants.
     async fn start(router: Router, kind: Kind, config: WatchConstants) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let kubeconfig = Kubeconfig::to(listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let cluster = ClusterConfig {
-            name: ClusterName::from("one"),
-            roles: vec![Role::Upstream],
-            kubeconfig: Some(kubeconfig.0.clone()),
-            context: None,
-            in_cluster: false,
-        };
-        let client = Arc::new(ClusterClient::new(cluster, Arc::new(Metrics::new())));
-        let (bus, events) = mpsc::channel(64);
-        tokio::spawn(watch_task(client, kind, config, bus).run());
-        Self { events, _kubeconfig: kubeconfig }
+        let kubeconfig = Kubeconfig::to(listener.local_addr().unwrap().port());
+        let cluster = client(configured("one", &[Role::Upstream], Some(&kubeconfig.0)));
+        let mut watched = Self::of(cluster, kind, config);
+        watched.task.spawn(async move {
+            let _kubeconfig = kubeconfig;
+            axum::serve(listener, router).await.unwrap();
+        });
+        watched
     }
 
     async fn next(&mut self) -> EventKind {
         let next = timeout(Duration::from_secs(20), self.events.recv()).await;
         next.expect("an event").expect("the watch continues").kind
     }
-}
 
-/// A kubeconfig file that is deleted on drop.
-struct Kubeconfig(PathBuf);
-
-impl Kubeconfig {
-    fn of(served: &sim_apiserver::TestServer) -> Self {
-        let port = served.handle.address().port();
-        let path =
-            std::env::temp_dir().join(format!("throughline-{}-{port}.yaml", std::process::id()));
-        served.write_kubeconfig(&path);
-        Self(path)
+    /// The next events begin with these texts.
+    async fn expect(&mut self, why: &str, expected: &[&str]) {
+        for expected in expected {
+            let next = told(&self.next().await);
+            assert!(next.starts_with(expected), "{why}: {next:?}, not {expected:?}");
+        }
     }
 
-    /// Leads to whatever listens there.
-    fn to(address: SocketAddr) -> Self {
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}]});
-        let name = format!("throughline-{}-{}.yaml", std::process::id(), address.port());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, config.to_string()).unwrap();
-        Self(path)
+    /// Skips events until a list is complete.
+    async fn until_listed(&mut self) {
+        while told(&self.next().await) != "list_finished" {}
     }
 }
 
-impl Drop for Kubeconfig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+/// An event's name, with the object's name or the error.
+fn told(event: &EventKind) -> String {
+    match event {
+        EventKind::ListStarted { .. } => "list_started".into(),
+        EventKind::Listed { object, .. } => format!("listed {}", object.meta.name),
+        EventKind::ListFinished { .. } => "list_finished".into(),
+        EventKind::Applied { object, .. } => format!("applied {}", object.meta.name),
+        EventKind::Deleted { object, .. } => format!("deleted {}", object.meta.name),
+        EventKind::Unreadable { object, .. } => format!("unreadable {:?}", object.name),
+        EventKind::WatchLost { error, .. } => format!("lost: {error}"),
+        EventKind::WatchResumed { .. } => "resumed".into(),
+        other => panic!("{other:?}"),
     }
-}
-
-/// A served cluster in a configuration.
-fn configured(
-    served: &sim_apiserver::TestServer,
-    roles: Vec<Role>,
-    kubeconfig: &Kubeconfig,
-) -> ClusterConfig {
-    ClusterConfig {
-        name: served.cluster.clone(),
-        roles,
-        kubeconfig: Some(kubeconfig.0.clone()),
-        context: None,
-        in_cluster: false,
-    }
-}
-
-/// A watch that sends to `bus`.
-fn watch_task(
-    cluster: Arc<ClusterClient>,
-    kind: Kind,
-    config: WatchConstants,
-    bus: mpsc::Sender<WatchMessage>,
-) -> WatchTask {
-    let shared = Arc::new(WatchShared::new(config, bus, 8));
-    WatchTask::new(cluster, kind, MembershipId::default(), shared, &Metrics::new())
-}
-
-fn cluster(served: &sim_apiserver::TestServer, kubeconfig: &Kubeconfig) -> Arc<ClusterClient> {
-    let config = ClusterConfig {
-        name: served.cluster.clone(),
-        roles: vec![Role::Upstream, Role::Edge],
-        kubeconfig: Some(kubeconfig.0.clone()),
-        context: None,
-        in_cluster: false,
-    };
-    Arc::new(ClusterClient::new(config, Arc::new(Metrics::new())))
 }

@@ -38,7 +38,6 @@ impl Log {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    #[allow(dead_code, reason = "not every test waits for a line")]
     pub(crate) async fn until_contains(&self, part: &str) {
         let until = Instant::now() + Duration::from_secs(30);
         while !self.text().contains(part) {

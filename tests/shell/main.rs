@@ -7,6 +7,7 @@
 mod admin;
 #[path = "../../crates/sim/tests/support/certificate.rs"]
 mod certificate;
+mod cluster;
 #[path = "../support/every_metric.rs"]
 mod every_metric;
 #[path = "../support/http.rs"]

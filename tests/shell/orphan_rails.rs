@@ -2,24 +2,21 @@
 
 mod project;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::apply::{self, Applier};
-use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
 use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::contract::event::Outcome;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::{Kind, ObjectKey, Role};
 use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
-use throughline::metrics::Metrics;
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
+use crate::cluster::{Kubeconfig, client, configured, write};
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, UID, namespace, ns, project_and_hub};
 
@@ -30,7 +27,7 @@ struct Place {
     clusters: ClusterTable,
     applier: Applier,
     action: Action,
-    files: Vec<PathBuf>,
+    kubeconfigs: [Kubeconfig; 2],
     backup: PathBuf,
     may: bool,
 }
@@ -44,56 +41,39 @@ impl Place {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let (up, hub) = project_and_hub().await;
         let version = hub.put(route());
-        let (mut ways, mut files) = (BTreeMap::new(), Vec::new());
-        for (served, role) in [(&up, Role::Upstream), (&hub, Role::Hub)] {
-            let number = PLACES.fetch_add(1, Ordering::Relaxed);
-            let file = format!("throughline-rails-{}-{number}", std::process::id());
-            let file = std::env::temp_dir().join(file);
-            served.write_kubeconfig(&file);
-            let name: ClusterName = served.cluster.clone();
-            let config = ClusterConfig {
-                name: name.clone(),
-                roles: vec![role],
-                kubeconfig: Some(file.clone()),
-                context: None,
-                in_cluster: false,
-            };
-            files.push(file);
-            ways.insert(name, Arc::new(ClusterClient::new(config, Arc::new(Metrics::new()))));
-        }
-        let action = Action {
-            id: ActionId(1),
-            verb: Verb::Delete,
-            cluster: "hub".into(),
-            kind: Kind::HttpRoute,
-            object: ObjectKey::new(ns(), "r"),
-            annotations: Vec::new(),
-            precondition: Precondition {
-                annotation: None,
-                uid: Some("u-r".into()),
-                resource_version: Some(version.to_string()),
-                absent: Some(AbsentObjects {
-                    kind: Kind::Gateway,
-                    namespace_deleted: false,
-                    cluster: "up".into(),
-                    namespace: "shop".into(),
-                    namespace_uid: Some(UID.into()),
-                    names: vec!["blog".into(), "site".into()],
-                }),
-                absent_project: None,
-            },
-            connectors: Vec::new(),
+        let kubeconfigs = [Kubeconfig::of(&up), Kubeconfig::of(&hub)];
+        let roles = [(&up, Role::Upstream), (&hub, Role::Hub)];
+        let clusters = std::iter::zip(roles, &kubeconfigs).map(|((served, role), file)| {
+            let name = served.cluster.clone();
+            (name.clone(), client(configured(name, &[role], Some(&file.0))))
+        });
+        let clusters: ClusterTable = clusters.collect();
+        let mut action = write(1, Verb::Delete, Kind::HttpRoute, "r");
+        action.cluster = "hub".into();
+        action.object = ObjectKey::new(ns(), "r");
+        action.annotations.clear();
+        action.precondition = Precondition {
+            annotation: None,
+            uid: Some("u-r".into()),
+            resource_version: Some(version.to_string()),
+            absent: Some(AbsentObjects {
+                kind: Kind::Gateway,
+                namespace_deleted: false,
+                cluster: "up".into(),
+                namespace: "shop".into(),
+                namespace_uid: Some(UID.into()),
+                names: vec!["blog".into(), "site".into()],
+            }),
+            absent_project: None,
         };
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let log = format!("throughline-rails-{}-{number}.jsonl", std::process::id());
         let log = std::env::temp_dir().join(log);
         let backup = deleted_routes_file(&log);
         let _ = std::fs::remove_file(&backup);
-        files.push(backup.clone());
-        let clusters: ClusterTable = ways.into_iter().collect();
         let applier = Applier::new(clusters.clone(), Duration::from_secs(10));
         let applier = applier.with_backup(DeletedRoutes::beside(&log));
-        Self { up, hub, clusters, applier, action, files, backup, may: true }
+        Self { up, hub, clusters, applier, action, kubeconfigs, backup, may: true }
     }
 
     /// The lines of the backup of deleted routes.
@@ -129,29 +109,33 @@ impl Place {
         let path = format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes/r", ns());
         self.hub.get(&path).await.0 == 200
     }
+
+    /// Nothing is deleted, and the outcome has this name and an error that contains what follows the dots.
+    async fn is_kept(&self, what: &str, expected: &str) {
+        assert!(self.stands().await, "{what}");
+        let outcome = self.outcome().await;
+        let error = outcome.error().map_or("", |error| error);
+        let (name, said) = expected.split_once(": …").unwrap_or((expected, ""));
+        assert!(outcome.name() == name && error.contains(said), "{what}: {outcome:?}");
+        assert_eq!(self.deletes(), 0, "{what}");
+        // Leadership is asked for once the backup has the route.
+        let backup = self.backed_up();
+        let sent = |line: &Value| line["outcome"] != "dropped" && line["deleted"].is_null();
+        assert!(!backup.iter().any(sent), "{what}");
+        assert!(what == "leadership" || backup.is_empty(), "{what}");
+        assert!(self.stands().await, "{what}");
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for file in &self.files {
-            let _ = std::fs::remove_file(file);
-        }
+        let _ = std::fs::remove_file(&self.backup);
     }
 }
 
 fn fault(verb: ApiVerb, kind: Kind, code: u16) -> Fault {
     let resource = Some(Resource::from(kind));
     Fault { verbs: vec![verb], resource, code, retry_after_s: None, executes: false }
-}
-
-#[tokio::test]
-async fn a_proved_orphan_is_deleted_and_the_backup_holds_it_whole() {
-    let place = Place::new().await;
-    assert_eq!(place.outcome().await.name(), "applied");
-    assert!(!place.stands().await);
-    let [backup, end] = &place.backed_up()[..] else { panic!("{:?}", place.backed_up()) };
-    assert_eq!(backup["deleted"]["spec"]["parentRefs"], route()["spec"]["parentRefs"]);
-    assert_eq!(end["outcome"], "applied");
 }
 
 type Break = fn(&mut Place);
@@ -191,18 +175,7 @@ async fn an_orphan_that_is_not_proved_is_kept() {
     for (what, break_it, expected) in broken {
         let mut place = Place::new().await;
         break_it(&mut place);
-        let before = place.stands().await;
-        let outcome = place.outcome().await;
-        let error = outcome.error().map_or("", |error| error);
-        let (name, said) = expected.split_once(": …").unwrap_or((expected, ""));
-        assert!(outcome.name() == name && error.contains(said), "{what}: {outcome:?}");
-        assert_eq!(place.deletes(), 0, "{what}");
-        let sent = place
-            .backed_up()
-            .iter()
-            .any(|line| line["outcome"] != "dropped" && line["deleted"].is_null());
-        assert!(!sent && (what == "leadership" || place.backed_up().is_empty()), "{what}");
-        assert!(before && place.stands().await, "{what}");
+        place.is_kept(what, expected).await;
     }
 }
 
@@ -236,31 +209,23 @@ fn condemn(route: &mut Value) {
 }
 
 #[tokio::test]
-async fn a_refused_delete_and_an_unanswered_one_have_their_own_outcomes() {
-    let place = Place::new().await;
-    place.hub.handle.inject(&fault(ApiVerb::Delete, Kind::HttpRoute, 403), 1);
-    assert_eq!(place.outcome().await.name(), "refused");
-    place.hub.handle.inject(&fault(ApiVerb::Delete, Kind::HttpRoute, 500).but_executed(), 1);
-    assert_eq!(place.outcome().await.name(), "unanswered");
-    assert!(!place.stands().await);
-    // 200, but not from an API server that did it.
-    let place = Place::new().await;
-    place.hub.handle.inject(&fault(ApiVerb::Delete, Kind::HttpRoute, 200), 1);
-    assert_eq!(place.outcome().await.name(), "unanswered");
-    assert!(place.stands().await);
-}
-
-#[tokio::test]
 async fn a_route_is_on_the_disk_before_its_delete_is_sent() {
     // Whatever the API server says to the DELETE, the backup holds the route; and then the outcome.
-    for (code, executed, outcome) in
-        [(403, false, "refused"), (409, false, "conflict"), (500, true, "unanswered")]
-    {
+    for (answer, outcome, stands) in [
+        (None, "applied", false),
+        (Some((403, false)), "refused", true),
+        (Some((409, false)), "conflict", true),
+        (Some((500, true)), "unanswered", false),
+        // Not from an API server that did it.
+        (Some((200, false)), "unanswered", true),
+    ] {
         let place = Place::new().await;
-        let mut fault = fault(ApiVerb::Delete, Kind::HttpRoute, code);
-        fault.executes = executed;
-        place.hub.handle.inject(&fault, 1);
+        if let Some((code, executes)) = answer {
+            let fault = Fault { executes, ..fault(ApiVerb::Delete, Kind::HttpRoute, code) };
+            place.hub.handle.inject(&fault, 1);
+        }
         assert_eq!(place.outcome().await.name(), outcome);
+        assert_eq!(place.stands().await, stands, "{outcome}");
         let [backup, end] = &place.backed_up()[..] else { panic!("{:?}", place.backed_up()) };
         assert_eq!(
             (&backup["cluster"], &backup["deleted"]["spec"]),
@@ -329,7 +294,7 @@ async fn a_route_that_cannot_be_written_down_is_not_deleted() {
 
 impl Place {
     fn backup_at(&mut self, log: &str) {
-        let backup = DeletedRoutes::beside(std::path::Path::new(log));
+        let backup = DeletedRoutes::beside(Path::new(log));
         self.applier = self.applier.clone().with_backup(backup);
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::stage;
-use crate::http::{Server, answer_queries, get, get_as};
+use crate::http::{Server, answer_queries, get};
 
 /// As many as the port serves at a time.
 const CONNECTIONS_MAX: usize = 64;
@@ -35,7 +35,7 @@ async fn count_open(streams: &mut [TcpStream]) -> usize {
 }
 
 #[tokio::test]
-async fn half_open_connections_hinder_no_probe_and_are_few() {
+async fn half_open_connections_are_few_and_hinder_no_probe_and_no_stop() {
     let server = Server::with_loop(stage().machine).await;
     let mut crowd = Vec::new();
     for _ in 0..300 {
@@ -53,60 +53,43 @@ async fn half_open_connections_hinder_no_probe_and_are_few() {
     while count_open(&mut crowd).await > 0 {
         assert!(Instant::now() < until, "half-open connections stay");
     }
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn half_open_connections_do_not_delay_a_stop() {
-    let server = Server::with_loop(stage().machine).await;
+    // Nor do they delay a stop.
     let _crowd = [half_open(&server).await, half_open(&server).await];
     assert_eq!(server.get("/livez").await.status, 200);
     timeout(Duration::from_secs(4), server.stop()).await.expect("stopped");
 }
 
-#[tokio::test]
-async fn a_page_that_gives_itself_our_address_does_not_get_the_state() {
-    let server = Server::with_loop(stage().machine).await;
-    server
-        .metrics
-        .watch(&"a".into(), throughline::core::data::ids::Kind::Connector)
-        .lost(&"dial 10.0.0.1: refused".into());
-    let (address, port) = (server.address, server.address.port());
-    let page = format!("page.example:{port}");
-    let answer = get_as(&page, address, "/state", "*/*").await;
-    assert_eq!(answer.status, 421);
-    assert!(answer.body.contains("http://localhost:PORT/state"), "{}", answer.body);
-    let answer = get_as(&page, address, "/readyz?verbose", "*/*").await;
-    assert!(!answer.body.contains("10.0.0.1"), "{}", answer.body);
-    // As kubectl port-forward has it.
-    let answer = get_as(&format!("localhost:{port}"), address, "/state", "*/*").await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    // Probes and Prometheus may use any name.
-    for path in ["/livez", "/metrics"] {
-        assert_eq!(get_as(&page, address, path, "*/*").await.status, 200);
-    }
-    server.stop().await;
-}
+/// How long the loop takes to build an answer.
+const BUILDING: Duration = Duration::from_millis(20);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loops_on_the_metrics_leave_the_loop_most_of_its_time() {
-    const BUILDING: Duration = Duration::from_millis(20);
-    const TIME: Duration = Duration::from_secs(2);
+/// A loop that takes its time for the counts and the state, and how often it was asked for them.
+async fn slow_loop() -> (Server, Arc<AtomicU32>) {
     let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
+    let (forward, forwarded) = tokio::sync::mpsc::channel(4);
+    tokio::spawn(answer_queries(forwarded, stage().machine));
     let built = Arc::new(AtomicU32::new(0));
     let count = built.clone();
     tokio::spawn(async move {
         while let Some(query) = asked.recv().await {
-            match query {
-                Query::Counts(_) => {
-                    count.fetch_add(1, Relaxed);
-                    std::thread::sleep(BUILDING);
-                }
-                Query::Ping(answer) => drop(answer.send(())),
-                Query::State(_) | Query::PassedHops(_) => {}
+            if matches!(query, Query::Counts(_) | Query::State(_)) {
+                count.fetch_add(1, Relaxed);
+                std::thread::sleep(BUILDING);
             }
+            drop(forward.send(query).await);
         }
     });
+    (server, built)
+}
+
+/// The share of the loop's time since then.
+fn share(built: &AtomicU32, began: Instant) -> f64 {
+    (BUILDING * built.load(Relaxed)).as_secs_f64() / began.elapsed().as_secs_f64()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loops_on_the_metrics_leave_the_loop_most_of_its_time() {
+    const TIME: Duration = Duration::from_secs(2);
+    let (server, built) = slow_loop().await;
     let (began, address) = (Instant::now(), server.address);
     let crowd = (0..6).map(|_| {
         tokio::spawn(async move {
@@ -128,7 +111,7 @@ async fn loops_on_the_metrics_leave_the_loop_most_of_its_time() {
     for answers in crowd {
         assert!(answers.await.unwrap() >= 4, "those that ask together share a scrape");
     }
-    let share = (BUILDING * built.load(Relaxed)).as_secs_f64() / began.elapsed().as_secs_f64();
+    let share = share(&built, began);
     assert!(share < 0.2, "{share:.2} of the loop's time; slowest probe {slowest:?}");
     assert!(slowest < Duration::from_secs(1), "a probe took {slowest:?}");
     server.stop().await;
@@ -136,28 +119,13 @@ async fn loops_on_the_metrics_leave_the_loop_most_of_its_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_for_the_state_leave_the_loop_most_of_its_time() {
-    const BUILDING: Duration = Duration::from_millis(20);
-    let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
-    let (forward, forwarded) = tokio::sync::mpsc::channel(4);
-    tokio::spawn(answer_queries(forwarded, stage().machine));
-    let built = Arc::new(AtomicU32::new(0));
-    let count = built.clone();
-    tokio::spawn(async move {
-        while let Some(query) = asked.recv().await {
-            if matches!(query, Query::State(_)) {
-                count.fetch_add(1, Relaxed);
-                std::thread::sleep(BUILDING);
-            }
-            drop(forward.send(query).await);
-        }
-    });
-    let began = Instant::now();
-    let address = server.address;
+    let (server, built) = slow_loop().await;
+    let (began, address) = (Instant::now(), server.address);
     let crowd = (0..20).map(|_| tokio::spawn(get(address, "/state", "application/json")));
     for answer in crowd.collect::<Vec<_>>() {
         assert_eq!(answer.await.unwrap().status, 200);
     }
-    let share = (BUILDING * built.load(Relaxed)).as_secs_f64() / began.elapsed().as_secs_f64();
+    let share = share(&built, began);
     assert!(share < 0.2, "{share:.2} of the loop's time");
     server.stop().await;
 }

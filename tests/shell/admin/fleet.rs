@@ -1,9 +1,14 @@
 //! Metrics and probes of fleets: with series for each cluster and without, and what is left of a
 //! cluster that left.
 
-use super::*;
+use std::sync::Arc;
+
 use throughline::core::contract::error_cause::RequestFailure;
-use throughline::metrics::Format;
+use throughline::core::data::ids::Kind;
+use throughline::metrics::{ClusterRequests, Format, Metrics};
+
+use super::stage;
+use crate::http::Server;
 
 /// A cluster is joined for as long as this is there.
 fn join(metrics: &Metrics, name: &str) -> Arc<ClusterRequests> {

@@ -1,12 +1,11 @@
 //! A leader that lost sight of what it mirrors lets another instance lead.
 
-use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
 use throughline::core::contract::cause::Cause;
 use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 
 use super::*;
+use crate::cluster::{client, configured};
 
 const BLIND: Duration = Duration::from_secs(30);
 
@@ -22,17 +21,8 @@ impl Instance {
 }
 
 fn clusters() -> ClusterTable {
-    let client = |name: &str, role| {
-        let config = ClusterConfig {
-            name: name.into(),
-            roles: vec![role],
-            kubeconfig: None,
-            context: None,
-            in_cluster: false,
-        };
-        (name.into(), Arc::new(ClusterClient::new(config, Arc::new(Metrics::new()))))
-    };
-    [client("up", Role::Upstream), client("hub", Role::Hub), client("edge", Role::Edge)].into()
+    let cluster = |name: &str, role| (name.into(), client(configured(name, &[role], None)));
+    [cluster("up", Role::Upstream), cluster("hub", Role::Hub), cluster("edge", Role::Edge)].into()
 }
 
 /// Two instances that see everything; the first one leads.

@@ -5,9 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn another_instance_leads_a_retry_period_after_a_clean_stop_and_a_lease_later_after_a_crash()
 {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("one").await;
     let mut two = instance("two", &api);
     two.stays(Duration::from_secs(61)).await;
     let since = Instant::now();
@@ -31,9 +29,7 @@ async fn another_instance_leads_a_retry_period_after_a_clean_stop_and_a_lease_la
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_another_instance_leads_within_a_lease_and_a_retry_period() {
     for round in 0..200 {
-        let api = FakeApi::released();
-        let mut one = instance("one", &api);
-        one.becomes(true, RETRY).await;
+        let (api, one) = leader("one").await;
         let mut two = instance("two", &api);
         two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
         let renewals = || api.server.lock().unwrap().version;
@@ -95,9 +91,7 @@ async fn three_instances_never_have_two_open_gates() {
 /// A machine that was copied while it ran: two processes with one identity.
 #[tokio::test(start_paused = true)]
 async fn of_two_processes_with_one_identity_one_leads_and_goes_on_leading() {
-    let api = FakeApi::released();
-    let mut one = instance("twin", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("twin").await;
     let mut two = instance("twin", &api);
     let hour = Duration::from_secs(3_600);
     tokio::join!(one.stays(hour), two.stays(hour));
@@ -110,9 +104,7 @@ async fn of_two_processes_with_one_identity_one_leads_and_goes_on_leading() {
 #[tokio::test(start_paused = true)]
 async fn an_edit_of_the_leaders_own_lease_does_not_make_another_instance_leader() {
     for round in 0..100 {
-        let api = FakeApi::released();
-        let mut one = instance("one", &api);
-        one.becomes(true, RETRY).await;
+        let (api, mut one) = leader("one").await;
         let mut two = instance("two", &api);
         two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
         api.edit(|record| record.renew_time = "edited".to_owned());

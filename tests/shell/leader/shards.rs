@@ -25,9 +25,7 @@ async fn all_stay(instances: &mut [Instance], long: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn a_single_instance_asks_for_no_group() {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
+    let (api, mut one) = leader("one").await;
     one.stays(Duration::from_secs(3_600)).await;
     assert!(!api.lease().is_labelled);
     assert_eq!(api.server.lock().unwrap().lists, 0);

@@ -26,6 +26,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::certificate::{Certificate, X509};
+use crate::cluster::kubeconfig;
 use crate::sim_apiserver::serve_with;
 
 /// Requires one certificate, and takes down what it saw. Go's servers compare as freely.
@@ -103,11 +104,8 @@ async fn ask(
         "certificate-authority-data": STANDARD.encode(server.pem())});
     let user = json!({"client-certificate-data": STANDARD.encode(shown.pem()),
         "client-key-data": STANDARD.encode(shown.key_pem())});
-    let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": user}]});
-    let credentials = Credentials::Text(KubeconfigText::parse(&text.to_string()).unwrap());
+    let text = kubeconfig(&cluster, &user).to_string();
+    let credentials = Credentials::Text(KubeconfigText::parse(&text).unwrap());
     let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
     let (name, metrics) = (ClusterName::from("one"), Arc::new(Metrics::new()));
     let connections = Connections::default();

@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, JSON, get, path};
-use throughline::core::contract::event::{ClusterSpec, EventKind};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::watch::WatchConstants;
-use throughline::watch::WatchMessage;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::ServerMode;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use crate::live::{Kubeconfig, Over, cluster, watch_task};
+use crate::cluster::Kubeconfig;
+use crate::live::{Over, Watched, cluster};
 use crate::log::Log;
 use crate::sim_apiserver::{START, TestServer, serve_cluster_with};
 
@@ -50,42 +49,12 @@ fn gateway(name: &str) -> Value {
 }
 
 impl Moving {
-    fn watch(&self) -> mpsc::Receiver<WatchMessage> {
-        let (bus, events) = mpsc::channel(16);
-        let config = WatchConstants {
-            backoff_first_ms: 10,
-            backoff_max_ms: 200,
-            ..WatchConstants::default()
-        };
-        let client = self.client.clone();
-        tokio::spawn(watch_task(client, Kind::Gateway, config, bus).run());
-        events
-    }
-
     async fn get(&self) -> Result<(), CallError> {
         let (kind, key) = (Kind::Gateway, ObjectKey::new("n", "g"));
         let object = format!("{}/{}", path(kind, Some(&key.namespace)), key.name);
         let request = get(&object, JSON)?;
         self.client.call(request, Duration::from_secs(2)).await.map(drop)
     }
-
-    async fn get_until_answered(&self) {
-        let until = Instant::now() + PATIENCE;
-        while let Err(error) = self.get().await {
-            assert!(Instant::now() < until, "{error}");
-            sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-/// Skips events until one fits.
-async fn expect(events: &mut mpsc::Receiver<WatchMessage>, fits: impl Fn(&EventKind) -> bool) {
-    let found = async { while !fits(&events.recv().await.expect("the watch continues").kind) {} };
-    timeout(PATIENCE, found).await.expect("the event");
-}
-
-fn is_listed(event: &EventKind) -> bool {
-    matches!(event, EventKind::ListFinished { .. })
 }
 
 /// The old one may be a copy that nobody writes to any more.
@@ -93,10 +62,15 @@ fn is_listed(event: &EventKind) -> bool {
 async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {
     for over in Over::BOTH {
         let moving = moving(over).await;
-        let mut events = moving.watch();
-        expect(&mut events, is_listed).await;
+        let config = WatchConstants {
+            backoff_first_ms: 10,
+            backoff_max_ms: 200,
+            ..WatchConstants::default()
+        };
+        let mut watched = Watched::of(moving.client.clone(), Kind::Gateway, config);
+        watched.until_listed().await;
         moving.new.write_kubeconfig(&moving.kubeconfig.0);
-        expect(&mut events, is_listed).await;
+        watched.until_listed().await;
         moving.old.handle.set_mode(ServerMode::Down);
         moving.get().await.unwrap();
     }
@@ -123,9 +97,21 @@ async fn a_broken_kubeconfig_keeps_the_connection_and_is_logged_once() {
         assert_eq!(log.text().matches("cannot be used").count(), 1, "{}", log.text());
 
         moving.new.write_kubeconfig(&moving.kubeconfig.0);
-        moving.get_until_answered().await;
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = moving.get().await {
+            assert!(Instant::now() < until, "{error}");
+            sleep(Duration::from_millis(50)).await;
+        }
         log.until_contains("names another address").await;
     }
+}
+
+/// Changes the user section of the kubeconfig.
+fn edit_users(kubeconfig: &Path, edit: impl FnOnce(&mut Vec<Value>)) {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    edit(config["users"].as_array_mut().unwrap());
+    std::fs::write(kubeconfig, config.to_string()).unwrap();
 }
 
 #[tokio::test]
@@ -135,7 +121,8 @@ async fn changes_that_concern_other_clusters_change_nothing() {
         let _guard = log.capture();
         let moving = moving(over).await;
         moving.get().await.unwrap();
-        add_user(&moving.kubeconfig.0);
+        let other = json!({"name": "other", "user": {"token": "t"}});
+        edit_users(&moving.kubeconfig.0, |users| users.push(other));
         moving.old.handle.set_mode(ServerMode::Down);
         moving.get().await.unwrap_err();
         sleep(Duration::from_millis(1_500)).await;
@@ -143,25 +130,15 @@ async fn changes_that_concern_other_clusters_change_nothing() {
     }
 }
 
-fn add_user(kubeconfig: &Path) {
-    let text = std::fs::read_to_string(kubeconfig).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
-    let users = config["users"].as_array_mut().unwrap();
-    users.push(json!({"name": "other", "user": {"token": "t"}}));
-    std::fs::write(kubeconfig, config.to_string()).unwrap();
-}
-
 /// A credential plugin that fails is not run once for each watch that waits for it.
 #[tokio::test]
 async fn a_failing_credential_plugin_runs_once_for_all_requests_that_wait() {
     let moving = moving(Over::BOTH[0]).await;
     let runs = moving.kubeconfig.0.with_extension("runs");
-    let text = std::fs::read_to_string(&moving.kubeconfig.0).unwrap();
-    let mut config: Value = serde_json::from_str(&text).unwrap();
     let script = format!("echo ran >> {}; exit 1", runs.display());
-    config["users"][0]["user"] = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
+    let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
         "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}});
-    std::fs::write(&moving.kubeconfig.0, config.to_string()).unwrap();
+    edit_users(&moving.kubeconfig.0, |users| users[0]["user"] = user);
     let asked = futures::future::join_all((0..20).map(|_| moving.get())).await;
     assert!(asked.iter().all(Result::is_err), "{asked:?}");
     assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::{Request, Response};
+use http::Request;
 use serde_json::{Value, json};
 use throughline::client::{
     CallError, ClusterClient, ConnectionSpec, Connections, Credentials, Frames, JSON,
@@ -16,14 +16,14 @@ use throughline::core::data::ids::{ClusterName, Role};
 use throughline::metrics::Metrics;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, copy, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::certificate::{Certificate, X509};
-use crate::live::Over;
-use crate::live::events::until;
+use crate::cluster::kubeconfig;
+use crate::live::until;
 use crate::sim_apiserver::START;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -51,11 +51,18 @@ impl Fleet {
 
     /// A project's control plane.
     fn project(&self, name: &str) -> ClusterClient {
+        self.project_at(&self.milo.url(), name)
+    }
+
+    /// By another address of the same server.
+    fn project_at(&self, url: &str, name: &str) -> ClusterClient {
         self.milo.add_project(name, &[], true);
+        self.client(name, spec(url, &self.ca, &json!({}), self.path(name)))
+    }
+
+    fn path(&self, name: &str) -> Server {
         let url = self.milo.project_url(name);
-        let path = url.strip_prefix(&self.milo.url()).unwrap().to_owned();
-        let spec = spec(&self.milo.url(), &self.ca, json!({}), Server::Path(path));
-        self.client(name, spec)
+        Server::Path(url.strip_prefix(&self.milo.url()).unwrap().to_owned())
     }
 
     fn client(&self, name: &str, spec: ConnectionSpec) -> ClusterClient {
@@ -68,24 +75,16 @@ impl Fleet {
     }
 }
 
-fn kubeconfig(url: &str, ca: &[u8], user: Value) -> String {
+fn spec(url: &str, ca: &[u8], user: &Value, server: Server) -> ConnectionSpec {
     let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca.to_vec()));
     let cluster = json!({"server": url, "certificate-authority-data": STANDARD.encode(pem)});
-    json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": user}]})
-    .to_string()
-}
-
-fn spec(url: &str, ca: &[u8], user: Value, server: Server) -> ConnectionSpec {
-    let text = KubeconfigText::parse(&kubeconfig(url, ca, user)).unwrap();
+    let text = KubeconfigText::parse(&kubeconfig(&cluster, user).to_string()).unwrap();
     ConnectionSpec { credentials: Credentials::Text(text), server }
 }
 
-async fn open_watch(client: &ClusterClient) -> Response<kube::client::Body> {
+async fn open_watch(client: &ClusterClient) -> Frames {
     let request = get(&format!("{NAMESPACES}?watch=true"), JSON).unwrap();
-    client.open(request, 10 * SECOND).await.unwrap()
+    Frames::new(client.open(request, 10 * SECOND).await.unwrap().into_body())
 }
 
 async fn list(client: &ClusterClient) -> Result<(), CallError> {
@@ -93,17 +92,31 @@ async fn list(client: &ClusterClient) -> Result<(), CallError> {
 }
 
 /// A Namespace is created, which is a write.
-async fn write(client: &ClusterClient, name: &str) -> Result<(), CallError> {
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+async fn create(
+    client: &ClusterClient,
+    metadata: &Value,
+    limit: Duration,
+) -> Result<(), CallError> {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
     let request = Request::post(NAMESPACES).header("content-type", JSON);
     let request = request.body(body.to_string().into_bytes()).unwrap();
-    client.call(request, 5 * SECOND).await.map(drop)
+    client.call(request, limit).await.map(drop)
+}
+
+async fn write(client: &ClusterClient, name: &str) -> Result<(), CallError> {
+    create(client, &json!({"name": name}), 5 * SECOND).await
+}
+
+/// The watch shows this Namespace next.
+async fn shows(watch: &mut Frames, name: &str) {
+    let frame = timeout(5 * SECOND, watch.next()).await.unwrap().unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&frame).contains(name));
 }
 
 /// A client of whatever listens there.
 pub(crate) fn client_of(url: &str, ca: &[u8]) -> ClusterClient {
     let (name, roles) = (ClusterName::from("one"), vec![Role::Upstream]);
-    let spec = spec(url, ca, json!({}), Server::AsConfigured);
+    let spec = spec(url, ca, &json!({}), Server::AsConfigured);
     ClusterClient::shared(name, roles, spec, &Connections::default(), Arc::new(Metrics::new()))
 }
 
@@ -111,8 +124,7 @@ pub(crate) fn client_of(url: &str, ca: &[u8]) -> ClusterClient {
 async fn watch_all(fleet: &Fleet, count: usize) -> (Vec<ClusterClient>, Vec<Frames>) {
     let clients: Vec<_> = (0..count).map(|i| fleet.project(&format!("p{i}"))).collect();
     let watches = futures::future::join_all(clients.iter().map(open_watch)).await;
-    let watches = watches.into_iter().map(|response| Frames::new(response.into_body()));
-    (clients, watches.collect())
+    (clients, watches)
 }
 
 #[tokio::test]
@@ -138,11 +150,16 @@ async fn writes_pass_while_250_watches_share_3_connections() {
 }
 
 #[tokio::test]
-async fn a_lower_limit_of_the_server_is_kept() {
+async fn a_lower_limit_of_the_server_is_kept_and_surplus_connections_end_after_a_while() {
     let fleet = Fleet::new(20, &["h2"]).await;
-    let (_clients, _watches) = watch_all(&fleet, 35).await;
+    let (_clients, mut watches) = watch_all(&fleet, 35).await;
     assert_eq!(fleet.milo.load().watches, 35);
     assert_eq!(fleet.connections(), 4, "10 of 20 streams are used on each");
+    // Watches end, and the rest fits on fewer connections.
+    watches.truncate(3);
+    until("one is enough", async || fleet.milo.load().watches == 3).await;
+    until("the others end", async || fleet.connections() == 1).await;
+    assert_eq!(fleet.milo.load().watches, 3);
 }
 
 #[tokio::test]
@@ -154,23 +171,10 @@ async fn after_a_goaway_new_requests_use_a_new_connection_and_running_ones_go_on
     sleep(Duration::from_millis(50)).await;
     // The connection without a running request ends, and the other carries its watches on.
     write(&clients[0], "after").await.unwrap();
-    let frame = timeout(5 * SECOND, watches[0].next()).await.unwrap().unwrap().unwrap();
-    assert!(String::from_utf8_lossy(&frame).contains("after"));
+    shows(&mut watches[0], "after").await;
     let _another = open_watch(&clients[1]).await;
     assert_eq!(fleet.milo.load().watches, 3);
     assert_eq!(fleet.connections(), 3);
-}
-
-/// Watches end, and the rest fits on fewer connections.
-#[tokio::test]
-async fn surplus_connections_end_after_a_while() {
-    let fleet = Fleet::new(20, &["h2"]).await;
-    let (_clients, mut watches) = watch_all(&fleet, 15).await;
-    assert_eq!(fleet.connections(), 2);
-    watches.truncate(3);
-    until("one is enough", async || fleet.milo.load().watches == 3).await;
-    until("the other ends", async || fleet.connections() == 1).await;
-    assert_eq!(fleet.milo.load().watches, 3);
 }
 
 /// Forwards to a server until the test makes it silent; then it keeps its connections open.
@@ -190,27 +194,18 @@ async fn proxy(to: std::net::SocketAddr) -> (String, watch::Sender<bool>) {
     (url, silent)
 }
 
-async fn silence(silent: &mut watch::Receiver<bool>) {
-    let _ = silent.wait_for(|silent| *silent).await;
-}
-
+/// Forwards until it is silent, and swallows everything from then on.
 async fn pump(
-    mut from: impl AsyncReadExt + Unpin,
-    mut to: impl AsyncWriteExt + Unpin,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
     mut silent: watch::Receiver<bool>,
 ) {
-    let mut buffer = vec![0; 65_536];
-    loop {
-        tokio::select! {
-            () = silence(&mut silent) => {
-                while from.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {}
-                return;
-            }
-            read = from.read(&mut buffer) => match read {
-                Ok(bytes) if bytes > 0 => to.write_all(&buffer[..bytes]).await.unwrap(),
-                _ => return,
-            },
-        }
+    let became_silent = tokio::select! {
+        became = silent.wait_for(|silent| *silent) => became.is_ok(),
+        _ = copy(&mut from, &mut to) => false,
+    };
+    if became_silent {
+        let _ = copy(&mut from, &mut sink()).await;
     }
 }
 
@@ -218,10 +213,8 @@ async fn pump(
 async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
     let fleet = Fleet::new(100, &["h2"]).await;
     let (url, silent) = proxy(fleet.milo.address()).await;
-    fleet.milo.add_project("p", &[], true);
-    let project = fleet.milo.project_url("p").replacen(&fleet.milo.url(), "", 1);
-    let client = fleet.client("p", spec(&url, &fleet.ca, json!({}), Server::Path(project)));
-    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    let client = fleet.project_at(&url, "p");
+    let mut watch = open_watch(&client).await;
     silent.send_replace(true);
     let began = Instant::now();
     timeout(20 * SECOND, watch.next()).await.expect("an error within 20 s").unwrap_err();
@@ -234,10 +227,8 @@ async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
 async fn so_are_http1_connections_that_fall_silent() {
     let fleet = Fleet::new(100, &["http/1.1"]).await;
     let (url, silent) = proxy(fleet.milo.address()).await;
-    fleet.milo.add_project("p", &[], true);
-    let project = fleet.milo.project_url("p").replacen(&fleet.milo.url(), "", 1);
-    let client = fleet.client("p", spec(&url, &fleet.ca, json!({}), Server::Path(project)));
-    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    let client = fleet.project_at(&url, "p");
+    let mut watch = open_watch(&client).await;
     list(&client).await.unwrap(); // leaves an idle connection
     timeout(12 * SECOND, watch.next()).await.expect_err("nothing happens");
     silent.send_replace(true);
@@ -246,9 +237,9 @@ async fn so_are_http1_connections_that_fall_silent() {
     let error = timeout(20 * SECOND, watch.next()).await.expect("an error within 20 s");
     assert!(error.unwrap_err().to_string().contains("connections are dead"));
     drop(watch);
-    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    let mut watch = open_watch(&client).await;
     write(&client, "after").await.unwrap();
-    timeout(5 * SECOND, watch.next()).await.unwrap().unwrap().unwrap();
+    shows(&mut watch, "after").await;
     drop((watch, client));
     until("the probe ends", async || fleet.connections() == 0).await;
 }
@@ -261,10 +252,8 @@ async fn a_request_in_vain_sends_the_next_ones_to_another_connection() {
     list(&client).await.unwrap();
     assert_eq!(fleet.connections(), 1);
     fleet.milo.inject("p", &Fault::on_writes(Fault::NO_RESPONSE), 1);
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-    let request = Request::post(NAMESPACES).header("content-type", JSON);
-    let request = request.body(body.to_string().into_bytes()).unwrap();
-    let error = client.call(request, Duration::from_millis(1_200)).await.unwrap_err();
+    let limit = Duration::from_millis(1_200);
+    let error = create(&client, &json!({"name": "n"}), limit).await.unwrap_err();
     assert!(matches!(error, CallError::TimedOut(_)), "{error}");
     list(&client).await.unwrap();
     assert_eq!(fleet.connections(), 2);
@@ -278,12 +267,8 @@ async fn requests_pass_while_the_reader_of_a_watch_is_slow() {
     let _unread = open_watch(&client).await;
     let annotations = json!({"long": "x".repeat(60_000)});
     for i in 0..60 {
-        let name = format!("n{i}");
-        let metadata = json!({"name": name, "annotations": annotations});
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-        let request = Request::post(NAMESPACES).header("content-type", JSON);
-        let request = request.body(body.to_string().into_bytes()).unwrap();
-        client.call(request, 5 * SECOND).await.unwrap();
+        let metadata = json!({"name": format!("n{i}"), "annotations": annotations});
+        create(&client, &metadata, 5 * SECOND).await.unwrap();
     }
     list(&client).await.unwrap();
 }
@@ -304,8 +289,7 @@ async fn a_server_without_http2_is_served_over_http1() {
 
 #[tokio::test]
 async fn a_server_that_went_away_is_an_error_and_its_return_is_noticed_at_once() {
-    for over in Over::BOTH {
-        let protocols: &[&str] = if over == Over::Http2 { &["h2"] } else { &[] };
+    for protocols in [&["h2"][..], &[]] {
         let fleet = Fleet::new(100, protocols).await;
         let client = fleet.project("p");
         list(&client).await.unwrap();
@@ -320,23 +304,19 @@ async fn a_server_that_went_away_is_an_error_and_its_return_is_noticed_at_once()
 async fn other_credentials_for_the_same_address_keep_what_is_open() {
     let fleet = Fleet::new(100, &["h2"]).await;
     let client = fleet.project("p");
-    let path = fleet.milo.project_url("p").replacen(&fleet.milo.url(), "", 1);
-    let at = |url: &str, token: &str| {
-        spec(url, &fleet.ca, json!({"token": token}), Server::Path(path.clone()))
-    };
+    let at = |url: &str| spec(url, &fleet.ca, &json!({"token": "new"}), fleet.path("p"));
     let moves = client.moves();
-    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    let mut watch = open_watch(&client).await;
     list(&client).await.unwrap();
-    client.replace(at(&fleet.milo.url(), "new"));
+    client.replace(at(&fleet.milo.url()));
     sleep(Duration::from_millis(300)).await;
     assert!(!moves.has_changed().unwrap());
     write(&client, "after").await.unwrap();
-    let frame = timeout(5 * SECOND, watch.next()).await.unwrap().unwrap().unwrap();
-    assert!(String::from_utf8_lossy(&frame).contains("after"));
+    shows(&mut watch, "after").await;
     assert_eq!(fleet.connections(), 2, "tokens are no reason for connections of their own");
 
     let (url, _silent) = proxy(fleet.milo.address()).await;
-    client.replace(at(&url, "new"));
+    client.replace(at(&url));
     until("the move is noticed", async || moves.has_changed().unwrap()).await;
     list(&client).await.unwrap();
 }

@@ -6,16 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use h2::{Reason, server};
 use http::{Request, Response};
-use throughline::apply::Applier;
-use throughline::client::{CallError, JSON};
-use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
-use throughline::core::data::time::UnixMillis;
-use throughline::executor::{Executor, ExecutorConstants};
-use throughline::leader::gate::Gate;
-use throughline::metrics::Metrics;
+use throughline::client::{CallError, ClusterClient, JSON};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -24,7 +18,7 @@ use crate::live::http2::client_of;
 
 /// How long a server refuses what it gets, and how many writes wait for it.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
-const WRITES: u64 = 200;
+const WRITES: usize = 200;
 
 /// What the server does with its first request. It answers all others.
 #[derive(Clone, Copy)]
@@ -37,9 +31,6 @@ enum First {
     /// Ends the connection without a word.
     Die,
 }
-
-/// The object with what [`mirror`] writes.
-const WRITTEN: &[u8] = br#"{"metadata":{"resourceVersion":"2","annotations":{"k":"v"}}}"#;
 
 /// Serves HTTP/2; counts requests and connections.
 async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<AtomicUsize>) {
@@ -69,7 +60,7 @@ async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<Atom
                         (0, First::Die) => return,
                         _ => {
                             let mut body = respond.send_response(Response::new(()), false).unwrap();
-                            body.send_data(Bytes::from_static(WRITTEN), true).unwrap();
+                            body.send_data(Bytes::from_static(b"{}"), true).unwrap();
                         }
                     }
                 }
@@ -79,13 +70,16 @@ async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<Atom
     (url, certificate, requests, connections)
 }
 
+async fn patch(client: &ClusterClient) -> Result<(), CallError> {
+    let request = Request::patch("/api/v1/namespaces/n").header("content-type", JSON);
+    let request = request.body(b"{}".to_vec()).unwrap();
+    client.call(request, Duration::from_secs(10)).await.map(drop)
+}
+
 /// A write; also how many requests and connections the server saw.
 async fn write(first: First) -> (Result<(), CallError>, usize, usize) {
     let (url, certificate, requests, connections) = serve(first).await;
-    let client = client_of(&url, &certificate.der);
-    let request = Request::patch("/api/v1/namespaces/n").header("content-type", JSON);
-    let request = request.body(b"{}".to_vec()).unwrap();
-    let written = client.call(request, Duration::from_secs(10)).await.map(drop);
+    let written = patch(&client_of(&url, &certificate.der)).await;
     (written, requests.load(SeqCst), connections.load(SeqCst))
 }
 
@@ -109,47 +103,17 @@ async fn what_the_server_may_have_handled_is_not_sent_again() {
     assert!(written.is_err() && requests == 1);
 }
 
-fn mirror(number: u64) -> Decision {
-    let action = Action {
-        id: ActionId(number),
-        verb: Verb::Mirror,
-        cluster: "one".into(),
-        kind: Kind::Connector,
-        object: ObjectKey::new("n", format!("c{number}")),
-        annotations: vec![("k".into(), Some("v".into()))],
-        precondition: Precondition::default(),
-        connectors: Vec::new(),
-    };
-    let urgency = Urgency::of(action.verb);
-    Decision { at: UnixMillis(1), urgency, action, because: "of a test".into() }
-}
-
 #[tokio::test]
 async fn a_server_that_refuses_every_stream_gets_few_of_them() {
     let (url, certificate, requests, connections) = serve(First::RefuseAll).await;
-    let name = ClusterName::from("one");
-    let client = Arc::new(client_of(&url, &certificate.der));
-    let applier = Applier::new([(name, client)].into(), Duration::from_secs(5));
-    let (gate, keeper) = Gate::closed();
-    keeper.set(Some(u64::MAX));
-    let (constants, metrics) = (ExecutorConstants::default(), Arc::new(Metrics::new()));
-    let mut executor = Executor::new(applier, gate, constants, false, metrics);
-    (1..=WRITES).for_each(|number| executor.submit(mirror(number)));
+    let client = client_of(&url, &certificate.der);
     let meanwhile = async {
         sleep(REFUSED_FOR).await;
         (requests.load(SeqCst), connections.load(SeqCst))
     };
-    let written = async {
-        let mut written = 0;
-        while written < WRITES {
-            let finished = executor.next_finished().await;
-            match finished.outcome.name() {
-                "applied" => written += 1,
-                // Without the pause that the machine makes.
-                _ => executor.submit(finished.decision),
-            }
-        }
-    };
+    // As many at a time as the executor sends, without the pause that the machine makes.
+    let written = stream::iter(0..WRITES)
+        .for_each_concurrent(16, async |_| while patch(&client).await.is_err() {});
     let both = async { tokio::join!(meanwhile, written).0 };
     let (streams, dials) = timeout(REFUSED_FOR + Duration::from_secs(15), both).await.unwrap();
     assert!(streams <= 400 && dials <= 10, "{streams} streams on {dials} connections");

@@ -1,5 +1,5 @@
 //! What no sound API server answers: objects of another type than was asked for, as from a proxy that
-//! mixes its answers, and objects without a name.
+//! mixes its answers, objects without a name, pages that always expire, and lists that break off.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,49 +8,51 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
 use throughline::watch::WatchConstants;
 
-use crate::live::Watched;
+use crate::live::{Watched, told};
 use crate::log::Log;
 
 const VERSION: &str = "networking.datumapis.com/v1alpha1";
 
-/// The answers to lists and to watches, in turn; the last of them is repeated.
+type Params = BTreeMap<String, String>;
+type Answer = (StatusCode, String);
+
+/// The answers to lists, and the events of each watch; the last are repeated.
 struct Script {
-    lists: Vec<Vec<Value>>,
+    lists: Box<dyn FnMut(&Params) -> Answer + Send>,
     watches: Vec<Vec<Value>>,
 }
 
-fn answer(answers: &mut Vec<Vec<Value>>) -> Vec<Value> {
+fn next(answers: &mut Vec<Vec<Value>>) -> Vec<Value> {
     if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() }
 }
 
 async fn serve(
     State(script): State<Arc<Mutex<Script>>>,
-    Query(params): Query<BTreeMap<String, String>>,
+    Query(params): Query<Params>,
 ) -> Response<Body> {
     let mut script = script.lock().unwrap();
-    if params.contains_key("watch") {
-        let lines = answer(&mut script.watches).into_iter().map(|line| Ok(format!("{line}\n")));
-        let open = futures::stream::pending::<Result<String, std::io::Error>>();
-        let lines = futures::stream::iter(lines.collect::<Vec<_>>());
-        return Response::new(Body::from_stream(lines.chain(open)));
+    if !params.contains_key("watch") {
+        return (script.lists)(&params).into_response();
     }
-    let items = answer(&mut script.lists);
-    let list = json!({"metadata": {"resourceVersion": "8"}, "items": items});
-    Response::new(Body::from(list.to_string()))
+    let lines = next(&mut script.watches).into_iter().map(|line| Ok(format!("{line}\n")));
+    let open = futures::stream::pending::<Result<String, std::io::Error>>();
+    let lines = futures::stream::iter(lines.collect::<Vec<_>>());
+    Response::new(Body::from_stream(lines.chain(open)))
 }
 
 /// A watch of Connectors. Pauses last at most `pause_ms`.
-async fn bench(lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Watched {
-    let script = Arc::new(Mutex::new(Script { lists, watches }));
-    let router = Router::new().fallback(serve).with_state(script);
+async fn scripted(script: Script, pause_ms: u64) -> Watched {
+    let router = Router::new().fallback(serve).with_state(Arc::new(Mutex::new(script)));
     let config = WatchConstants {
+        page_size: 10,
         backoff_first_ms: 1,
         backoff_max_ms: pause_ms,
         ..WatchConstants::default()
@@ -58,28 +60,32 @@ async fn bench(lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) 
     Watched::start(router, Kind::Connector, config).await
 }
 
-impl Watched {
-    async fn told(&mut self) -> String {
-        told(self.next().await)
-    }
-
-    async fn expect(&mut self, expected: &[&str], why: &str) {
-        for expected in expected {
-            let next = self.told().await;
-            assert!(next.starts_with(expected), "{why}: {next:?}, not {expected:?}");
-        }
-    }
+async fn bench(mut lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Watched {
+    let lists = Box::new(move |_: &Params| list(&next(&mut lists).into()));
+    scripted(Script { lists, watches }, pause_ms).await
 }
 
-fn told(event: EventKind) -> String {
-    match event {
-        EventKind::ListStarted { .. } => "list_started".into(),
-        EventKind::Listed { object, .. } => format!("listed {}", object.meta.name),
-        EventKind::ListFinished { .. } => "list_finished".into(),
-        EventKind::Applied { object, .. } => format!("applied {}", object.meta.name),
-        EventKind::Unreadable { object, .. } => format!("unreadable {:?}", object.name),
-        EventKind::WatchLost { error, .. } => format!("lost: {error}"),
-        other => panic!("{other:?}"),
+/// The watches are open, and silent.
+async fn listing(lists: impl FnMut(&Params) -> Answer + Send + 'static) -> Watched {
+    scripted(Script { lists: Box::new(lists), watches: vec![vec![]] }, 20).await
+}
+
+/// A complete list.
+fn list(items: &Value) -> Answer {
+    let list = json!({"metadata": {"resourceVersion": "8"}, "items": items});
+    (StatusCode::OK, list.to_string())
+}
+
+/// The number of objects in the first list that is complete.
+async fn listed(watched: &mut Watched) -> usize {
+    let mut objects = 0;
+    loop {
+        match watched.next().await {
+            EventKind::ListStarted { .. } => objects = 0,
+            EventKind::Listed { .. } => objects += 1,
+            EventKind::ListFinished { .. } => return objects,
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -119,12 +125,12 @@ async fn what_is_of_another_type_ends_the_watch_and_only_a_list_goes_on() {
         ] {
             let lines = vec![event("ADDED", &connector("a")), line.clone()];
             let mut watch = bench(vec![vec![]], vec![lines, vec![]], 20).await;
-            watch.expect(&expected, &line.to_string()).await;
+            watch.expect(&line.to_string(), &expected).await;
         }
         let lists = vec![vec![connector("a"), other.clone()], vec![connector("a")]];
         let mut watch = bench(lists, vec![vec![]], 20).await;
-        watch.expect(&["list_started", "listed a", &*why], "an item of a list").await;
-        watch.expect(&["list_started", "listed a", "list_finished"], "the next list").await;
+        watch.expect("an item of a list", &["list_started", "listed a", &*why]).await;
+        watch.expect("the next list", &["list_started", "listed a", "list_finished"]).await;
     }
 }
 
@@ -135,7 +141,7 @@ async fn an_object_that_names_no_type_is_of_the_one_that_was_asked_for() {
     item.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
     let lines = vec![event("ADDED", &item)];
     let mut watch = bench(vec![vec![item]], vec![lines], 20).await;
-    watch.expect(&["list_started", "listed a", "list_finished", "applied a"], "no type").await;
+    watch.expect("no type", &["list_started", "listed a", "list_finished", "applied a"]).await;
 }
 
 /// What it was stays unknown, so nothing of its kind may count as missing until a list has shown it.
@@ -153,14 +159,14 @@ async fn an_object_without_a_readable_name_makes_the_watch_list_again() {
         let expected = ["list_started", "list_finished", "unreadable \"\"", "list_started"];
         let lines = vec![event("MODIFIED", &nameless)];
         let mut watch = bench(vec![vec![], vec![connector("a")]], vec![lines, vec![]], 20).await;
-        watch.expect(&expected, &why).await;
-        watch.expect(&["listed a", "list_finished"], &why).await;
+        watch.expect(&why, &expected).await;
+        watch.expect(&why, &["listed a", "list_finished"]).await;
 
         let lists = vec![vec![nameless.clone(), connector("b")], vec![connector("a")]];
         let mut watch = bench(lists, vec![vec![]], 20).await;
         let expected = ["list_started", "unreadable \"\"", "listed b", "list_finished"];
-        watch.expect(&expected, &why).await;
-        watch.expect(&["list_started", "listed a", "list_finished"], &why).await;
+        watch.expect(&why, &expected).await;
+        watch.expect(&why, &["list_started", "listed a", "list_finished"]).await;
     }
 }
 
@@ -173,10 +179,10 @@ async fn a_list_that_always_has_such_an_object_is_not_asked_for_all_the_time() {
     let mut watch =
         bench(vec![vec![nameless]], vec![vec![event("ADDED", &connector("b"))]], 1_000).await;
     let first = ["list_started", "unreadable", "list_finished", "applied b", "list_started"];
-    watch.expect(&first, "the watch goes on between two lists").await;
+    watch.expect("the watch goes on between two lists", &first).await;
     let (mut lists, until) = (1, tokio::time::Instant::now() + Duration::from_secs(3));
     while let Ok(Some(message)) = tokio::time::timeout_at(until, watch.events.recv()).await {
-        lists += usize::from(told(message.kind) == "list_started");
+        lists += usize::from(told(&message.kind) == "list_started");
     }
     // Each is half a second after the one before at the soonest.
     assert!((2..=7).contains(&lists), "{lists} lists");
@@ -190,8 +196,80 @@ async fn an_object_whose_name_can_be_read_does_not_make_the_watch_list_again() {
     unreadable["metadata"]["labels"] = json!(5);
     let lines = vec![event("MODIFIED", &unreadable), event("ADDED", &connector("b"))];
     let mut watch = bench(vec![vec![unreadable]], vec![lines], 20).await;
-    watch.expect(&["list_started", "unreadable \"a\"", "list_finished"], "the list").await;
-    watch.expect(&["unreadable \"a\"", "applied b"], "the watch").await;
+    watch.expect("the list", &["list_started", "unreadable \"a\"", "list_finished"]).await;
+    watch.expect("the watch", &["unreadable \"a\"", "applied b"]).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(watch.events.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn where_pages_always_expire_it_says_so_and_lists_without_them() {
+    let log = Log::default();
+    let _guard = log.capture();
+    let mut watch =
+        listing(|params| match (params.contains_key("continue"), params.contains_key("limit")) {
+            (true, _) => {
+                let status = json!({"kind": "Status", "reason": "Expired", "code": 410,
+                    "message": "The provided continue parameter is too old"});
+                (StatusCode::GONE, status.to_string())
+            }
+            (false, true) => {
+                let metadata = json!({"resourceVersion": "7", "continue": "more"});
+                let page = json!({"metadata": metadata, "items": [connector("a")]});
+                (StatusCode::OK, page.to_string())
+            }
+            (false, false) => list(&json!([connector("a"), connector("b")])),
+        })
+        .await;
+    assert_eq!(listed(&mut watch).await, 2);
+    let text = log.text();
+    assert_eq!(text.matches("a later page of the list has expired").count(), 1, "{text}");
+}
+
+#[tokio::test]
+async fn a_list_of_null_is_empty_and_one_without_resource_version_tells_nothing() {
+    assert_eq!(listed(&mut listing(|_| list(&Value::Null)).await).await, 0);
+
+    let mut lists = 0;
+    let mut watch = listing(move |_| {
+        lists += 1;
+        if lists < 3 {
+            let unversioned = json!({"metadata": {}, "items": [connector("a")]});
+            return (StatusCode::OK, unversioned.to_string());
+        }
+        list(&json!([connector("a")]))
+    })
+    .await;
+    // Not even its objects.
+    let lost = told(&watch.next().await);
+    assert!(lost.starts_with("lost: "), "{lost}");
+    assert!(lost.contains("a list without metadata.resourceVersion"), "{lost}");
+    assert_eq!(listed(&mut watch).await, 1);
+}
+
+/// What arrived before may be mirrored, but nothing counts as missing: the list is never finished.
+#[tokio::test]
+async fn a_list_that_breaks_off_or_is_too_large_is_not_finished() {
+    let large = "x".repeat(9 * 1024 * 1024);
+    for (rest, why) in [
+        (r#"{"metadata":{"name":"#.to_owned(), "it broke off"),
+        ("nonsense]}".to_owned(), "a list: expected ident"),
+        (format!(r#"{{"x":"{large}"}}]}}"#), "an object of more than 8 MiB"),
+    ] {
+        let mut lists = 0;
+        let mut watch = listing(move |_| {
+            lists += 1;
+            if lists > 1 {
+                return list(&json!([]));
+            }
+            let first = connector("a");
+            let head = r#"{"metadata":{"resourceVersion":"7"},"items":["#;
+            (StatusCode::OK, format!("{head}{first},{rest}"))
+        })
+        .await;
+        watch.expect(why, &["list_started", "listed a"]).await;
+        let lost = told(&watch.next().await);
+        assert!(lost.starts_with("lost: ") && lost.contains(why), "{lost}");
+        assert_eq!(listed(&mut watch).await, 0, "the next list is whole");
+    }
 }

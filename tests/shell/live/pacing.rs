@@ -22,7 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
-use crate::live::Kubeconfig;
+use crate::cluster::Kubeconfig;
+use crate::live::told;
 use crate::log::Log;
 
 const PARALLEL: usize = 8;
@@ -97,10 +98,10 @@ impl Fleet {
     async fn new(clusters: usize, kinds: &'static [Kind], served: Served) -> Self {
         let served = Arc::new(served);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = listener.local_addr().unwrap().port();
         let router = Router::new().fallback(answer).with_state(served.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let kubeconfig = Kubeconfig::to(address);
+        let kubeconfig = Kubeconfig::to(port);
         let (bus, events) = mpsc::channel(1024);
         let config = WatchConstants { timeout_ms: 5_000, ..WatchConstants::default() };
         let shared = Arc::new(WatchShared::new(config, bus, PARALLEL));
@@ -128,15 +129,19 @@ impl Fleet {
         }
     }
 
-    /// Waits until so many different watches have had such an event; returns how many lost events
-    /// came meanwhile.
-    async fn until(&mut self, watches: usize, of: impl Fn(&EventKind) -> Option<Kind>) -> usize {
+    /// Waits until so many different watches have said this; returns how many were lost meanwhile.
+    async fn until(&mut self, watches: usize, said: &str) -> usize {
         let (mut seen, mut lost) = (BTreeSet::new(), 0);
         while seen.len() < watches {
             let next = timeout(Duration::from_secs(60), self.events.recv()).await;
             let message = next.expect("an event in time").expect("the watches go on");
-            lost += usize::from(matches!(message.kind, EventKind::WatchLost { .. }));
-            if let Some(kind) = of(&message.kind) {
+            let event = told(&message.kind);
+            lost += usize::from(event.starts_with("lost"));
+            if let EventKind::ListFinished { kind, .. }
+            | EventKind::WatchLost { kind, .. }
+            | EventKind::WatchResumed { kind, .. } = message.kind
+                && event.starts_with(said)
+            {
                 seen.insert((message.membership.0, kind));
             }
         }
@@ -148,55 +153,28 @@ impl Fleet {
     }
 }
 
-fn listed(event: &EventKind) -> Option<Kind> {
-    match event {
-        EventKind::ListFinished { kind, .. } => Some(*kind),
-        _ => None,
-    }
-}
-
-fn lost(event: &EventKind) -> Option<Kind> {
-    match event {
-        EventKind::WatchLost { kind, .. } => Some(*kind),
-        _ => None,
-    }
-}
-
-fn resumed(event: &EventKind) -> Option<Kind> {
-    match event {
-        EventKind::WatchResumed { kind, .. } => Some(*kind),
-        _ => None,
-    }
-}
-
-#[tokio::test]
-async fn five_hundred_clusters_join_with_eight_lists_at_a_time() {
-    let mut fleet = Fleet::new(500, ONE_KIND, Served::default()).await;
-    assert_eq!(fleet.until(500, listed).await, 0);
-    assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
-    assert_eq!(fleet.served.lists.load(SeqCst), 500);
-}
-
 #[tokio::test]
 async fn clusters_that_hang_hold_up_no_other() {
     let served = Served::default();
     // As many as there are turns, and one more.
     served.hanging.lock().unwrap().extend((0..=PARALLEL).map(|n| format!("p{n}")));
     let mut fleet = Fleet::new(100, ONE_KIND, served).await;
-    fleet.until(100 - PARALLEL - 1, listed).await;
+    fleet.until(100 - PARALLEL - 1, "list_finished").await;
     // Their lists time out after 5 s; turns come back after one.
     assert!(fleet.began.elapsed() < Duration::from_secs(4), "{:?}", fleet.began.elapsed());
 }
 
 #[tokio::test]
-async fn a_server_that_begins_to_serve_loses_no_watch() {
+async fn clusters_that_join_or_are_not_served_yet_are_listed_eight_at_a_time_and_lose_no_watch() {
     let served = Served::default();
     let initializing = (0..40).map(|n| (format!("p{n}"), 1 + n % 2));
     served.initializing.lock().unwrap().extend(initializing);
     let log = Log::default();
     let _guard = log.capture();
     let mut fleet = Fleet::new(40, ONE_KIND, served).await;
-    assert_eq!(fleet.until(40, listed).await, 0);
+    assert_eq!(fleet.until(40, "list_finished").await, 0);
+    assert_eq!(fleet.served.lists.load(SeqCst), 40);
+    assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
     assert!(!log.text().contains("WARN"), "{}", log.text());
 }
 
@@ -207,16 +185,16 @@ async fn a_restart_is_no_stampede() {
     const KINDS: &[Kind] = &[Kind::Connector, Kind::HttpRoute, Kind::Gateway];
     const WATCHES: usize = CLUSTERS * KINDS.len();
     let mut fleet = Fleet::new(CLUSTERS, KINDS, Served::default()).await;
-    fleet.until(WATCHES, listed).await;
+    fleet.until(WATCHES, "list_finished").await;
     // The watches are open.
     tokio::time::sleep(Duration::from_millis(500)).await;
     fleet.served.lists_max.store(0, SeqCst);
     fleet.served.down.store(503, SeqCst);
     fleet.served.cut.notify_waiters();
-    fleet.until(WATCHES, lost).await;
+    fleet.until(WATCHES, "lost").await;
     fleet.served.down.store(0, SeqCst);
     let up = Instant::now();
-    fleet.until(WATCHES, resumed).await;
+    fleet.until(WATCHES, "resumed").await;
     assert!(up.elapsed() < Duration::from_secs(20), "{:?}", up.elapsed());
     assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
 }

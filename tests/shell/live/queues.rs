@@ -8,21 +8,19 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use http::{Response, StatusCode};
+use http::Response;
 use throughline::apply::Applier;
 use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
-use throughline::core::contract::action::{
-    AbsentObjects, Action, Decision, Precondition, Urgency, Verb,
-};
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
-use throughline::core::data::time::UnixMillis;
+use throughline::core::contract::action::{AbsentObjects, Action, Verb};
+use throughline::core::data::ids::{ClusterName, Kind};
 use throughline::executor::ExecutorConstants;
 use throughline::executor::{Executor, FinishedAction};
 use throughline::leader::gate::{Gate, GateKeeper};
 use throughline::metrics::{Format, Metrics};
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::cluster::{configured, decision, write};
 
 const HUB: &str = "hub";
 const HUNG: &str = "edge-hung";
@@ -41,14 +39,10 @@ struct FakeServer {
 
 #[derive(Default)]
 struct ServerLog {
-    /// The last parts of the paths, and when they were requested.
-    requests: Vec<(String, Instant)>,
+    /// The last parts of the paths that were requested.
+    requests: Vec<String>,
     open: usize,
     open_max: usize,
-    /// No request for an object whose name begins with this is answered.
-    hangs_for: Option<&'static str>,
-    /// Errors to answer with, and the `Retry-After` of each.
-    errors: Vec<(StatusCode, Option<u32>)>,
 }
 
 /// Counts a request as open until it is answered or abandoned.
@@ -76,28 +70,16 @@ impl FakeServer {
 
     async fn answer(self, request: Request) -> Response<Body> {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let (_open, error, hangs) = {
+        let _open = {
             let mut log = self.log.lock().unwrap();
-            let hangs = log.hangs_for.is_some_and(|prefix| name.starts_with(prefix));
-            log.requests.push((name, Instant::now()));
+            log.requests.push(name);
             log.open += 1;
             log.open_max = log.open_max.max(log.open);
-            (Open(self.log.clone()), log.errors.pop(), hangs)
+            Open(self.log.clone())
         };
-        if hangs {
-            std::future::pending::<()>().await;
-        }
         self.hangs.subscribe().wait_for(|hangs| !hangs).await.unwrap();
         tokio::time::sleep(RESPONSE).await;
-        let response = Response::builder();
-        match error {
-            None => response.body(Body::from(ANSWER)),
-            Some((status, None)) => response.status(status).body(Body::empty()),
-            Some((status, Some(after))) => {
-                response.status(status).header("retry-after", after).body(Body::empty())
-            }
-        }
-        .unwrap()
+        Response::new(Body::from(ANSWER))
     }
 
     /// The most requests that were open at the same time since the last call.
@@ -108,7 +90,7 @@ impl FakeServer {
     }
 
     fn names(&self) -> Vec<String> {
-        self.log.lock().unwrap().requests.iter().map(|(name, _)| name.clone()).collect()
+        self.log.lock().unwrap().requests.clone()
     }
 }
 
@@ -117,43 +99,35 @@ struct Bench {
     servers: BTreeMap<&'static str, FakeServer>,
     metrics: Arc<Metrics>,
     keeper: GateKeeper,
-    finished: Vec<(FinishedAction, Instant)>,
+    finished: Vec<FinishedAction>,
     next_id: u64,
 }
 
-/// A hub and two edges, of which one hangs from the start if `hangs`.
-fn bench(config: ExecutorConstants, hangs: bool) -> Bench {
+/// A hub and two edges, of which one hangs from the start if `hangs`; so many writes in parallel.
+fn bench(parallel: usize, hangs: bool) -> Bench {
     let metrics = Arc::new(Metrics::new());
     let servers: BTreeMap<_, _> =
         [HUB, HUNG, WELL].map(|name| (name, FakeServer::new(hangs && name == HUNG))).into();
     let client = |(name, server): (&&str, &FakeServer)| {
         let name = ClusterName::from(*name);
-        let config = ClusterConfig {
-            name: name.clone(),
-            roles: Vec::new(),
-            kubeconfig: None,
-            context: None,
-            in_cluster: false,
-        };
+        let config = configured(name.clone(), &[], None);
         let client = ClusterClient::with_client(config, server.client(), metrics.clone());
         (name, Arc::new(client))
     };
     let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
     let (gate, keeper) = Gate::closed();
     keeper.set(Some(u64::MAX));
+    let config = ExecutorConstants { parallel, ..ExecutorConstants::default() };
     let executor = Executor::new(applier, gate, config, false, metrics.clone());
     Bench { executor, servers, metrics, keeper, finished: Vec::new(), next_id: 0 }
 }
 
 impl Bench {
     fn submit(&mut self, cluster: &str, name: &str) {
-        let kind = if cluster == HUB { Kind::Connector } else { Kind::Gateway };
-        self.submit_kind(cluster, kind, name);
-    }
-
-    fn submit_kind(&mut self, cluster: &str, kind: Kind, name: &str) {
-        let verb = if kind == Kind::Connector { Verb::Mirror } else { Verb::Touch };
-        self.submit_action(cluster, verb, kind, name, Precondition::default());
+        match cluster {
+            HUB => self.submit_action(HUB, Verb::Mirror, Kind::Connector, name, None),
+            edge => self.submit_action(edge, Verb::Touch, Kind::Gateway, name, None),
+        }
     }
 
     fn submit_delete(&mut self, upstream: &str, name: &str) {
@@ -165,8 +139,7 @@ impl Bench {
             kind: Kind::Gateway,
             names: vec!["site".into()],
         };
-        let precondition = Precondition { absent: Some(absent), ..Precondition::default() };
-        self.submit_action(HUB, Verb::Delete, Kind::HttpRoute, name, precondition);
+        self.submit_action(HUB, Verb::Delete, Kind::HttpRoute, name, Some(absent));
     }
 
     fn submit_action(
@@ -175,32 +148,13 @@ impl Bench {
         verb: Verb,
         kind: Kind,
         name: &str,
-        precondition: Precondition,
+        absent: Option<AbsentObjects>,
     ) {
-        let action = self.action(cluster, verb, kind, name, precondition);
-        let (urgency, because) = (Urgency::of(verb), "of a test".into());
-        self.executor.submit(Decision { at: UnixMillis(1), urgency, action, because });
-    }
-
-    fn action(
-        &mut self,
-        cluster: &str,
-        verb: Verb,
-        kind: Kind,
-        name: &str,
-        precondition: Precondition,
-    ) -> Action {
         self.next_id += 1;
-        Action {
-            id: ActionId(self.next_id),
-            verb,
-            cluster: cluster.into(),
-            kind,
-            object: ObjectKey::new("n", name),
-            annotations: vec![("k".into(), Some("v".into()))],
-            precondition,
-            connectors: Vec::new(),
-        }
+        let action = write(self.next_id, verb, kind, name);
+        let mut action = Action { cluster: cluster.into(), ..action };
+        action.precondition.absent = absent;
+        self.executor.submit(decision(action));
     }
 
     fn submit_many(&mut self, cluster: &str, count: usize) {
@@ -213,7 +167,7 @@ impl Bench {
         while !enough(self) {
             let next = tokio::time::timeout_at(end, self.executor.next_finished());
             let Ok(finished) = next.await else { return };
-            self.finished.push((finished, Instant::now()));
+            self.finished.push(finished);
         }
     }
 
@@ -222,8 +176,8 @@ impl Bench {
     }
 
     fn written(&self, cluster: &str) -> usize {
-        let is_written = |f: &&(FinishedAction, Instant)| {
-            f.0.decision.action.cluster.as_str() == cluster && f.0.outcome.name() == "applied"
+        let is_written = |f: &&FinishedAction| {
+            f.decision.action.cluster.as_str() == cluster && f.outcome.name() == "applied"
         };
         self.finished.iter().filter(is_written).count()
     }
@@ -242,9 +196,12 @@ impl Bench {
     }
 
     fn outcomes(&self) -> Vec<(u64, &'static str)> {
-        let outcome =
-            |(f, _): &(FinishedAction, Instant)| (f.decision.action.id.0, f.outcome.name());
-        self.finished.iter().map(outcome).collect()
+        self.finished.iter().map(|f| (f.decision.action.id.0, f.outcome.name())).collect()
+    }
+
+    /// Actions queued and in flight.
+    fn load(&self) -> (usize, usize) {
+        (self.executor.queued(), self.executor.in_flight())
     }
 
     fn metric(&self, line: &str) -> bool {
@@ -256,11 +213,11 @@ impl Bench {
 /// minutes when all clusters shared one queue.
 #[tokio::test(start_paused = true)]
 async fn a_hung_edge_with_hundreds_of_waiting_writes_delays_no_other_cluster() {
-    let mut alone = bench(ExecutorConstants::default(), false);
+    let mut alone = bench(16, false);
     let normal = alone.time_of_others().await;
     assert!(normal < Duration::from_secs(1), "{normal:?}");
 
-    let mut bench = bench(ExecutorConstants::default(), true);
+    let mut bench = bench(16, true);
     bench.submit_many(HUNG, 500);
     for after in [Duration::ZERO, TIMEOUT / 2, TIMEOUT * 2, TIMEOUT * 20] {
         bench.run_for(after).await;
@@ -272,8 +229,7 @@ async fn a_hung_edge_with_hundreds_of_waiting_writes_delays_no_other_cluster() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_queue_sends_one_at_a_time_and_recovers_to_all_its_room() {
-    let config = ExecutorConstants { parallel: 8, ..ExecutorConstants::default() };
-    let mut bench = bench(config, true);
+    let mut bench = bench(8, true);
     let server = bench.servers[HUNG].clone();
     bench.submit_many(HUNG, 200);
     bench.run_for(TIMEOUT - RESPONSE).await;
@@ -306,8 +262,7 @@ async fn a_hung_queue_sends_one_at_a_time_and_recovers_to_all_its_room() {
 /// object.
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_narrow_from_the_first_time_out_to_the_next_answer() {
-    let config = ExecutorConstants { parallel: 8, ..ExecutorConstants::default() };
-    let mut bench = bench(config, true);
+    let mut bench = bench(8, true);
     let server = bench.servers[HUNG].clone();
     bench.submit(HUNG, "a");
     bench.run_for(TIMEOUT + RESPONSE).await;
@@ -315,9 +270,9 @@ async fn a_queue_is_narrow_from_the_first_time_out_to_the_next_answer() {
 
     server.hangs.send_replace(false);
     bench.submit_many(HUNG, 9);
-    assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (8, 1));
+    assert_eq!(bench.load(), (8, 1));
     bench.run_for(RESPONSE + RESPONSE / 2).await;
-    assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (0, 8));
+    assert_eq!(bench.load(), (0, 8));
     bench.run_for(RESPONSE * 2).await;
     assert_eq!(bench.written(HUNG), 9);
 }
@@ -325,48 +280,36 @@ async fn a_queue_is_narrow_from_the_first_time_out_to_the_next_answer() {
 /// A webhook that hangs for one kind holds up that kind alone, also in the same cluster.
 #[tokio::test(start_paused = true)]
 async fn each_kind_in_a_cluster_has_room_of_its_own() {
-    let config = ExecutorConstants { parallel: 2, ..ExecutorConstants::default() };
-    let mut bench = bench(config, false);
+    let mut bench = bench(2, false);
     let hub = bench.servers[HUB].clone();
     bench.submit_many(HUB, 6);
-    assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (4, 2));
-    bench.submit_kind(HUB, Kind::Gateway, "gateway");
-    assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (4, 3));
+    assert_eq!(bench.load(), (4, 2));
+    bench.submit_action(HUB, Verb::Touch, Kind::Gateway, "gateway", None);
+    assert_eq!(bench.load(), (4, 3));
     bench.run_for(RESPONSE / 2).await;
     assert_eq!(hub.names(), ["hub-0", "hub-1", "gateway"]);
+
+    // What is queued can be dropped: it has no outcome.
+    assert_eq!(bench.executor.drop_queued(), 4);
+    bench.run_for(RESPONSE * 4).await;
+    assert_eq!(bench.outcomes(), [(1, "applied"), (2, "applied"), (7, "applied")]);
+    assert!(!bench.executor.is_busy());
 }
 
 /// A delete asks its upstream for proof, and that may hang.
 #[tokio::test(start_paused = true)]
 async fn deletes_that_ask_different_upstreams_do_not_wait_for_each_other() {
-    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
-    let mut bench = bench(config, false);
+    let mut bench = bench(1, false);
     for (upstream, name) in [("up-a", "1"), ("up-a", "2"), ("up-b", "3")] {
         bench.submit_delete(upstream, name);
     }
-    assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (1, 2));
-}
-
-/// The hanging objects were first, and one goes at a time: the others must not wait for all
-/// of them.
-#[tokio::test(start_paused = true)]
-async fn objects_that_hang_do_not_hide_others_of_their_queue() {
-    let mut bench = bench(ExecutorConstants::default(), false);
-    bench.servers[WELL].log.lock().unwrap().hangs_for = Some("stuck");
-    for i in 0..100 {
-        bench.submit(WELL, &format!("stuck-{i}"));
-    }
-    bench.run_for(TIMEOUT * 2).await;
-    bench.submit(WELL, "well");
-    bench.until(TIMEOUT * 4, |bench| bench.written(WELL) == 1).await;
-    assert_eq!(bench.written(WELL), 1, "{:?}", bench.outcomes());
+    assert_eq!(bench.load(), (1, 2));
 }
 
 /// The gate is asked before the attempt, not when an action is queued alone.
 #[tokio::test(start_paused = true)]
 async fn leadership_lost_in_the_queue_is_noticed() {
-    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
-    let mut bench = bench(config, false);
+    let mut bench = bench(1, false);
     let hub = bench.servers[HUB].clone();
     for name in ["is-sent", "waits"] {
         bench.submit(HUB, name);
@@ -378,18 +321,37 @@ async fn leadership_lost_in_the_queue_is_noticed() {
     assert_eq!(hub.names(), ["is-sent"]);
 }
 
-/// An API server that asks for a pause holds up the one object alone.
 #[tokio::test(start_paused = true)]
-async fn an_action_that_fails_ends_at_once_and_the_next_one_is_sent() {
-    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
-    let mut bench = bench(config, false);
-    let server = bench.servers[WELL].clone();
-    server.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(2))];
-    for name in ["a", "b"] {
+async fn one_objects_writes_keep_their_order_and_a_newer_one_supersedes_a_queued_one() {
+    let mut bench = bench(16, false);
+    for name in ["a", "a", "a", "b"] {
         bench.submit(WELL, name);
     }
     bench.run_for(RESPONSE * 3).await;
-    assert_eq!(bench.outcomes(), [(1, "failed"), (2, "applied")]);
-    assert_eq!(server.names(), ["a", "b"]);
+    // 2 was never sent: 1 was in flight, and 3 replaced it. b waited for neither.
+    let outcomes = bench.outcomes();
+    assert_eq!((outcomes[0], outcomes[3]), ((2, "superseded"), (3, "applied")));
+    assert!(outcomes.contains(&(1, "applied")) && outcomes.contains(&(4, "applied")));
+    assert_eq!(bench.servers[WELL].names(), ["a", "b", "a"]);
     assert!(!bench.executor.is_busy());
+}
+
+/// A loop that submits each dropped action again must still receive the event that says why.
+#[tokio::test]
+async fn dropped_actions_do_not_starve_the_loop() {
+    let mut bench = bench(16, false);
+    bench.keeper.set(None);
+    let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move { send.send(()) });
+    bench.submit(HUB, "a");
+    for _ in 0..100_000 {
+        tokio::select! {
+            finished = bench.executor.next_finished() => {
+                assert_eq!(finished.outcome.name(), "dropped");
+                bench.executor.submit(finished.decision);
+            }
+            Some(()) = received.recv() => return,
+        }
+    }
+    panic!("the other task had no turn");
 }

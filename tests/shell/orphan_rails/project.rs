@@ -2,10 +2,11 @@
 //! Project.
 
 use super::*;
-use throughline::client::{ConnectionSpec, Connections, Credentials, Server};
+use throughline::client::{ClusterClient, ConnectionSpec, Connections, Credentials, Server};
 use throughline::core::contract::action::AbsentProject;
 use throughline::core::contract::membership::SourceName;
 use throughline::discovery::ProjectRoot;
+use throughline::metrics::Metrics;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{SimApiServerSettings, SimMilo, SimMiloHandle};
 
@@ -36,7 +37,7 @@ impl Deleted {
 
     /// Has this API server asked for the Project, and waits so long for its answer.
     fn ask(&mut self, url: String, timeout: Duration) {
-        let file = Some(self.place.files[0].clone());
+        let file = Some(self.place.kubeconfigs[0].0.clone());
         let credentials = Credentials::Kubeconfig { file, context: None };
         let spec = ConnectionSpec { credentials, server: Server::Url(url) };
         let (connections, metrics) = (Connections::default(), Arc::new(Metrics::new()));
@@ -105,7 +106,7 @@ async fn any_other_answer_of_the_root_keeps_the_route() {
             },
             "conflict: …up exists",
         ),
-        ("401", |d| d.answers(401), "…401"),
+        ("401", |d| d.answers(401), "failed: …401"),
         ("403", |d| d.answers(403), "conflict: …403"),
         ("404 about nothing", |d| d.answers(404), "conflict: …404"),
         ("429", |d| d.answers(429), "failed: …429"),
@@ -120,7 +121,7 @@ async fn any_other_answer_of_the_root_keeps_the_route() {
     for (what, break_it, expected) in broken {
         let mut deleted = Deleted::new().await;
         break_it(&mut deleted);
-        deleted.is_kept(what, expected).await;
+        deleted.place.is_kept(what, expected).await;
     }
 }
 
@@ -136,12 +137,12 @@ async fn a_404_about_anything_else_keeps_the_route() {
     for (what, details) in others {
         let mut deleted = Deleted::new().await;
         deleted.ask(not_found_about(&details).await, Duration::from_secs(10));
-        deleted.is_kept(what, "conflict: …404").await;
+        deleted.place.is_kept(what, "conflict: …404").await;
     }
     // An API server that serves no Projects.
     let mut deleted = Deleted::new().await;
     deleted.ask(deleted.place.up.handle.url(), Duration::from_secs(10));
-    deleted.is_kept("no Projects served", "conflict: …404").await;
+    deleted.place.is_kept("no Projects served", "conflict: …404").await;
 }
 
 impl Deleted {
@@ -157,29 +158,12 @@ impl Deleted {
         required.absent_project.as_mut().unwrap().cluster = project.into();
         self.milo.remove_project(project);
     }
-
-    #[track_caller]
-    fn says(what: &str, outcome: &Outcome, expected: &str) {
-        let error = outcome.error().map_or("", |error| error);
-        let (name, said) = expected.split_once('…').unwrap_or((expected, ""));
-        let is_named = outcome.name().starts_with(name.trim_end_matches(": "));
-        assert!(is_named && error.contains(said), "{what}: {outcome:?}");
-    }
-
-    /// Nothing was deleted, and the outcome says why.
-    async fn is_kept(&self, what: &str, expected: &str) {
-        let outcome = self.place.outcome().await;
-        Self::says(what, &outcome, expected);
-        assert_eq!(self.place.deletes(), 0, "{what}");
-        assert!(what == "leadership" || self.place.backed_up().is_empty(), "{what}");
-        assert!(self.place.stands().await, "{what}");
-    }
 }
 
 impl Place {
     fn without_root(&self) -> Applier {
         let number = self.backup.to_str().unwrap().trim_end_matches(".deleted.jsonl");
         let applier = Applier::new(self.clusters.clone(), Duration::from_secs(10));
-        applier.with_backup(DeletedRoutes::beside(std::path::Path::new(number)))
+        applier.with_backup(DeletedRoutes::beside(Path::new(number)))
     }
 }
