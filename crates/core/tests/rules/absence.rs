@@ -1,53 +1,12 @@
-//! Absence is proven, and the damage of one mistake is bounded: which status annotations are removed
-//! when upstream Connectors are missing.
+//! Absence is proven: what counts as evidence that an upstream Connector is gone, and which status
+//! annotations are removed because of it.
 
-mod evidence;
 mod lying;
 
 use crate::fleet::{Fleet, ONLINE, REMOVED, name};
 use crate::stage::*;
 
 const GRACE: u64 = 5_000;
-
-#[test]
-fn a_single_connector_that_is_deleted_loses_its_annotation_after_the_grace_period() {
-    let mut fleet = Fleet::new(1);
-    fleet.delete(UP, 0..1);
-    let removal = fleet.stage.next_at(GRACE + 1);
-    let absent = removal.action.precondition.absent.clone().unwrap();
-    assert_eq!((absent.kind, &absent.names[..]), (Kind::Connector, &["c0".to_owned()][..]));
-    assert_eq!((absent.namespace_uid.as_deref(), absent.namespace_deleted), (Some(UID), false));
-    fleet.stage.applied("hub", UP.copy("c0", None)).succeed(&removal);
-    assert_eq!(fleet.mirrored(), [REMOVED]);
-}
-
-/// The kubeconfig points to a control plane that holds nothing, or the etcd behind it was emptied.
-#[test]
-fn an_empty_control_plane_removes_nothing() {
-    let mut fleet = Fleet::new(200);
-    fleet.list(UP, 0..0);
-    fleet.list_namespaces([]);
-    fleet.assert_none_removed_until(HOUR);
-    fleet.assert_all_held(Cause::NamespaceMissing);
-    assert_eq!(fleet.held(), [(Cause::NamespaceMissing, 200)]);
-    // The right control plane is back.
-    fleet.list_namespaces([namespace(UID)]);
-    fleet.list(UP, 0..200);
-    fleet.stage.quiet_to(HOUR + 2_000);
-    assert_eq!(fleet.held(), []);
-    assert_eq!(fleet.mirrored(), [ONLINE; 200]);
-}
-
-/// A control plane with namespaces and Connectors of the same names is another place.
-#[test]
-fn a_namespace_with_another_uid_proves_nothing_and_is_not_mirrored() {
-    let mut fleet = Fleet::new(20);
-    fleet.list_namespaces([namespace(OTHER_UID)]);
-    fleet.list(UP, 0..0);
-    fleet.says(UP, 0..10, N2);
-    fleet.assert_none_removed_until(10 * MINUTE);
-    fleet.assert_all_held(Cause::NamespaceMismatch);
-}
 
 /// It was seen there with the right uid, and then seen deleted.
 #[test]
@@ -74,39 +33,12 @@ fn while_too_many_are_missing_none_is_removed_until_a_person_agrees() {
     assert_eq!(fleet.held(), [(Cause::RemovalsHeld, 7)], "7 of 20");
     let held = (State::Held, Some(Cause::RemovalsHeld), Some(false));
     assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == held).count(), 7);
-    assert_eq!(
-        fleet.stage.wrong(),
-        [Cause::RemovalsHeld],
-        "once, though the fleet holds them, too"
-    );
+    assert_eq!(fleet.stage.wrong(), [Cause::RemovalsHeld], "once, though the fleet holds them too");
     fleet.allow("false");
     fleet.stage.assert_no_action();
     fleet.allow("true");
     assert_eq!(fleet.removed_until(HOUR + 2_000).len(), 7);
     assert_eq!(fleet.held(), [(Cause::AnnotationRemoved, 7)]);
-}
-
-#[test]
-fn up_to_the_share_they_are_removed_and_the_share_counts_ten_minutes() {
-    let mut fleet = Fleet::new(10);
-    fleet.delete(UP, 0..3);
-    assert_eq!(fleet.removed_until(MINUTE).len(), 3, "3 of 10 is not more than 30 %");
-    fleet.delete(UP, 3..4);
-    fleet.assert_none_removed_until(10 * MINUTE);
-    assert_eq!(fleet.removed_until(11 * MINUTE), ["c3"], "three of them are history by now");
-}
-
-/// A standby that takes over knows what its leader removed.
-#[test]
-fn what_another_instance_removed_counts_as_well() {
-    let mut fleet = Fleet::new(10);
-    fleet.stage.leads(false);
-    fleet.delete(UP, 0..3);
-    fleet.stage.pass_to(GRACE + 1_000);
-    fleet.shows(UP, 0..3, None);
-    fleet.stage.leads(true);
-    fleet.delete(UP, 3..4);
-    fleet.assert_none_removed_until(10 * MINUTE);
 }
 
 /// Below `mirror.shareFrom` there is no share: a project with two connectors may lose one.
@@ -117,68 +49,6 @@ fn small_upstreams_have_no_share_but_the_limit_bounds_them_all() {
     let removed = (1..=4).map(|minute| fleet.removed_until(minute * MINUTE + 8_000).len());
     let removed: Vec<_> = removed.collect();
     assert_eq!(removed, [10, 5, 5, 5], "five at 5 s, and one each 12 s");
-}
-
-#[test]
-fn those_that_come_back_release_the_others() {
-    let mut fleet = Fleet::new(10);
-    fleet.delete(UP, 0..5);
-    fleet.assert_none_removed_until(MINUTE);
-    fleet.says(UP, 0..3, N1);
-    // The grace period begins again.
-    fleet.assert_none_removed_until(MINUTE + 4_500);
-    assert_eq!(fleet.removed_until(2 * MINUTE), ["c3", "c4"]);
-}
-
-#[test]
-fn what_only_a_list_or_a_status_lacks_is_too_much_at_once() {
-    type Vanish = fn(&mut Fleet);
-    let ways: [(Vanish, usize); 2] = [
-        // 200 with half of the items.
-        (|fleet| fleet.list(UP, 0..100), 100),
-        // As after a backup that restores objects without their status.
-        (
-            |fleet| {
-                (0..200).for_each(|n| _ = fleet.stage.applied("up", UP.connector(&name(n), None)))
-            },
-            200,
-        ),
-    ];
-    for (vanish, held) in ways {
-        let mut fleet = Fleet::new(200);
-        vanish(&mut fleet);
-        fleet.assert_none_removed_until(HOUR);
-        assert_eq!(fleet.held(), [(Cause::RemovalsHeld, held)]);
-    }
-}
-
-#[test]
-fn a_status_that_goes_offline_is_said_and_never_held() {
-    let mut fleet = Fleet::new(100);
-    fleet.says(UP, 0..100, OFFLINE);
-    assert_eq!(fleet.stage.actions().len(), 100);
-}
-
-#[test]
-fn after_a_restore_old_statuses_wait_and_nothing_is_removed() {
-    let mut fleet = Fleet::new(5);
-    // The old state says that they are elsewhere, and does not know the last one.
-    fleet.stage.list_started("up", "Connector");
-    for number in 0..4 {
-        fleet.stage.listed("up", UP.connector(&name(number), Some(&status(Some("n0")))));
-    }
-    fleet.stage.version_went_back("up", "Connector").list_finished("up", "Connector");
-    fleet.stage.quiet_to(30_000);
-    fleet.assert_all_held(Cause::UpstreamRestored);
-    // One changes: what it says now is new.
-    fleet.says(UP, 0..1, N2);
-    let mirror = fleet.stage.only_action();
-    assert_eq!(mirror.action.object.name, "c0");
-    // The others are believed once the restore has settled; the missing one stays as it is.
-    fleet.stage.succeed(&mirror).pass_to(300_001);
-    assert_eq!(names(&fleet.stage.actions()), ["c1", "c2", "c3"]);
-    fleet.stage.pass_to(HOUR);
-    assert!(!names(&fleet.stage.actions()).contains(&"c4"));
 }
 
 #[test]
@@ -225,4 +95,60 @@ fn a_hold_ends_where_the_hub_connector_is_replaced_by_one_of_another_upstream() 
     fleet.stage.applied("hub", with_uid(elsewhere.copy("c0", N1), "u-2")).pass(MINUTE);
     let others = [Cause::UpstreamUnknown, Cause::NotReplicated].map(|cause| (cause, 1));
     assert_eq!(fleet.held()[1..], others, "the upstream's Connector is still unreadable");
+}
+
+/// Connector `c0` has this status, which may be no value that a JSON library reads.
+fn says(fleet: &mut Fleet, status: &str) {
+    let object = UP.connector("c0", None).to_string().replace("null", status);
+    fleet.stage.applied("up", object);
+}
+
+#[test]
+fn a_status_that_cannot_be_spelled_is_not_a_missing_one_and_says_nothing_about_others() {
+    let nested = "[".repeat(129) + &"]".repeat(129);
+    for odd in [format!(r#"{{"x":{nested}}}"#), r#"{"x":1e400}"#.to_owned()] {
+        let mut fleet = Fleet::new(3);
+        says(&mut fleet, &odd);
+        says(&mut fleet, &odd);
+        fleet.delete(UP, 1..2);
+        assert_eq!(fleet.removed_until(MINUTE), ["c1"], "{odd}");
+        assert_eq!(fleet.stage.began(Cause::ObjectUnreadable).len(), 1);
+        let unreadable = (State::Unknown, Some(Cause::ObjectUnreadable), Some(true));
+        assert_eq!(fleet.mirrored(), [unreadable, REMOVED, ONLINE]);
+
+        // It can be read again.
+        says(&mut fleet, N2.unwrap());
+        let mirror = fleet.stage.only_action();
+        assert_eq!(written(&mirror), N2);
+        fleet.stage.succeed(&mirror);
+        says(&mut fleet, &odd);
+        fleet.assert_none_removed_until(2 * MINUTE);
+        assert_eq!(fleet.stage.began(Cause::ObjectUnreadable).len(), 1, "a new fault");
+    }
+}
+
+/// Milo gives a project that is made again the namespace `default` of the former, with its uid.
+#[test]
+fn a_namespace_that_is_shown_again_was_not_deleted() {
+    let mut fleet = Fleet::new(2);
+    fleet.stage.deleted("up", namespace(UID)).pass_to(1_000);
+    fleet.stage.applied("up", namespace(UID)).quiet_to(MINUTE);
+
+    // It vanishes once more, and only a list says so.
+    fleet.list(UP, 0..0);
+    fleet.list_namespaces([]);
+    fleet.assert_none_removed_until(10 * MINUTE);
+    fleet.assert_all_held(Cause::NamespaceMissing);
+}
+
+#[test]
+fn a_namespace_deleted_in_one_upstream_proves_nothing_in_another() {
+    let mut fleet = Fleet::new(1);
+    fleet.stage.join("other", Role::Upstream);
+    fleet.stage.list("other", "Namespace", []).list("other", "Connector", []);
+    fleet.stage.deleted("up", namespace(UID));
+    fleet.stage.applied("hub", Tenant { cluster: "other", ..UP }.copy("c0", N1));
+    fleet.assert_none_removed_until(10 * MINUTE);
+    let held = [Cause::NotReplicated, Cause::NamespaceMissing].map(|cause| (cause, 1));
+    assert_eq!(fleet.held(), held);
 }

@@ -30,38 +30,6 @@ fn a_small_upstream_of_which_only_lists_lack_everything_loses_nothing() {
     }
 }
 
-/// One list after another lacks one more.
-#[test]
-fn those_that_went_missing_within_ten_minutes_are_counted_together() {
-    let mut fleet = Fleet::new(3);
-    fleet.list(UP, 1..3);
-    assert_eq!(fleet.removed_until(MINUTE), ["c0"]);
-    fleet.list(UP, 0..0);
-    fleet.assert_none_removed_until(9 * MINUTE);
-    assert_eq!(held(&fleet), 2);
-}
-
-#[test]
-fn the_same_connectors_deleted_under_its_eyes_are_removed_within_the_grace_period_and_said() {
-    for connectors in [2, 6, 9] {
-        let mut fleet = Fleet::new(connectors);
-        for number in 0..connectors {
-            let deleted_at = fleet.stage.time();
-            fleet.delete(UP, number..number + 1);
-            assert_eq!(fleet.removed_until(deleted_at + GRACE + 500), [name(number)]);
-            let said = fleet.stage.notes_of(|kind| match kind {
-                NoteKind::HopPassed { hop: Hop::Mirrored, online: false, connector, .. } => {
-                    Some(connector.name)
-                }
-                _ => None,
-            });
-            assert_eq!(said, [name(number)]);
-            fleet.stage.pass_to(deleted_at + 12 * SECOND);
-        }
-        assert_eq!(fleet.mirrored(), vec![REMOVED; connectors]);
-    }
-}
-
 /// A tenant deletes both of his connectors, and makes them again: their agents have not said anything
 /// yet.
 #[test]
@@ -75,7 +43,7 @@ fn a_status_that_a_watch_saw_vanish_is_seen() {
 }
 
 #[test]
-fn what_is_held_is_released_by_the_platform_or_by_a_person() {
+fn what_is_held_is_released_by_the_platform() {
     let mut fleet = Fleet::beside_an_older_state(6);
     fleet.assert_none_removed_until(MINUTE);
     for number in 0..6 {
@@ -84,21 +52,6 @@ fn what_is_held_is_released_by_the_platform_or_by_a_person() {
     fleet.stage.quiet_to(2 * MINUTE);
     assert!(!fleet.stage.began(Cause::RemovalsHeld).is_empty());
     assert_eq!(held(&fleet), 0);
-
-    let mut fleet = Fleet::beside_an_older_state(6);
-    fleet.assert_none_removed_until(MINUTE);
-    fleet.allow("true");
-    assert_eq!(fleet.removed_until(MINUTE + 500).len(), 6, "without a restart");
-}
-
-/// A dead hub Connector has nothing to lose.
-#[test]
-fn hub_connectors_without_an_annotation_make_no_share_smaller() {
-    let mut fleet = Fleet::new(10);
-    fleet.shows(UP, 10..40, None);
-    fleet.delete(UP, 0..10);
-    fleet.assert_none_removed_until(HOUR);
-    assert_eq!(fleet.held(), [(Cause::RemovalsHeld, 10)], "10 of 10, and 30 that are dead");
 }
 
 #[test]
@@ -122,19 +75,6 @@ fn removals_that_a_person_allowed_are_written_at_twenty_a_second() {
     for (second, removals) in [(0, 20), (1, 20), (2, 10)] {
         assert_eq!(fleet.removed_until(MINUTE + second * SECOND).len(), removals);
     }
-}
-
-/// At most ten in any minute, half of them at once. What changed nothing does not count.
-#[test]
-fn removals_that_were_refused_do_not_use_up_what_the_others_may_do() {
-    let mut fleet = Fleet::new(40);
-    fleet.delete(UP, 0..9);
-    let first = fleet.stage.pass_to(GRACE + 1).actions();
-    assert_eq!((first.len(), fleet.held()), (5, vec![]));
-    fleet.stage.pass_to(GRACE + SECOND + 2);
-    assert_eq!(fleet.held(), [], "that it waits for its turn is no news");
-    first.iter().for_each(|decision| _ = fleet.stage.finish(decision, forbidden()));
-    assert_eq!(fleet.stage.actions().len(), 4, "the others, at once");
 }
 
 /// An instance that was stopped for a while wakes up to an event and to timers that are long due.
@@ -193,25 +133,6 @@ fn an_upstream_that_is_not_live_counts_for_the_window_alone() {
     (1..7).for_each(|n| fleet.list(Tenant::of_project(n), 0..0));
     fleet.assert_none_removed_until(20 * MINUTE);
     assert_eq!(fleet.removed_until(HOUR).len(), 6, "after the window of the first");
-}
-
-/// The breaker of an upstream waits for its watches, whatever the fleet's does.
-#[test]
-fn removals_stay_held_while_their_upstream_is_not_live() {
-    let mut fleet = projects(20, 4);
-    let first = Tenant::of_project(0);
-    // Only a list lacks all four.
-    fleet.list(first, 0..0);
-    fleet.assert_none_removed_until(MINUTE);
-    fleet.stage.lost(first.cluster, "Connector");
-    fleet.assert_none_removed_until(30 * MINUTE);
-    fleet.list(first, 0..0);
-    fleet.assert_none_removed_until(HOUR);
-    // Three of them are there again: the fourth alone may go, after its grace period.
-    let back = fleet.now();
-    fleet.list(first, 0..3);
-    fleet.assert_none_removed_until(back + GRACE - 1);
-    assert_eq!(fleet.removed_until(back + 2 * GRACE).len(), 1);
 }
 
 /// What a person allowed in one namespace counts neither among those that would go nor among all.

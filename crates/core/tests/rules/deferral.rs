@@ -26,73 +26,6 @@ fn carried<'a>(stage: &'a mut Stage, mirror: &Decision) -> &'a mut Stage {
 }
 
 #[test]
-fn an_address_waits_five_seconds_and_is_shown_as_deferred_meanwhile() {
-    let mut stage = moved(|_| ());
-    stage.quiet_to(604_999);
-    assert_eq!(stage.state(), ONLINE_AND_OK);
-    let hop = stage.hop(Hop::Mirrored);
-    assert_eq!((hop.state, hop.cause), (State::Ok, Some(Cause::Deferred)));
-    assert_eq!(hop.since_ms, Some(UnixMillis(START + 600_000)));
-    assert!(hop.says.unwrap().online, "it routes as upstream says");
-    let mirror = stage.action_at(605_000);
-    assert_eq!((mirror.action.verb, mirror.urgency), (Verb::Mirror, Urgency::Deferrable));
-    assert_eq!(mirror.because, "upstream's status changed, but not what routes; waited 5 s");
-    assert_eq!(carried(&mut stage, &mirror).state(), ONLINE_AND_OK);
-    assert_eq!(stage.hop(Hop::Mirrored).cause, None);
-    assert_eq!(stage.settle_to(900_000), [], "no Gateway is touched for it");
-    assert_eq!(stage.causes(), [(true, Cause::Deferred), (false, Cause::Deferred)]);
-}
-
-#[test]
-fn an_address_that_changes_every_second_is_written_every_five_seconds() {
-    let mut stage = settled(|_| ());
-    let mut written = Vec::new();
-    for second in 600..660 {
-        says(&mut stage, "n1", second).run_to((second + 1) * SECOND, |stage, mirror| {
-            written.push(time_of(mirror));
-            carried(stage, mirror);
-        });
-    }
-    // Each is counted from the change that came after the write before.
-    let expected: Vec<_> = (1..=12).map(|n| 600_000 + n * 5_000).collect();
-    assert_eq!(written, expected);
-}
-
-#[test]
-fn what_routes_is_written_at_once_and_takes_along_what_waits() {
-    let mut stage = moved(|_| ());
-    let mirror = says(stage.pass_to(602_000), "n2", 1).only_action();
-    assert_eq!((time_of(&mirror), mirror.urgency), (602_000, Urgency::Routing));
-    assert!(written(&mirror).unwrap().contains("r-1"));
-    stage.succeed(&mirror).quiet_to(609_000);
-    // An annotation that vanishes or appears routes, whatever it says.
-    assert_eq!(stage.hub(None).only_action().urgency, Urgency::Routing);
-}
-
-#[test]
-fn a_value_of_another_writer_that_routes_alike_is_corrected_later() {
-    let mut stage = settled(|_| ());
-    let mirror = stage.hub(Some(&status_at("n1", 7))).next_at(605_000);
-    assert_eq!(
-        mirror.because,
-        "another writer changed the hub's annotation, but not what routes; waited 5 s"
-    );
-    // One that routes otherwise is corrected at once, though the last write is still deferred.
-    let next = stage.fail(mirror.action.id).hub(OFFLINE).action_at(606_000);
-    assert_eq!(next.urgency, Urgency::Routing, "after the pause of the failure");
-}
-
-#[test]
-fn the_replicator_that_writes_it_first_leaves_nothing_to_do() {
-    let mut stage = moved(|_| ());
-    let text = status_at("n1", 1);
-    stage.pass_to(601_000).hub(Some(&text)).edge(Some(&text));
-    assert_eq!(stage.settle_to(900_000), []);
-    assert_eq!(stage.causes(), [(true, Cause::Deferred), (false, Cause::Deferred)]);
-    assert_eq!(stage.machine.poll_deadline(), None);
-}
-
-#[test]
 fn what_waits_is_a_cause_from_its_first_change_until_it_is_mirrored_or_something_else_is_late() {
     let mut stage = moved(|s| s.mirror.defer_ms = HOUR);
     says(stage.pass_to(630_000), "n1", 2).pass_to(660_000);
@@ -138,42 +71,4 @@ fn while_it_waits_an_edge_that_lacks_the_flip_is_nudged_as_ever() {
     assert!(touch.iter().all(|action| action.action.verb == Verb::Touch), "{touch:#?}");
     assert_eq!(stage.wrong(), [Cause::Deferred]);
     assert_eq!(stage.action_at(613_000).urgency, Urgency::Deferrable);
-}
-
-#[test]
-fn an_edge_that_has_what_the_hub_says_is_not_nudged_for_what_waits() {
-    let mut stage = moved(|s| s.mirror.defer_ms = 50_000);
-    stage.quiet_to(649_999);
-    assert_eq!(stage.wrong(), [Cause::Deferred]);
-}
-
-#[test]
-fn a_new_leader_counts_from_when_it_saw_the_difference() {
-    let mut stage = settled(|_| ());
-    says(stage.leads(false), "n1", 1).pass_to(603_000).leads(true);
-    assert_eq!(stage.next_at(605_000).urgency, Urgency::Deferrable);
-    // Had it waited for longer, it would be due at once; and one that loses the Lease writes nothing.
-    let mut stage = moved(|_| ());
-    stage.pass_to(601_000).leads(false).quiet_to(630_000);
-    assert_eq!(time_of(&stage.leads(true).only_action()), 630_000);
-}
-
-#[test]
-fn what_waits_for_an_object_that_is_gone_is_forgotten() {
-    let gone: [fn(&mut Stage) -> &mut Stage; 3] = [
-        |stage| stage.deleted("hub", with_uid(UP.copy("lab", None), "u-hub")),
-        |stage| stage.leave("hub"),
-        |stage| stage.leave("up"),
-    ];
-    for forget in gone {
-        let mut stage = moved(|_| ());
-        // A minute later the names of upstreams are compared, for the last time.
-        forget(stage.pass_to(601_000)).quiet_to(670_000);
-        assert_eq!(stage.machine.poll_deadline(), None);
-    }
-    // Another object under the name: what it says is a difference of its own.
-    let mut stage = moved(|_| ());
-    let other = UP.copy("lab", Some(&status_at("n1", 3)));
-    let mirror = stage.pass_to(603_000).applied("hub", other).next_at(608_000);
-    assert_eq!(mirror.action.precondition.uid.as_deref(), Some("u-lab"));
 }

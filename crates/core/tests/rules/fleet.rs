@@ -102,12 +102,6 @@ impl Fleet {
         }
     }
 
-    /// The edge has what the hub has.
-    pub(crate) fn show_edge(&mut self, place: &Place) {
-        let object = self.tenants[&place.0].copy(&place.1, self.hub[place].as_deref());
-        self.stage.applied("edge", object);
-    }
-
     pub(crate) fn delete(&mut self, tenant: Tenant, numbers: Range<usize>) {
         for number in numbers {
             self.stage.deleted(tenant.cluster, tenant.connector(&name(number), N1));

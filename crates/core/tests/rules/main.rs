@@ -14,8 +14,6 @@ mod consistency;
 mod corners;
 mod deferral;
 mod fleet;
-#[path = "../support/go_vectors.rs"]
-mod go_vectors;
 mod hops;
 mod memory;
 mod naming;

@@ -21,22 +21,6 @@ fn said(stage: &mut Stage) -> Vec<String> {
 }
 
 #[test]
-fn hub_connectors_of_an_upstream_that_is_not_configured_are_told_once_and_when_it_is_over() {
-    let mut stage = Stage::default();
-    for n in 0..3 {
-        stage.pass_to(n * SECOND).applied("hub", ELSEWHERE.copy(&format!("c{n}"), None));
-    }
-    stage.pass_to(600 * SECOND);
-    assert_eq!(said(&mut stage), ["5000 +upstream_unknown 3 project-a"]);
-    for n in 0..3 {
-        stage.deleted("hub", ELSEWHERE.copy(&format!("c{n}"), None));
-    }
-    stage.pass_to(700 * SECOND);
-    assert_eq!(said(&mut stage), ["601000 -upstream_unknown 3 project-a"]);
-    assert_eq!(stage.machine.poll_deadline(), None);
-}
-
-#[test]
 fn it_is_over_when_the_upstream_is_configured_and_begins_when_it_leaves() {
     let mut stage = Stage::default();
     stage.applied("hub", ELSEWHERE.copy("c", None)).pass_to(10 * SECOND);
@@ -45,15 +29,6 @@ fn it_is_over_when_the_upstream_is_configured_and_begins_when_it_leaves() {
     assert_eq!(said(&mut stage), ["11000 -upstream_unknown 1 project-a"]);
     stage.leave("project-a").pass_to(30 * SECOND);
     assert_eq!(said(&mut stage), ["25000 +upstream_unknown 1 project-a"]);
-}
-
-/// Nothing names it any longer, and nothing is listed there yet.
-#[test]
-fn an_upstream_that_is_followed_is_not_unknown() {
-    let mut stage = Stage::default();
-    stage.applied("hub", ELSEWHERE.copy("c", None)).pass_to(10 * SECOND);
-    stage.join("project-a", Role::Upstream).deleted("hub", ELSEWHERE.copy("c", None));
-    assert_eq!(stage.pass_to(20 * SECOND).wrong(), []);
 }
 
 /// None names `up`, and a hub namespace is named after the uid of one of its namespaces.
@@ -93,15 +68,4 @@ fn an_upstream_of_which_the_hub_has_nothing_is_told_and_when_it_is_over() {
     assert_eq!(said(&mut stage), ["61000 +not_replicated 1 up"]);
     stage.hub(None).settle_to(310 * SECOND);
     assert_eq!(said(&mut stage), ["301000 -not_replicated 1 up"]);
-}
-
-/// Its watch is lost: whether it still has Connectors is not known, so nothing is over.
-#[test]
-fn a_lost_watch_of_the_upstream_ends_nothing() {
-    let mut stage = Stage::default();
-    stage.upstream(N1).pass_to(100 * SECOND);
-    assert_eq!(said(&mut stage).len(), 1);
-    stage.lost("up", "Connector").pass_to(200 * SECOND).resumed("up", "Connector");
-    stage.pass_to(400 * SECOND);
-    assert_eq!(said(&mut stage), [""; 0]);
 }

@@ -39,15 +39,6 @@ fn nudges(
 }
 
 #[test]
-fn a_thousand_nudges_go_at_a_rate_that_the_carrier_takes() {
-    let (by_second, by_connector) = nudges(&mut moved(), 5 * MINUTE, 0);
-    assert_eq!(by_connector.len(), SIZE, "each was nudged");
-    assert!(by_connector.values().all(|nudges| *nudges == 1), "and arrived");
-    let most = by_second.values().max().unwrap();
-    assert!(*most <= 15, "{most} nudges in one second");
-}
-
-#[test]
 fn a_carrier_that_answers_none_is_asked_by_few_and_all_take_turns_once_it_answers() {
     let back_at = 30 * MINUTE;
     let (by_second, by_connector) = nudges(&mut moved(), 40 * MINUTE, back_at);

@@ -55,36 +55,6 @@ fn held(stage: &mut Stage) -> Vec<(bool, usize, usize)> {
     held.map(|(began, p)| (began, p.facts.part, p.facts.whole)).collect()
 }
 
-#[test]
-fn deletes_per_minute_are_limited_and_the_others_wait_their_turn() {
-    let mut stage = orphans(25, 25, any_share);
-    let first = stage.pass_to(130_000).actions();
-    assert_eq!(names(&first), app(0..5), "half of ten at once");
-    assert_eq!([Some(Cause::RouteSettling), None].map(|cause| kept(&stage, cause)), [20, 5]);
-    // What failed for an unknown reason may have been deleted.
-    first.iter().for_each(|decision| _ = stage.fail(decision.action.id));
-    stage.quiet_to(141_999);
-    let second = stage.pass_to(190_000).actions();
-    let times: Vec<_> = second.iter().map(time_of).collect();
-    assert_eq!(times, [142_000, 154_000, 166_000, 178_000, 190_000], "then five a minute");
-    assert_eq!(names(&second), app(5..10), "before one that has had a turn");
-}
-
-/// 200 that nobody may delete would otherwise keep the one from its turn that may be.
-#[test]
-fn a_delete_that_changed_nothing_makes_room_for_another() {
-    for outcome in [conflict(), forbidden(), Outcome::NotFound] {
-        let mut stage = orphans(12, 12, any_share);
-        let mut tried = Vec::new();
-        let at_once = |stage: &mut Stage, decision: &Decision| {
-            stage.finish(decision, outcome.clone());
-            tried.push(decision.action.object.name.clone());
-        };
-        stage.run_to(130_000, at_once);
-        assert_eq!(tried, app(0..12), "{outcome:?}");
-    }
-}
-
 /// By then the limit has made room for another one by itself.
 #[test]
 fn an_answer_that_comes_late_makes_no_room() {
@@ -93,28 +63,6 @@ fn an_answer_that_comes_late_makes_no_room() {
     decided.push(stage.action_at(142_000));
     decided.iter().for_each(|decision| _ = stage.finish(decision, conflict()));
     assert_eq!(deletes(&mut stage), [142_000], "in the place of the sixth alone");
-}
-
-#[test]
-fn the_limit_holds_in_every_minute() {
-    let mut stage = orphans(5, 1, |s| {
-        any_share(s);
-        s.orphans.max_per_minute = 2;
-    });
-    lose_gateways(stage.pass_to(110_000), 1..5).pass_to(255_000);
-    assert_eq!(deletes(&mut stage), [130_000, 190_000, 250_000], "one at once, and one a minute");
-}
-
-/// The evidence may have gone out of sight while the route waited.
-#[test]
-fn a_route_is_judged_again_when_its_turn_comes() {
-    let mut stage = orphans(2, 2, |s| {
-        s.orphans.max_per_minute = 1;
-        s.orphans.fresh_ms = 40_000;
-    });
-    stage.pass_without_bookmarks_to(300_000);
-    assert_eq!(deletes(&mut stage), [130_000]);
-    assert_eq!(kept(&stage, Some(Cause::RouteUnproven)), 2);
 }
 
 #[test]
@@ -187,14 +135,6 @@ fn the_gateway_watch_must_show_signs_of_life_and_a_bookmark_is_one() {
     stage.pass_without_bookmarks_to(400_000).bookmark("up", "Gateway");
     stage.pass_without_bookmarks_to(500_000);
     assert_eq!(deletes(&mut stage), [500_000]);
-}
-
-#[test]
-fn a_cluster_restored_from_an_older_state_keeps_its_orphans() {
-    let mut stage = orphans(2, 1, |_| ());
-    stage.version_went_back("up", "Gateway").quiet_to(500_000);
-    assert_eq!(kept(&stage, Some(Cause::UpstreamRestored)), 2);
-    stage.list("up", "Gateway", []).quiet_to(900_000);
 }
 
 /// The counts follow every change, and are zero when no route is left.

@@ -1,7 +1,5 @@
 //! Orphaned routes, to the millisecond: what must be true before one is deleted, and for how long.
 
-use throughline_core::data::objects::Object;
-
 use crate::stage::*;
 
 pub(crate) fn deleting(change: impl FnOnce(&mut Settings)) -> Settings {
@@ -29,62 +27,6 @@ fn orphan_to_be() -> Stage {
     stage
 }
 
-fn orphan() -> Stage {
-    let mut stage = orphan_to_be();
-    stage.deleted("up", upstream_gateway("site"));
-    stage
-}
-
-/// Asserts that nothing happens before `ms`, and that the route is deleted then.
-fn deleted_at(stage: &mut Stage, ms: u64) {
-    let delete = stage.next_at(ms);
-    assert_eq!((delete.action.verb, delete.action.object.name.as_str()), (Verb::Delete, "lab"));
-    assert_eq!(delete.action.precondition.uid.as_deref(), Some("u-r"));
-    assert!(delete.action.precondition.resource_version.is_some());
-    let absent = delete.action.precondition.absent.unwrap();
-    assert_eq!((absent.cluster.as_str(), absent.namespace.as_str()), ("up", "default"));
-    assert_eq!(absent.names, ["blog", "site"]);
-}
-
-#[test]
-fn an_orphan_is_deleted_once_it_has_been_one_for_long_enough() {
-    deleted_at(&mut orphan(), 130_000);
-    // A parent that comes back restarts the settling time.
-    let mut stage = orphan();
-    stage.pass_to(129_999).applied("up", upstream_gateway("site")).quiet_to(200_000);
-    stage.deleted("up", upstream_gateway("site"));
-    deleted_at(&mut stage, 230_000);
-    // A young one waits for the minimum age.
-    let mut stage = orphan_to_be();
-    stage.route(10_000, &["site", "blog"]).deleted("up", upstream_gateway("site"));
-    deleted_at(&mut stage, 100_000 - 10_000 + 300_000);
-    // Time without a watch does not count as settling.
-    for (kind, listed) in [("Gateway", None), ("Namespace", Some(namespace(UID)))] {
-        let mut stage = orphan();
-        stage.pass_to(110_000).lost("up", kind).quiet_to(200_000);
-        stage.list("up", kind, listed);
-        deleted_at(&mut stage, 230_000);
-    }
-}
-
-#[test]
-fn an_orphan_is_kept_while_its_evidence_is_out_of_sight() {
-    type Break = fn(&mut Stage) -> &mut Stage;
-    let breaks: [(&str, Break); 6] = [
-        ("the hub's routes", |s| s.lost("hub", "HTTPRoute")),
-        ("upstream's gateways", |s| s.lost("up", "Gateway")),
-        ("upstream's namespaces", |s| s.lost("up", "Namespace")),
-        ("the cluster is removed", |s| s.leave("up")),
-        ("another namespace of that name", |s| s.applied("up", namespace(OTHER_UID))),
-        ("no leadership", |s| s.leads(false)),
-    ];
-    for (what, break_it) in breaks {
-        let mut stage = orphan();
-        break_it(stage.pass_to(129_999)).pass_to(HOUR);
-        assert_eq!(stage.actions(), [], "{what}");
-    }
-}
-
 #[test]
 fn an_orphan_is_deleted_once_leadership_is_back() {
     let mut stage = orphan_to_be();
@@ -95,8 +37,8 @@ fn an_orphan_is_deleted_once_leadership_is_back() {
 
 #[test]
 fn a_failed_delete_is_tried_again_and_a_successful_one_is_not() {
-    let mut stage = orphan();
-    let first = stage.action_at(130_000);
+    let mut stage = orphan_to_be();
+    let first = stage.deleted("up", upstream_gateway("site")).action_at(130_000);
     stage.fail(first.action.id);
     let second = stage.next_at(131_000);
     stage.finish(&second, forbidden());
@@ -106,21 +48,6 @@ fn a_failed_delete_is_tried_again_and_a_successful_one_is_not() {
     stage.succeed(&third);
     // The watch never showed that it is gone, so after a while it is deleted again.
     assert_eq!(stage.next_at(221_000).action.verb, Verb::Delete);
-}
-
-#[test]
-fn an_orphan_is_a_problem_until_a_parent_is_back_or_it_may_be_deleted() {
-    let mut stage = orphan_to_be();
-    let mut expect = |change: fn(&mut Stage) -> &mut Stage, expected: &[bool]| {
-        let expected: Vec<_> =
-            expected.iter().map(|began| (*began, Cause::RouteSettling)).collect();
-        assert_eq!(change(&mut stage).causes(), expected);
-    };
-    expect(|stage| stage, &[]);
-    expect(|stage| stage.deleted("up", upstream_gateway("site")), &[true]);
-    expect(|stage| stage.pass_to(129_000), &[]);
-    expect(|stage| stage.applied("up", upstream_gateway("site")), &[false]);
-    expect(|stage| stage.deleted("up", upstream_gateway("site")).pass_to(200_000), &[true, false]);
 }
 
 #[test]
@@ -149,41 +76,6 @@ fn a_changed_route_keeps_its_settling_time_and_a_replaced_one_does_not() {
         let required = stage.next_at(at_ms).action.precondition;
         assert_eq!(required.uid.as_deref(), Some(uid));
         assert_eq!(required.resource_version.as_deref(), Some("71"));
-    }
-}
-
-#[test]
-fn a_route_without_uid_or_version_is_kept() {
-    let without: [fn(&mut Object); 2] =
-        [|route| route.meta.uid = "".into(), |route| route.meta.resource_version = "".into()];
-    for remove in without {
-        let mut stage = orphan_to_be();
-        let mut object = read(with_version(route("u-r", "blog"), 70));
-        remove(&mut object);
-        stage.event(EventKind::Applied { cluster: "hub".into(), object: object.into() });
-        stage.quiet_to(HOUR);
-    }
-}
-
-#[test]
-fn a_route_is_kept_until_its_finalizers_are_gone() {
-    let mut stage = orphan();
-    let finalizers = json!({"metadata": {"finalizers": ["x.y/z"]}});
-    stage.applied("hub", with(route("u-r", "blog"), finalizers)).quiet_to(200_000);
-    assert_eq!(stage.machine.candidates()[0].kept, Some(Cause::RouteProtected));
-    stage.applied("hub", route("u-r", "blog"));
-    assert_eq!(stage.next_at(230_000).action.verb, Verb::Delete);
-}
-
-/// What a person can put right is said first; a silent watch speaks again by itself.
-#[test]
-fn a_namespace_that_is_not_proved_is_said_whether_or_not_the_watch_is_silent() {
-    let mut stage = orphan_to_be();
-    stage.applied("up", namespace(OTHER_UID));
-    for until in [stage.time(), 600_000] {
-        stage.pass_without_bookmarks_to(until);
-        let kept = stage.machine.candidates()[0].kept;
-        assert_eq!(kept, Some(Cause::NamespaceMismatch), "at {until} ms");
     }
 }
 

@@ -1,11 +1,11 @@
 //! Objects that a person has paused by annotation: nothing is written to them, nothing about them is late,
 //! and once the annotation is gone, what is behind is written at once.
 
-mod gateways;
-
 use crate::stage::*;
 
 const PAUSED_HUB: (State, Hop, Option<Cause>) = (State::Held, Hop::Mirrored, Some(Cause::Paused));
+const PAUSED_GATEWAY: (State, Hop, Option<Cause>) =
+    (State::Held, Hop::Announced, Some(Cause::Paused));
 
 /// The hub Connector with this status annotation, and that of a pause.
 fn hub<'a>(stage: &'a mut Stage, status: Option<&str>, paused: Option<&str>) -> &'a mut Stage {
@@ -16,20 +16,10 @@ fn hub<'a>(stage: &'a mut Stage, status: Option<&str>, paused: Option<&str>) -> 
     stage.applied("hub", object)
 }
 
-fn settled() -> Stage {
-    Stage::settled(Settings::default())
-}
-
-/// The hub Connector is paused at 600 s.
-fn paused() -> Stage {
-    let mut stage = settled();
-    hub(&mut stage, N1, Some("true"));
-    stage
-}
-
 #[test]
 fn a_paused_hub_connector_is_not_mirrored_until_it_is_resumed() {
-    let mut stage = paused();
+    let mut stage = Stage::settled(Settings::default());
+    hub(&mut stage, N1, Some("true"));
     assert_eq!(stage.worst(), PAUSED_HUB, "also while nothing is behind");
     stage.upstream(OFFLINE).quiet_to(600_000 + 48 * HOUR);
     assert_eq!(stage.causes(), [(true, Cause::Paused)], "what is paused is not late");
@@ -56,77 +46,74 @@ fn a_paused_hub_connector_is_not_mirrored_until_it_is_resumed() {
 #[test]
 fn only_the_value_true_pauses() {
     for value in ["false", "True", "yes", ""] {
-        let mut stage = settled();
+        let mut stage = Stage::settled(Settings::default());
         let mirror = hub(&mut stage, N1, Some(value)).upstream(OFFLINE).only_action();
         assert_eq!(mirror.action.verb, Verb::Mirror, "{value:?}");
     }
 }
 
-#[test]
-fn a_paused_hub_connector_is_not_nudged() {
-    let mut stage = settled();
-    let mirror = stage.upstream(OFFLINE).only_action();
-    // The carrier does not carry it. Without the pause, it is nudged after a while.
-    hub(stage.succeed(&mirror), OFFLINE, Some("true")).quiet_to(600_000 + HOUR);
-    assert_eq!(stage.causes(), [(true, Cause::Paused)]);
-    let nudges = hub(&mut stage, OFFLINE, None).pass_to(600_000 + 2 * HOUR).actions();
-    assert!(nudges.iter().any(|action| action.action.verb == Verb::Nudge), "{nudges:?}");
-}
-
-#[test]
-fn a_pause_that_comes_while_a_write_is_in_flight_is_honoured_by_the_next() {
-    for outcome in [applied(None), forbidden(), conflict()] {
-        let mut stage = settled();
-        let mirror = stage.upstream(OFFLINE).only_action();
-        hub(&mut stage, N1, Some("true")).finish(&mirror, outcome.clone());
-        stage.upstream(N2).quiet_to(600_000 + HOUR);
-        assert_eq!(stage.worst(), PAUSED_HUB, "{outcome:?}");
-        let mirror = hub(&mut stage, N1, None).only_action();
-        assert_eq!(written(&mirror), N2, "{outcome:?}");
+/// A Gateway with this trigger, paused or not.
+fn gateway<'a>(
+    stage: &'a mut Stage,
+    name: &str,
+    trigger: Option<&str>,
+    is_paused: bool,
+) -> &'a mut Stage {
+    let mut annotations = json!({});
+    if let Some(trigger) = trigger {
+        annotations[TRIGGER] = json!(trigger);
     }
-}
-
-/// What is wrong about its writes ends with the pause; after it, it is found again.
-#[test]
-fn a_pause_ends_what_is_wrong_with_a_mirror_and_its_end_starts_the_time_anew() {
-    let mut stage = settled();
-    stage.upstream(OFFLINE);
-    stage.run_to(600_000 + 2 * HOUR, |stage, mirror| _ = stage.finish(mirror, forbidden()));
-    assert_eq!(stage.wrong(), [Cause::WriteRefused]);
-    assert_eq!(hub(&mut stage, N1, Some("true")).wrong(), [Cause::Paused]);
-    stage.quiet_to(600_000 + 3 * HOUR);
-    // A refusal before the pause does not delay the write after it.
-    let mirror = hub(&mut stage, N1, None).only_action();
-    assert_eq!(stage.finish(&mirror, forbidden()).pass(MINUTE).wrong(), [Cause::WriteRefused]);
-}
-
-/// Whoever pauses an object may write its annotation. That is no contention.
-#[test]
-fn what_a_person_writes_during_a_pause_is_put_right_after_it() {
-    let mut stage = settled();
-    for _ in 0..20 {
-        hub(&mut stage, Some("{}"), Some("true"));
-        hub(&mut stage, N1, Some("true"));
+    if is_paused {
+        annotations[PAUSED] = json!("true");
     }
-    assert_eq!(hub(&mut stage, Some("{}"), Some("true")).causes(), [(true, Cause::Paused)]);
-    assert_eq!(written(&hub(&mut stage, Some("{}"), None).only_action()), N1);
+    stage.applied("edge", UP.gateway(name, annotations))
+}
+
+/// The trigger that the first Gateway of a settled stage carries.
+fn trigger(stage: &Stage) -> String {
+    stage.hop(Hop::Announced).evidence[0].split(' ').nth(1).unwrap().to_owned()
 }
 
 #[test]
-fn a_removal_is_not_carried_out_nor_counted_during_a_pause() {
-    let mut stage = paused();
-    stage.upstream(None).quiet_to(600_000 + HOUR);
-    let removals = hub(&mut stage, N1, None).settle_to(600_000 + HOUR + MINUTE);
-    assert_eq!(removals[0].action.annotations, [(STATUS.to_owned(), None)]);
+fn a_paused_gateway_is_not_touched_until_it_is_resumed() {
+    let mut stage = Stage::settled(Settings::default());
+    let before = trigger(&stage);
+    gateway(&mut stage, "app", Some(&before), true);
+    assert_eq!(stage.worst(), PAUSED_GATEWAY, "also while it announces the truth");
+    stage.upstream(OFFLINE).hub(OFFLINE).edge(OFFLINE).pass_to(600_000 + 48 * HOUR);
+    assert!(stage.actions().iter().all(|action| action.action.verb != Verb::Touch));
+    let wrong = stage.wrong();
+    assert!(wrong.contains(&Cause::Paused) && !wrong.contains(&Cause::NotAnnounced), "{wrong:?}");
+    assert_eq!(stage.worst(), PAUSED_GATEWAY);
+    let hop = stage.hop(Hop::Announced);
+    assert_eq!(hop.since_ms, Some(UnixMillis(START + 600_000)), "since the pause began");
+    assert!(hop.message.unwrap().ends_with("/app in edge is paused by annotation."));
+
+    let touch = gateway(&mut stage, "app", Some(&before), false).pass(0).only_action();
+    assert_eq!(time_of(&touch), stage.time(), "at once");
+    let passed = stage.succeed(&touch).notes_of(|kind| match kind {
+        NoteKind::HopPassed { hop: Hop::Announced, after_ms, .. } => Some(after_ms),
+        _ => None,
+    });
+    assert_eq!(passed, [None], "two days of pause are not how long a touch takes");
+    assert_eq!(stage.state(), OFFLINE_AND_OK);
 }
 
 #[test]
-fn a_paused_route_is_never_deleted() {
-    let mut stage = Stage::new(settings(|s| s.orphans.mode = OrphanMode::Delete));
-    let route = UP.route("lab", START - HOUR, &["gone"]);
-    let pause = json!({"metadata": {"annotations": { PAUSED: "true" }}});
-    stage.applied("hub", with(route.clone(), pause)).quiet_to(HOUR);
-    assert_eq!(stage.causes(), [(true, Cause::Paused)]);
-    let deletes = stage.applied("hub", route).settle_to(HOUR + MINUTE);
-    assert_eq!(deletes[0].action.verb, Verb::Delete, "after the settling time");
+fn a_class_waits_while_all_its_gateways_are_paused() {
+    let mut stage = Stage::new(with_scope(TouchScope::GatewayClass));
+    stage.edge(N1);
+    for name in ["a", "b"] {
+        gateway(stage.applied("edge", UP.proxy(name, &["lab"])), name, None, false);
+    }
+    stage.settle_to(600_000);
+    let first = trigger(&stage);
+    gateway(&mut stage, "b", None, true);
+    gateway(&mut stage, "a", Some(&first), true).edge(OFFLINE).quiet_to(600_000 + HOUR);
+    assert_eq!(stage.wrong(), [Cause::Paused]);
+    assert_eq!(stage.worst(), PAUSED_GATEWAY);
+    let touch = gateway(&mut stage, "b", None, false).pass(0).only_action();
+    assert_eq!((name_of(&touch), time_of(&touch)), ("b", stage.time()));
+    assert_eq!(touch.action.verb, Verb::Touch);
+    assert_ne!(written(&touch), Some(&*first));
 }

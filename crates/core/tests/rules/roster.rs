@@ -1,7 +1,6 @@
-//! Who of the discovered clusters joins and leaves: each rule, and what a wrong discovery does.
+//! Which of the discovered clusters join and leave: each rule, and what a wrong discovery does.
 
 mod gone;
-mod needed;
 mod random;
 mod stage;
 
@@ -13,24 +12,6 @@ fn broken() -> OfferState {
 }
 
 #[test]
-fn a_ready_cluster_joins_and_no_other() {
-    let mut fleet = joined(&[]);
-    fleet.offer("a", "1", OfferState::NotReady).offer("b", "1", OfferState::Deleting);
-    fleet.offer("c", "1", broken()).carries_out(&[]);
-    fleet.offer_all(&["a", "c"]).carries_out(&["join a", "join c"]);
-    // It has joined.
-    fleet.offer("a", "1", OfferState::Ready).carries_out(&[]);
-}
-
-#[test]
-fn a_withdrawn_cluster_leaves_and_a_late_withdrawal_of_an_older_one_says_nothing() {
-    let mut fleet = joined(&["a", "b", "c", "d"]);
-    fleet.withdraw("a", "0").pass(MINUTE).asks(&[]);
-    fleet.withdraw("a", "1").pass(2_000).carries_out(&["leave a withdrawn"]);
-    assert_eq!(fleet.count(MemberState::Joined), 3);
-}
-
-#[test]
 fn only_a_complete_list_proves_that_a_cluster_is_gone() {
     let mut fleet = joined(&["a", "b", "c", "d"]);
     // The list runs, and breaks.
@@ -39,15 +20,6 @@ fn only_a_complete_list_proves_that_a_cluster_is_gone() {
     fleet.list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
     // The only cluster of a source can leave, too.
     joined(&["a"]).list_all(&[]).asks(&["leave a not_listed"]);
-}
-
-#[test]
-fn not_ready_deleting_and_broken_members_stay() {
-    for state in [OfferState::NotReady, OfferState::Deleting, broken()] {
-        let mut fleet = joined(&["a"]);
-        fleet.offer("a", "1", state).pass(HOUR).asks(&[]);
-        assert_eq!(fleet.count(MemberState::Joined), 1);
-    }
 }
 
 #[test]
@@ -221,38 +193,9 @@ fn broken_offers_are_counted_and_told() {
 }
 
 #[test]
-fn a_cluster_that_comes_and_goes_is_listed_a_few_times_a_minute() {
-    let mut fleet = joined(&["a"]);
-    let mut joins = 1;
-    for uid in 2..100 {
-        let asked = fleet.offer("a", &uid.to_string(), OfferState::Ready).pass(500).carry_out();
-        joins += asked.iter().filter(|asked| asked.starts_with("join")).count();
-    }
-    assert!(joins <= 6, "{joins} joins within 50 s");
-    fleet.pass(2 * MINUTE).carry_out();
-    assert_eq!(fleet.count(MemberState::Joined), 1, "it joins in the end");
-}
-
-#[test]
 fn what_the_shell_drops_by_itself_joins_again() {
     let mut fleet = joined(&["a"]);
     fleet.leave("a").asks(&[]).pass(1_000).asks(&["join a"]);
-}
-
-#[test]
-fn what_the_shell_could_not_join_is_asked_for_again_while_it_is_offered() {
-    let mut fleet = joined(&["a"]);
-    for _ in 0..2 {
-        fleet.offer("b", "1", OfferState::Ready).asks(&["join b"]).leave("b");
-        // Not at once. The reason arrives: its source had withdrawn it.
-        assert_eq!(fleet.asks(&[]).count(MemberState::Joined), 1, "b is not followed");
-        fleet.withdraw("b", "1").pass(MINUTE).asks(&[]);
-    }
-    fleet.offer("b", "2", OfferState::Ready).asks(&["join b"]).leave("b");
-    // It is still offered.
-    fleet.pass(1_000).carries_out(&["join b"]);
-    assert_eq!(fleet.count(MemberState::Joined), 2);
-    assert_eq!(fleet.wrong(), []);
 }
 
 #[test]
@@ -267,4 +210,30 @@ fn nothing_is_kept_of_a_thousand_projects_that_came_and_went() {
     }
     assert_eq!(fleet.pass(10 * MINUTE).machine.table_sizes(), before);
     assert_eq!(fleet.machine.membership_counts().len(), 1);
+}
+
+/// Project `a` is followed, because a hub Connector names it.
+fn followed() -> Stage {
+    let mut fleet = needed(&["a"]);
+    fleet.name("a").carries_out(&["join a"]);
+    fleet
+}
+
+#[test]
+fn a_reference_that_comes_back_starts_the_ten_minutes_again() {
+    let mut fleet = followed();
+    fleet.unname("a").pass(9 * MINUTE).name("a").pass(9 * MINUTE);
+    fleet.unname("a").pass(10 * MINUTE - 1).asks(&[]).pass(1).asks(&["leave a not_needed"]);
+}
+
+#[test]
+fn nothing_is_unneeded_while_a_hub_watch_is_not_live_nor_without_a_hub() {
+    for kind in ["Connector", "HTTPRoute"] {
+        let mut fleet = followed();
+        fleet.unname("a").pass(9 * MINUTE).lost("hub", kind).pass(HOUR).asks(&[]);
+        fleet.resumed("hub", kind).pass(10 * MINUTE - 1).asks(&[]);
+        fleet.pass(MINUTE).asks(&["leave a not_needed"]);
+    }
+    let mut fleet = followed();
+    fleet.leave("hub").pass(HOUR).asks(&[]);
 }

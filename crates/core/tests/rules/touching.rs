@@ -1,9 +1,7 @@
-//! The touch rule, to the millisecond: when it writes, how it takes outcomes and other writers.
+//! The touch rule, to the millisecond: when it writes, and how it takes outcomes, outages and other
+//! writers.
 
-mod outages;
-mod overwriting;
-
-use throughline_core::status::trigger::{connector_part, digest, gateway_part, node_stand_in};
+use throughline_core::status::trigger::{connector_part, digest};
 
 use crate::stage::*;
 
@@ -72,26 +70,6 @@ fn a_change_is_announced_after_the_window_and_confirmed_twice() {
     assert_eq!(stage.machine.poll_deadline(), None);
 }
 
-/// Every cache has had its state for as long as ours, whether or not the first write succeeds.
-#[test]
-fn a_first_touch_is_confirmed_once_also_when_it_had_to_be_written_twice() {
-    for fails in [false, true] {
-        let mut stage = Stage::before_the_edge(Settings::default());
-        stage.list("edge", "Connector", [with_uid(UP.copy("lab", N1), "u-edge")]);
-        stage.list("edge", "HTTPProxy", []).proxy(&["lab"]);
-        let gateway = stage.gateway("");
-        let mut touch = stage.list("edge", "Gateway", [gateway]).action_at(100);
-        if fails {
-            let again = stage.fail(touch.action.id).action_at(1_100);
-            assert_eq!(again.because, touch.because);
-            touch = again;
-        }
-        let confirmation = stage.succeed(&touch).next_at(time_of(&touch) + 60_000);
-        assert_eq!(value(&confirmation).c, 2, "the last of two, written twice: {fails}");
-        stage.succeed(&confirmation).quiet_to(600_000);
-    }
-}
-
 #[test]
 fn beyond_the_burst_touches_of_one_gateway_are_a_second_apart_and_the_last_state_wins() {
     let mut stage = settled(settings(|s| s.touch.burst = 1));
@@ -112,37 +90,6 @@ fn a_connector_that_never_stops_changing_is_still_announced() {
     assert_eq!(touched, [101_000], "a second after the first change; it stays in flight");
 }
 
-/// Whoever writes a status chooses its node ids.
-#[test]
-fn a_node_id_that_equals_the_stand_in_of_another_is_touched() {
-    let mut stage = settled(Settings::default());
-    let stand_in = node_stand_in("n1", 0);
-    let touch = stage.edge(Some(&status(Some(&stand_in)))).action_at(100_100);
-    assert_eq!(value(&touch).digest, announces(true, &stand_in));
-}
-
-#[test]
-fn a_failed_touch_is_retried_with_a_new_value() {
-    let (mut stage, first) = went_offline();
-    let second = stage.finish(&first, unavailable(Some(2_500))).next_at(102_600);
-    assert_eq!(value(&second), offline(6, 0));
-    assert_eq!(stage.finish(&second, forbidden()).wrong(), [Cause::WriteRefused]);
-    // What is refused is tried again every 30 s.
-    let third = stage.next_at(132_600);
-    assert_eq!(value(&third).n, 7);
-    // A failed confirmation is retried as a confirmation.
-    let confirmation = stage.succeed(&third).action_at(137_600);
-    assert_eq!(value(&confirmation), offline(8, 1));
-    assert_eq!(value(&stage.fail(confirmation.action.id).action_at(138_600)), offline(9, 1));
-}
-
-#[test]
-fn a_touch_without_an_outcome_is_waited_for() {
-    let (mut stage, first) = went_offline();
-    stage.quiet_to(400_000).fail(first.action.id);
-    assert_eq!(value(&stage.action_at(401_000)).n, 6);
-}
-
 #[test]
 fn an_announcement_by_another_instance_is_enough() {
     for (n, c, is_enough) in [(5, 0, true), (9, 0, true), (5, 1, false), (4, 0, false)] {
@@ -157,14 +104,6 @@ fn an_announcement_by_another_instance_is_enough() {
         let found = stage.pass_to(at).only_action();
         assert_eq!((time_of(&found), value(&found)), (at, touch), "n {n} c {c}");
     }
-}
-
-#[test]
-fn a_confirmation_by_another_instance_does_not_delay_the_next_one() {
-    let (mut stage, touch) = went_offline();
-    stage.gateway(&carrying(value(&touch)));
-    stage.succeed(&touch).pass_to(105_000).gateway(&carrying(offline(6, 1)));
-    assert_eq!(value(&stage.next_at(160_100)).n, 7);
 }
 
 #[test]
@@ -194,16 +133,6 @@ fn the_platform_key_is_written_in_the_same_patch_if_so_configured() {
     }
 }
 
-#[test]
-fn one_gateway_announces_for_its_whole_class() {
-    let mut stage = Stage::new(with_scope(TouchScope::GatewayClass));
-    stage.edge(N1).proxy(&["lab"]).gateway("");
-    let touch = stage.action_at(100);
-    let whole = digest([gateway_part(&format!("ns-{UID}"), "app", announces(true, "n1"))]);
-    assert_eq!(value(&touch), Trigger { digest: whole, n: 1, c: 0 });
-    stage.succeed(&touch).proxy(&[]).quiet_to(10_000_000);
-}
-
 /// The next cluster gets the id of the removed one, and must not inherit its timers.
 #[test]
 fn a_removed_edge_takes_its_timers_with_it() {
@@ -213,4 +142,75 @@ fn a_removed_edge_takes_its_timers_with_it() {
     stage.leave("edge");
     assert_eq!(stage.machine.poll_deadline(), None);
     stage.join("other", Role::Edge).quiet_to(1_000_000);
+}
+
+#[test]
+fn after_an_outage_only_announcements_made_around_it_are_confirmed_again() {
+    // Announced at 100.1 s. The outage begins `after_ms` later and lasts 10 s.
+    for (after_ms, confirmed_again) in [(60_000, true), (60_001, false)] {
+        let (mut stage, touch) = went_offline();
+        stage.succeed(&touch);
+        let lost_at = 100_100 + after_ms;
+        if confirmed_again {
+            // The last confirmation is due at the time of the outage, which comes first.
+            stage.settle_to(lost_at - 1);
+            stage.now = START + lost_at;
+        } else {
+            stage.settle_to(lost_at);
+        }
+        stage.lost("edge", "Gateway").quiet_to(lost_at + 10_000);
+        relist(&mut stage, offline(7, 2)).quiet_to(lost_at + 189_999);
+        let confirmed = stage.pass_to(lost_at + 190_000).actions();
+        assert_eq!(confirmed.len(), usize::from(confirmed_again), "{after_ms} ms");
+        for decision in &confirmed {
+            assert_eq!(value(decision).c, 3);
+            assert!(decision.because.contains("outage"));
+        }
+    }
+}
+
+/// The API server stores our trigger, another writer changes it, and the watch shows that before the answer
+/// to our write comes: the answer is older than what is known.
+#[test]
+fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
+    for (is_foreign, after) in
+        [(false, r#""other":"key""#.to_owned()), (true, format!(r#""{TRIGGER}":"foreign""#))]
+    {
+        for shows_own_write in [true, false] {
+            let (mut stage, touch) = went_offline();
+            let stored = stage.version().to_string();
+            if shows_own_write {
+                stage.gateway(&carrying(value(&touch)));
+            }
+            stage.gateway(&after);
+            let again = stage.finish(&touch, applied(Some(&stored))).action_at(105_000);
+            let required = &again.action.precondition;
+            assert_eq!(required.resource_version.is_some(), is_foreign);
+            let before = required.annotation.as_deref().map(|before| &before.value);
+            assert_eq!(before, (!is_foreign).then_some(&None));
+            stage.succeed(&again).gateway(&carrying(value(&again)));
+            assert_eq!(stage.settle_to(400_000).len(), 2, "two confirmations, and no other touch");
+        }
+    }
+}
+
+/// Anybody can write the highest number there is. Where it is found at the start, the ones after it begin
+/// at 1; wherever it is shown, again and again, no number is used twice.
+#[test]
+fn the_highest_number_there_is_makes_no_value_be_used_twice() {
+    let highest = carrying(Trigger { digest: 1, n: u32::MAX, c: 0 });
+    let mut found = Stage::default();
+    found.edge(N1).proxy(&["lab"]).gateway(&highest);
+    for (first, mut stage) in [(1, found), (5, settled(Settings::default()))] {
+        let mut numbers = Vec::new();
+        for i in 0..5 {
+            stage.gateway(&highest);
+            for touch in stage.pass_to(200_000 + 100_000 * i).actions() {
+                numbers.push(value(&touch).n);
+                stage.fail(touch.action.id);
+            }
+        }
+        assert!(numbers.len() > 4, "{numbers:?}");
+        assert!(numbers.iter().copied().eq((first..).take(numbers.len())), "{numbers:?}");
+    }
 }

@@ -2,7 +2,6 @@
 //! JSON.
 
 use throughline_core::data::ids::Role::{Edge, Hub, Upstream};
-use throughline_core::view::WatchState;
 use throughline_core::view::fleet::LivenessView;
 
 use crate::stage::*;
@@ -50,36 +49,6 @@ fn what_a_hop_has_and_should_have_is_what_its_object_and_the_hop_before_say() {
     assert_eq!(shown(&stage)[1..], [(Some(false), Some(false)), differs, announced]);
     stage.hub(N2);
     assert_eq!(shown(&stage)[1], (None, Some(false)));
-}
-
-#[test]
-fn a_change_that_changed_back_is_announced_again() {
-    let mut stage = settled();
-    stage.edge(OFFLINE).edge(N1);
-    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
-    let touch = stage.action_at(600_100);
-    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
-    assert_eq!(stage.succeed(&touch).state(), ONLINE_AND_OK);
-}
-
-#[test]
-fn a_late_gateway_is_touched_although_no_connector_changed() {
-    let mut stage = Stage::default();
-    assert_eq!(stage.upstream(N1).worst(), NOT_REPLICATED);
-    let not_placed = (State::Held, Hop::Carried, Some(Cause::NotPlaced));
-    assert_eq!(stage.hub(N1).worst(), not_placed, "no edge has it");
-    assert_eq!(stage.edge(N1).hop(Hop::Announced).cause, Some(Cause::NoGateway));
-    assert_eq!(stage.state(), ONLINE_AND_OK);
-    assert_eq!(stage.proxy(&["lab"]).state(), ONLINE_AND_OK, "without a Gateway");
-    let announced = stage.hop(Hop::Announced);
-    assert_eq!(announced.cause, Some(Cause::NoGateway));
-    let message = format!("No Gateway at edge routes to Connector ns-{UID}/lab.");
-    assert_eq!(announced.message, Some(message));
-    stage.gateway("");
-    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
-    stage.settle_to(1_000);
-    assert_eq!(stage.state(), ONLINE_AND_OK);
-    assert_eq!(stage.hop(Hop::Announced).cause, None);
 }
 
 /// Nobody may write until the wait is over, so nothing is late, and then it has the usual time.
@@ -194,16 +163,6 @@ fn credentials_that_a_write_shows_to_be_rejected_make_a_hop_unknown() {
 }
 
 #[test]
-fn only_the_leader_says_when_the_next_attempt_is() {
-    let mut stage = settled();
-    let mirror = stage.upstream(OFFLINE).only_action();
-    stage.finish(&mirror, forbidden());
-    assert!(stage.hop(Hop::Mirrored).next_attempt_ms.is_some());
-    stage.leads(false);
-    assert_eq!(stage.hop(Hop::Mirrored).next_attempt_ms, None);
-}
-
-#[test]
 fn what_an_edge_has_is_unknown_until_the_hub_is_listed() {
     let mut stage = settled();
     stage.leave("hub").join("hub", Role::Hub);
@@ -232,89 +191,6 @@ fn an_annotation_that_is_overwritten_again_and_again_is_stuck_also_while_it_is_r
     let hop = stage.hop(Hop::Mirrored);
     assert_eq!(hop.says, hop.expected, "it is right at the moment");
     assert!(hop.evidence.contains(&"overwritten 3 times lately".to_owned()), "{hop:?}");
-}
-
-#[test]
-fn a_deferred_write_that_fails_is_stuck_and_not_deferred() {
-    let mut stage = settled();
-    stage.upstream(Some(&status_at("n1", 7)));
-    assert_eq!(stage.hop(Hop::Mirrored).cause, Some(Cause::Deferred));
-    assert_eq!(stage.state(), ONLINE_AND_OK);
-    stage.run_to(700_000, |stage, mirror| _ = stage.finish(mirror, forbidden()));
-    assert_eq!(stage.worst(), (State::Stuck, Hop::Mirrored, Some(Cause::WriteRefused)));
-    assert!(stage.hop(Hop::Mirrored).next_attempt_ms.is_some());
-}
-
-#[test]
-fn a_connector_behind_a_lost_watch_is_unknown_and_not_ok() {
-    for (cluster, kind, hop) in [
-        ("up", "Connector", Hop::Upstream),
-        ("hub", "Connector", Hop::Mirrored),
-        ("edge", "Connector", Hop::Carried),
-        ("edge", "Gateway", Hop::Announced),
-    ] {
-        let mut stage = settled();
-        let worst = stage.lost(cluster, kind).worst();
-        let unavailable = Some(Cause::ClusterUnavailable);
-        assert_eq!(worst, (State::Unknown, hop, unavailable), "{cluster} {kind}");
-        assert_eq!(stage.hop(hop).since_ms, Some(UnixMillis(START + 600_000)));
-        let fleet = stage.fleet();
-        let lost = fleet.clusters.iter().find(|c| c.name.as_str() == cluster).unwrap();
-        assert_eq!(lost.watches[&Kind::parse(kind).unwrap()], WatchState::Lost);
-    }
-    // A list that is not complete has no cause.
-    let mut stage = settled();
-    stage.pass(1_000).list_started("up", "Connector");
-    for hop in [Hop::Upstream, Hop::Mirrored] {
-        let hop = stage.hop(hop);
-        let since = Some(UnixMillis(START + 601_000));
-        assert_eq!((hop.state, hop.cause, hop.since_ms), (State::Unknown, None, since));
-    }
-    let state = settled().lost("up", "HTTPRoute").state();
-    assert_eq!(state, ONLINE_AND_OK, "nothing depends on it");
-    // An upstream that is not configured.
-    let mut stage = settled();
-    let not_followed = (State::Held, Hop::Mirrored, Some(Cause::UpstreamUnknown));
-    assert_eq!(stage.leave("up").worst(), not_followed);
-    let message = "Hub objects name upstream up, which is not followed.";
-    assert_eq!(stage.hop(Hop::Mirrored).message.as_deref(), Some(message));
-    assert_eq!(stage.pass(MINUTE).worst(), not_followed);
-    assert_eq!(stage.hop(Hop::Mirrored).message.as_deref(), Some(message));
-    let connector = stage.connector();
-    assert_eq!(connector.upstream.as_ref().unwrap().object.name, "lab");
-    assert_eq!(connector.hops_of(Hop::Upstream).count(), 0);
-    // If the hub's watch is lost, the upstream Connector may have a hub Connector there.
-    let mut stage = Stage::default();
-    assert_eq!(stage.upstream(OFFLINE).worst(), NOT_REPLICATED);
-    let unknown = (State::Unknown, Hop::Mirrored, Some(Cause::ClusterUnavailable));
-    assert_eq!(stage.lost("hub", "Connector").worst(), unknown);
-}
-
-/// What made it stuck stays open, and nobody knows whether it still does.
-#[test]
-fn a_stuck_connector_behind_a_lost_watch_is_unknown() {
-    let mut stage = settled();
-    stage.leads(false).upstream(OFFLINE).pass(MINUTE);
-    assert_eq!(stage.worst(), (State::Stuck, Hop::Mirrored, Some(Cause::NotMirrored)));
-    stage.lost("hub", "Connector");
-    let unknown = (State::Unknown, Hop::Mirrored, Some(Cause::ClusterUnavailable));
-    assert_eq!(stage.worst(), unknown);
-}
-
-#[test]
-fn an_edge_alone_has_states() {
-    let mut stage = settled();
-    assert_eq!(stage.leave("up").leave("hub").state(), ONLINE_AND_OK);
-    assert_eq!(stage.edge(OFFLINE).worst(), PENDING_AT(Hop::Announced));
-    stage.pass_to(605_100).actions();
-    assert_eq!(stage.worst(), (State::Stuck, Hop::Announced, Some(Cause::NotAnnounced)));
-    let message = stage.hop(Hop::Announced).message.unwrap();
-    assert!(message.contains("last touch: not answered yet"), "{message}");
-    let connector = stage.connector();
-    assert_eq!((connector.upstream, connector.online), (None, Some(false)));
-    let hops: Vec<_> = connector.hops.iter().map(|hop| hop.hop).collect();
-    assert_eq!(hops, [Hop::Carried, Hop::Announced]);
-    assert_eq!(connector.name, Some(ObjectKey::new(format!("ns-{UID}"), "lab")));
 }
 
 #[test]
@@ -373,19 +249,6 @@ fn the_fleet_is_as_documented_and_without_node_ids() {
 }
 
 #[test]
-fn connectors_are_sorted_by_name() {
-    let mut stage = Stage::default();
-    for name in ["zeta", "alpha", "mid"] {
-        stage.applied("up", UP.connector(name, None));
-    }
-    let fleet = stage.fleet();
-    let names = fleet.connectors.iter().map(|c| &*c.upstream.as_ref().unwrap().object.name);
-    assert_eq!(names.collect::<Vec<_>>(), ["alpha", "mid", "zeta"]);
-    assert_eq!(fleet.count(State::Held), 3);
-    assert!(fleet.connectors.iter().all(|connector| worst(connector) == Some(NOT_REPLICATED)));
-}
-
-#[test]
 fn a_gateway_class_is_announced_on_one_gateway() {
     let mut stage = Stage::settled(with_scope(TouchScope::GatewayClass));
     stage.applied("edge", UP.proxy("zz", &["lab"])).applied("edge", UP.gateway("zz", json!({})));
@@ -436,4 +299,25 @@ fn in_one_cluster_an_upstream_connector_is_not_a_hub_connector() {
     assert_eq!(stage.worst(), unknown);
     stage.resumed("up", "Namespace");
     assert_eq!(stage.pass(5 * MINUTE).wrong(), []);
+}
+
+#[test]
+fn a_change_that_changed_back_is_announced_again() {
+    let mut stage = settled();
+    stage.edge(OFFLINE).edge(N1);
+    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
+    let touch = stage.action_at(600_100);
+    assert_eq!(stage.worst(), PENDING_AT(Hop::Announced));
+    assert_eq!(stage.succeed(&touch).state(), ONLINE_AND_OK);
+}
+
+#[test]
+fn a_hop_is_unknown_without_a_cause_while_a_list_runs() {
+    let mut stage = settled();
+    stage.pass(1_000).list_started("up", "Connector");
+    for hop in [Hop::Upstream, Hop::Mirrored] {
+        let hop = stage.hop(hop);
+        let since = Some(UnixMillis(START + 601_000));
+        assert_eq!((hop.state, hop.cause, hop.since_ms), (State::Unknown, None, since));
+    }
 }

@@ -236,33 +236,3 @@ proptest! {
         world.assert_lawful();
     }
 }
-
-/// One that was removed, came back and went again counts, also while it is held.
-#[test]
-fn one_that_goes_twice_within_ten_minutes_counts() {
-    let mut world = World::new(29);
-    let went = (0..6).map(Op::Delete).chain([Op::Pass(5_000), Op::Create(5)]);
-    let again = [Op::Delete(5), Op::Delete(6), Op::Delete(7), Op::Unreadable(0), Op::Delete(8)];
-    let back = [Op::Turn(Server::Empty), Op::Turn(Server::Honest), Op::Pass(5_000)];
-    for op in went.chain(again).chain(back) {
-        world.apply(&op);
-    }
-    world.assert_lawful();
-}
-
-/// What was removed ten minutes ago is no longer among those that could go when a breaker is reset.
-#[test]
-fn a_removal_that_expires_leaves_the_population_too() {
-    let mut world = World::new(20);
-    let pass = Op::Pass;
-    for op in [
-        vec![Op::Delete(0), pass(13_265), pass(10_591), Op::Delete(13), Op::Delete(1)],
-        vec![pass(19_339), Op::Delete(14), pass(7_848), pass(14_297)],
-        vec![Op::Delete(9), Op::Delete(10), Op::Delete(15), pass(544_660)],
-    ]
-    .concat()
-    {
-        world.apply(&op);
-    }
-    world.assert_lawful();
-}

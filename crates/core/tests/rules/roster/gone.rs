@@ -15,19 +15,6 @@ fn a_deleted_project_that_hub_objects_name_is_told_once() {
 }
 
 #[test]
-fn it_ends_when_the_project_is_offered_again_or_nothing_names_it() {
-    let mut fleet = with_gone(Settings::default());
-    fleet.told();
-    fleet.offer("a", "2", OfferState::NotReady).tells(&["-project_missing a"]);
-    assert_eq!(fleet.kept("a"), "upstream_unknown");
-    let mut fleet = with_gone(Settings::default());
-    fleet.told();
-    // An update is no end.
-    fleet.unname("a").name_route("a").tells(&[]);
-    fleet.unname_route("a").tells(&["-project_missing a"]);
-}
-
-#[test]
 fn a_404_says_nothing_about_a_name_that_is_shown_or_followed() {
     let mut fleet = joined(&["a", "b", "c", "d"]);
     // It is offered, in the file, or named by nothing.
@@ -38,14 +25,6 @@ fn a_404_says_nothing_about_a_name_that_is_shown_or_followed() {
     fleet.discovery_lost();
     assert_eq!(fleet.machine.unknown_upstreams(), []);
     fleet.gone("x").tells(&[]);
-}
-
-/// What is reported a second after an offer does not take the place of what is reported later.
-#[test]
-fn a_discovery_that_is_lost_right_after_an_offer_is_told() {
-    let mut fleet = joined(&["a", "b"]);
-    fleet.pass(MINUTE).offer("b", "1", OfferState::Ready).discovery_lost();
-    fleet.pass(9_999).tells(&[]).pass(1).tells(&["+discovery_failing milo"]);
 }
 
 /// Rather the root of another Milo than that many deletions.
@@ -75,23 +54,6 @@ fn a_404_that_comes_before_the_leave_counts_after_it() {
     let mut fleet = joined(&["a", "b", "c", "d"]);
     fleet.name("a").withdraw("a", "1").gone("a").tells(&[]).pass(2_000).carry_out();
     fleet.tells(&["+project_missing a"]);
-}
-
-#[test]
-fn its_routes_are_deleted_only_with_the_setting_and_after_every_wait() {
-    let mut fleet = with_gone(deletes(|_| ()));
-    assert_eq!(fleet.kept("a"), "route_settling");
-    let at = fleet.time() + 30_000;
-    let delete = fleet.next_at(at);
-    assert_eq!((delete.action.verb, &*delete.action.object.namespace), (Verb::Delete, "ns-a"));
-    let required = &delete.action.precondition;
-    let project = required.absent_project.as_ref().unwrap();
-    assert_eq!((project.source, project.cluster.as_str()), (SourceName::Milo, "a"));
-    assert!(required.absent.is_none());
-    assert_eq!(required.uid.as_deref(), Some("u-lab"));
-    assert!(required.resource_version.is_some());
-    // Once.
-    fleet.succeed(&delete).quiet_to(at + MINUTE - 1);
 }
 
 #[test]
@@ -162,4 +124,25 @@ fn the_share_counts_the_routes_of_all_deleted_projects() {
     assert_eq!(fleet.kept("p0"), "deletes_held");
     // Two of them come back.
     assert_eq!(fleet.offer_all(&["p0", "p1"]).pass(43_000).actions().len(), 6);
+}
+
+#[test]
+fn it_ends_when_the_project_is_offered_again_or_nothing_names_it() {
+    let mut fleet = with_gone(Settings::default());
+    fleet.told();
+    fleet.offer("a", "2", OfferState::NotReady).tells(&["-project_missing a"]);
+    assert_eq!(fleet.kept("a"), "upstream_unknown");
+    let mut fleet = with_gone(Settings::default());
+    fleet.told();
+    // An update is no end.
+    fleet.unname("a").name_route("a").tells(&[]);
+    fleet.unname_route("a").tells(&["-project_missing a"]);
+}
+
+/// What is reported a second after an offer does not take the place of what is reported later.
+#[test]
+fn a_discovery_that_is_lost_right_after_an_offer_is_told() {
+    let mut fleet = joined(&["a", "b"]);
+    fleet.pass(MINUTE).offer("b", "1", OfferState::Ready).discovery_lost();
+    fleet.pass(9_999).tells(&[]).pass(1).tells(&["+discovery_failing milo"]);
 }

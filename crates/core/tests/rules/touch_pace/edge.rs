@@ -160,10 +160,6 @@ impl Edge {
         self.take()
     }
 
-    pub(crate) fn now(&self) -> u64 {
-        self.stage.time() - self.since
-    }
-
     fn take(&mut self) -> &mut Self {
         for touch in self.stage.actions() {
             self.touches.push(carry_out(&mut self.stage, &mut self.gateways, self.since, &touch));
@@ -183,9 +179,5 @@ impl Edge {
     /// When which Gateway was touched since the last call.
     pub(crate) fn touched(&mut self) -> Vec<(u64, String)> {
         self.touches.drain(..).map(|(at, name, _)| (at, name)).collect()
-    }
-
-    pub(crate) fn times(&mut self) -> Vec<u64> {
-        self.touched().into_iter().map(|(at, _)| at).collect()
     }
 }
