@@ -47,7 +47,7 @@ SIM_FIRST ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null |
 # Built for speed, which takes minutes once; `test` is the build that the other tests have.
 SIM_PROFILE ?= simulation
 
-sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N or SIM_PLAN="…" alone
+sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N or SIM_PLAN='…' alone
 	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
 	  cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
 

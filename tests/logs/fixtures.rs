@@ -2,7 +2,7 @@
 
 mod golden;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,20 +11,15 @@ use golden::rendered;
 use similar::TextDiff;
 use throughline::core::contract::action::Verb;
 use throughline::core::contract::cause::State;
-use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::data::objects::{
-    Body, Object, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
-    upstream_cluster_name,
-};
-use throughline::core::status::go_json::canonical;
-use throughline::event_log::{LogEntry, LogReader};
+use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::objects::{Body, UPSTREAM_NAMESPACE};
+use throughline::event_log::LogReader;
 use throughline::look;
 use throughline::look::log::LogMoment;
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
-use crate::oracle;
+use crate::end::LogEnd;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -36,15 +31,11 @@ pub(crate) fn names(extension: &str) -> BTreeSet<String> {
     of_kind.map(|p| p.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
-/// The description of each fixture, from the table in its README.
-fn titles() -> BTreeMap<String, String> {
-    let readme = fs::read_to_string(folder().join("README.md")).unwrap();
-    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `"));
-    rows.map(|row| {
-        let (name, rest) = row.split_once("` | ").unwrap();
-        (name.to_owned(), rest.split(" | ").next().unwrap().to_owned())
-    })
-    .collect()
+/// The first line of a golden, which a person writes: what the fixture shows.
+fn title(name: &str, golden: &str) -> String {
+    let first = golden.lines().next().filter(|line| line.starts_with("# "));
+    let missing = format!("the first line of fixtures/{name}.expected is not `# what it shows`");
+    first.expect(&missing).to_owned()
 }
 
 /// Replays a fixture in what-if mode; `log` receives the machine's events and actions.
@@ -70,21 +61,15 @@ pub(crate) fn replayed(
 }
 
 #[test]
-fn every_fixture_has_a_row_in_the_readme() {
-    let fixtures = names("jsonl");
-    assert!(fixtures.len() >= 26, "{} fixtures", fixtures.len());
-    assert_eq!(fixtures, titles().into_keys().collect(), "rows in fixtures/README.md");
-}
-
-#[test]
 fn every_fixture_replays_to_its_golden() {
-    let titles = titles();
     let replays = names("jsonl").into_iter().map(|name| {
-        let title = titles.get(&name).map_or("(no row in fixtures/README.md)", String::as_str);
-        let actual = format!("# {title}\n{}", rendered(&replayed(&name, |_| {}, None)));
-        (expect_file![folder().join(format!("{name}.expected"))], name, actual)
+        let golden = expect_file![folder().join(format!("{name}.expected"))];
+        let title = title(&name, &golden.data());
+        let actual = format!("{title}\n{}", rendered(&replayed(&name, |_| {}, None)));
+        (golden, name, actual)
     });
     let replays: Vec<_> = replays.collect();
+    assert!(replays.len() >= 26, "{} fixtures", replays.len());
     // `assert_eq` stops at the first golden that differs; these lines show all of them.
     for (golden, name, actual) in &replays {
         let (expected, replayed) = (golden.data(), format!("replay of {name}"));
@@ -97,53 +82,27 @@ fn every_fixture_replays_to_its_golden() {
     assert_eq!(names("expected"), names("jsonl"), "goldens and fixtures");
 }
 
-/// The log of a what-if verifies: fed the same events, the machine decides the same.
+/// A what-if's log verifies: fed the same events, the machine decides the same. An oracle that shares no
+/// code with the rules finds something wrong exactly where the what-if did not converge. It leaves out what
+/// is held.
 #[test]
-fn every_fixture_verifies_when_its_log_is_replayed() {
+fn every_fixture_verifies_and_an_oracle_agrees_with_its_verdict() {
     for name in names("jsonl") {
         let mut log = Vec::new();
         let first = replayed(&name, |_| {}, Some(&mut log));
-        let mut reader = LogReader::new("log", log.as_slice()).unwrap();
+        let reader = || LogReader::new("log", log.as_slice()).unwrap();
         let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
         let none = None::<Vec<u8>>;
-        let second = replay(&mut reader, "log", |_| Ok(()), &options, none, |_| {}).unwrap();
+        let second = replay(&mut reader(), "log", |_| Ok(()), &options, none, |_| {}).unwrap();
         assert_eq!(second.verdict.problems, Vec::<String>::new(), "{name}");
         assert_eq!(second.actions.len(), first.actions.len(), "{name}");
-    }
-}
 
-/// An oracle that shares no code with the rules finds something wrong exactly where a what-if did not
-/// converge. It leaves out what is held.
-#[test]
-fn an_oracle_agrees_with_the_verdict_of_every_fixture() {
-    let mut disagreements = Vec::new();
-    for name in names("jsonl") {
-        let mut log = Vec::new();
-        let replay = replayed(&name, |_| {}, Some(&mut log));
-        let mut reader = LogReader::new("log", log.as_slice()).unwrap();
-        let (fleet, _) = look::log::fleet(&mut reader, LogMoment::End, true).unwrap();
+        let (fleet, _) = look::log::fleet(&mut reader(), LogMoment::End, true).unwrap();
         let held = fleet.connectors.iter().filter(|connector| connector.state == State::Held);
-        let wrong = oracle::wrong(&log, &held.filter_map(|of| of.name.clone()).collect());
-        if replay.verdict.good != wrong.is_empty() {
-            disagreements.push((name, replay.verdict.problems, wrong));
-        }
-    }
-    assert!(disagreements.is_empty(), "{disagreements:#?}");
-}
-
-type Objects = BTreeMap<(ClusterName, Kind, ObjectKey), std::sync::Arc<Object>>;
-
-/// Applies an event to the objects.
-fn apply(objects: &mut Objects, event: &Event) {
-    match &event.kind {
-        EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
-            let place = (cluster.clone(), object.kind(), object.meta.key());
-            objects.insert(place, object.clone());
-        }
-        EventKind::Deleted { cluster, object } => {
-            objects.remove(&(cluster.clone(), object.kind(), object.meta.key()));
-        }
-        _ => {}
+        let held = held.filter_map(|connector| connector.name.clone()).collect();
+        let wrong = LogEnd::read(&log, |_, _| {}).problems(&held);
+        let problems = &first.verdict.problems;
+        assert_eq!(first.verdict.good, wrong.is_empty(), "{name}: {problems:?}\n{wrong:#?}");
     }
 }
 
@@ -159,43 +118,24 @@ fn the_careless_platform_converges_and_no_route_with_a_parent_is_deleted() {
     let mut log = Vec::new();
     let replay = replayed("careless-platform", delete, Some(&mut log));
     assert!(replay.verdict.good, "{:?}", replay.verdict.problems);
-    let cluster = |name: &str| ClusterName::from(name);
-    let mut objects = Objects::new();
     let mut deleted = 0;
-    let mut reader = LogReader::new("log", log.as_slice()).unwrap();
-    while let Some(line) = reader.next_line().unwrap() {
-        match line {
-            LogEntry::Event(event) => apply(&mut objects, &event),
-            LogEntry::Action(decision) if decision.action.verb == Verb::Delete => {
-                deleted += 1;
-                let place = (cluster("hub"), Kind::HttpRoute, decision.action.object.clone());
-                let route = &objects[&place];
-                let Body::HttpRoute { parents } = &route.body else { panic!("{route:?}") };
-                assert!(!parents.is_empty());
-                let namespace = route.meta.labels.get(UPSTREAM_NAMESPACE).unwrap();
-                for parent in parents {
-                    let gateway = ObjectKey::new(namespace, &parent.name);
-                    let place = (cluster("org/team-1"), Kind::Gateway, gateway);
-                    assert!(!objects.contains_key(&place), "{decision:?}");
-                }
-            }
-            LogEntry::Action(_) | LogEntry::Retired => {}
+    let end = LogEnd::read(&log, |clusters, action| {
+        if action.verb != Verb::Delete {
+            return;
         }
-    }
+        deleted += 1;
+        let route = clusters.get(&"hub".into(), Kind::HttpRoute, &action.object).unwrap();
+        let Body::HttpRoute { parents } = &route.body else { panic!("{route:?}") };
+        assert!(!parents.is_empty());
+        let namespace = route.meta.labels.get(UPSTREAM_NAMESPACE).unwrap();
+        for parent in parents {
+            let gateway = ObjectKey::new(namespace, &parent.name);
+            assert!(
+                clusters.get(&"org/team-1".into(), Kind::Gateway, &gateway).is_none(),
+                "{action:?}"
+            );
+        }
+    });
     assert!(deleted > 0, "the recording has orphans");
-    let mut connectors = 0;
-    for ((place, kind, key), object) in &objects {
-        if (place.as_str(), *kind) != ("hub", Kind::Connector) {
-            continue;
-        }
-        let label = |key| object.meta.labels.get(key).unwrap();
-        let upstream = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)).unwrap();
-        let upstream_key = ObjectKey::new(label(UPSTREAM_NAMESPACE), label(UPSTREAM_NAME));
-        let upstream = objects.get(&(cluster(&upstream), Kind::Connector, upstream_key));
-        let expected = upstream.and_then(|c| c.status()).and_then(canonical);
-        let actual = object.meta.annotations.get(UPSTREAM_STATUS).and_then(canonical);
-        assert_eq!(actual, expected, "{key}");
-        connectors += 1;
-    }
-    assert!(connectors > 0);
+    assert_eq!(end.problems(&BTreeSet::new()), Vec::<String>::new());
 }

@@ -17,7 +17,7 @@ use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline::core::contract::note::NoteKind;
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::time::UnixMillis;
-use throughline::event_log::{Header, LogEntry, LogReader, LogWriter, holds_outcomes};
+use throughline::event_log::{Header, LogEntry, LogReader, holds_outcomes};
 use throughline::live_log::LiveLog;
 use throughline::metrics::Metrics;
 use throughline::problems::Outside;
@@ -38,8 +38,17 @@ fn config(file: &Path, size: u64) -> EventLogConfig {
     EventLogConfig { file: Some(file.to_owned()), size: Size(size), ..Default::default() }
 }
 
+fn try_start(config: &EventLogConfig, header: &Header) -> anyhow::Result<Option<LiveLog>> {
+    LiveLog::start(config, header, Arc::default(), Outside::default())
+}
+
 fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
-    LiveLog::start(config, header, Arc::new(Metrics::new()), Outside::default()).unwrap().unwrap()
+    try_start(config, header).unwrap().unwrap()
+}
+
+/// Why no log is written to this file.
+fn refusal(file: &Path) -> String {
+    format!("{:#}", try_start(&config(file, 5_000), &header()).unwrap_err())
 }
 
 fn header() -> Header {
@@ -83,12 +92,16 @@ fn verified(file: &Path) -> Replay {
 }
 
 /// The recorded incident with all actions and outcomes, as a live run would log it.
-fn incident_log() -> (Header, Vec<LogEntry>) {
+fn incident() -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/incident-503.jsonl");
     let mut acted = Vec::new();
     let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
     replay(&mut open(&path), "log", |_| Ok(()), &options, Some(&mut acted), |_| {}).unwrap();
-    let reader = LogReader::new("acted", Cursor::new(acted)).unwrap();
+    acted
+}
+
+fn incident_log() -> (Header, Vec<LogEntry>) {
+    let reader = LogReader::new("acted", Cursor::new(incident())).unwrap();
     (reader.header().clone(), reader.map(Result::unwrap).collect())
 }
 
@@ -100,17 +113,6 @@ fn log_all(log: &mut LiveLog, lines: &[LogEntry]) {
             LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
-}
-
-#[test]
-fn without_a_file_there_is_no_log() {
-    let log = LiveLog::start(
-        &EventLogConfig::default(),
-        &header(),
-        Arc::new(Metrics::new()),
-        Outside::default(),
-    );
-    assert!(log.unwrap().is_none());
 }
 
 #[test]
@@ -182,7 +184,7 @@ fn rotated(file: &Path) -> (u32, u64) {
 
 #[test]
 fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_alone() {
-    for limit in [4, 20_000, 40_000, 100_000] {
+    for (limit, expected) in [(4, 0), (20_000, 3), (40_000, 3), (100_000, 1)] {
         let file = folder(&format!("kept-{limit}")).join("log");
         let mut log = start(&config(&file, limit), &header());
         for number in 0..100 {
@@ -191,16 +193,7 @@ fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_
         log.finish(GRACE);
         let (files, bytes) = rotated(&file);
         assert!(bytes <= limit / 4 * 3 && size(&file) <= (limit / 4).max(1_000), "{bytes}");
-        assert_eq!(
-            files,
-            if limit == 4 {
-                0
-            } else if limit == 100_000 {
-                1
-            } else {
-                3
-            }
-        );
+        assert_eq!(files, expected);
         for number in 1..=files {
             let mode = fs::metadata(numbered(&file, number)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
@@ -248,11 +241,9 @@ fn a_line_is_written_without_waiting_for_the_next() {
     let file = folder("follow").join("log");
     let mut log = start(&config(&file, 1 << 20), &header());
     log.event(&event(7, 0));
+    let line = format!("\"at_ms\":{},", at(7).0);
     // On failure this never ends, and the test's time limit does.
-    while !fs::read_to_string(&file)
-        .unwrap_or_default()
-        .contains(&format!("\"at_ms\":{},", at(7).0))
-    {
+    while !fs::read_to_string(&file).unwrap_or_default().contains(&line) {
         std::thread::yield_now();
     }
     log.finish(GRACE);
@@ -262,16 +253,11 @@ fn a_line_is_written_without_waiting_for_the_next() {
 fn a_log_that_cannot_be_created_says_what_to_do() {
     let folder = folder("refused");
     for file in [folder.join("missing/log"), folder.clone()] {
-        let error = LiveLog::start(
-            &config(&file, 1),
-            &header(),
-            Arc::new(Metrics::new()),
-            Outside::default(),
-        );
-        let error = format!("{:#}", error.unwrap_err());
+        let error = refusal(&file);
         let place = format!("eventLog.file {}: cannot create", file.display());
         assert!(error.starts_with(&place) && error.contains("; choose a file in"), "{error}");
     }
+    assert!(try_start(&EventLogConfig::default(), &header()).unwrap().is_none(), "no file, no log");
 }
 
 #[test]
@@ -364,32 +350,23 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
 
 #[test]
 fn a_gap_is_reported_before_the_differences_that_it_causes() {
-    let (header, lines) = incident_log();
-    let mut writer = LogWriter::new(Vec::new(), &header).unwrap();
-    // The event of the connector's return is lost, and with it the name of a cluster.
-    let is_lost =
-        |line: &&LogEntry| matches!(line, LogEntry::Event(e) if e.at.0 == 1_795_252_787_091);
-    let lost = lines.iter().filter(is_lost).count();
-    assert!(lost > 0);
-    let mut is_gap_written = false;
-    for line in &lines {
-        match line {
-            line if is_lost(&line) => {
-                if !is_gap_written {
-                    writer.gap(UnixMillis(1_795_252_787_091), lost as u64).unwrap();
-                    let kind = EventKind::ClusterRemoved { cluster: "unnamed".into() };
-                    writer.event(&Event { at: UnixMillis(1_795_252_787_091), kind }).unwrap();
-                }
-                is_gap_written = true;
-            }
-            LogEntry::Event(event) => writer.event(event).unwrap(),
-            LogEntry::Action(decision) => writer.action(decision).unwrap(),
-            LogEntry::Retired => panic!("no event of this log is retired"),
-        }
-    }
-    let log = String::from_utf8(writer.into_inner()).unwrap();
+    let log = String::from_utf8(incident()).unwrap();
     let file = folder("gap").join("log");
-    fs::write(&file, &log).unwrap();
+    let written = |lines: &[&str]| fs::write(&file, lines.join("\n") + "\n").unwrap();
+    let missing =
+        |at: &str, lines: usize| format!(r#"{{"at_ms":{at},"event":"log_gap","lines":{lines}}}"#);
+    // The event of the connector's return is lost, and with it the name of a cluster.
+    let at = "1795252787091";
+    let is_lost = |line: &&str| line.starts_with(&format!(r#"{{"at_ms":{at},"event""#));
+    let lost = log.lines().filter(is_lost).count();
+    let (gap, removed) = (
+        missing(at, lost),
+        format!(r#"{{"at_ms":{at},"event":"cluster_removed","cluster":"unnamed"}}"#),
+    );
+    let first = log.lines().position(|line| is_lost(&line)).unwrap();
+    let mut lines: Vec<_> = log.lines().filter(|line| !is_lost(line)).collect();
+    lines.splice(first..first, [gap.as_str(), removed.as_str()]);
+    written(&lines);
     let replay = verified(&file);
     let lacks = if lost == 1 { "1 line is".to_owned() } else { format!("{lost} lines are") };
     assert!(replay.verdict.problems[0].contains(&format!("{lacks} missing here")));
@@ -397,25 +374,12 @@ fn a_gap_is_reported_before_the_differences_that_it_causes() {
     assert!(replay.warnings[0].contains("missing here"), "{}", replay.warnings[0]);
 
     // Even if the actions are the same, a log with a gap proves nothing.
-    let end = lines.iter().filter(|line| matches!(line, LogEntry::Event(_))).count() as u64;
-    let text = format!("{{\"at_ms\":1795252900000,\"event\":\"log_gap\",\"lines\":{end}}}\n");
-    let (header, lines) = incident_log();
-    let mut whole = LogWriter::new(Vec::new(), &header).unwrap();
-    for line in &lines {
-        match line {
-            LogEntry::Event(event) => whole.event(event).unwrap(),
-            LogEntry::Action(decision) => whole.action(decision).unwrap(),
-            LogEntry::Retired => panic!("no event of this log is retired"),
-        }
-    }
-    whole.sink_mut().extend_from_slice(text.as_bytes());
-    fs::write(&file, whole.into_inner()).unwrap();
+    let gap = missing("1795252900000", log.lines().count());
+    written(&[log.trim_end(), &gap]);
     let replay = verified(&file);
     assert_eq!((replay.verdict.good, replay.verdict.problems.len()), (false, 1));
 
-    let text = "{\"at_ms\":1795252900000,\"event\":\"log_gap\"}\n";
-    let header = log.split_inclusive('\n').next().unwrap();
-    fs::write(&file, format!("{header}{text}")).unwrap();
+    written(&[lines[0], r#"{"at_ms":1795252900000,"event":"log_gap"}"#]);
     let error = open(&file).next_line().unwrap_err().to_string();
     assert!(error.ends_with("this \"log_gap\" line has no \"lines\" field; add it"), "{error}");
 }

@@ -11,6 +11,7 @@ use crate::assert_right;
 use crate::discovery::{Discovery, STRANGER};
 use crate::fault_kind::FaultKind;
 use crate::instance::Instance;
+use crate::plan::Plan;
 use crate::stage::{Stage, simulate_with};
 
 /// What begins in runs without faults, too: agents roam, and that is deferred.
@@ -88,17 +89,24 @@ const CERTAIN: [(FaultKind, u64, u64, Cause); 17] = [
 fn a_fault_opens_its_cause_which_ends_after_it() {
     for (kind, every_s, seed, cause) in CERTAIN {
         let is_of_discovery = FaultKind::OF_DISCOVERY.contains(&kind);
-        let discovery = if is_of_discovery { Discovery::Secrets } else { Discovery::None };
-        let change_every_s = 2 * every_s;
-        let plan = format!(
-            "seed={seed} instances=1 upstreams=1 edges=1 connectors=1 page=500 lasts=40s \
-             fault-every={every_s}000ms change-every={change_every_s}000ms \
-             discovery={discovery:?} faults={kind:?}"
-        );
+        let plan = Plan {
+            seed,
+            instances: 1,
+            upstreams: 1,
+            edges: 1,
+            connectors: 1,
+            page_size: 500,
+            lasts_s: 40,
+            fault_every_ms: every_s * 1_000,
+            change_every_ms: every_s * 2_000,
+            discovery: if is_of_discovery { Discovery::Secrets } else { Discovery::None },
+            faults: vec![kind],
+            without: BTreeSet::new(),
+        };
         let ends_soon = |config: &mut Config| {
             config.constants.settings.mirror.contention_quiet_ms = 10_000;
         };
-        let report = simulate_with(&plan.parse().unwrap(), ends_soon, async |stage: &mut Stage| {
+        let report = simulate_with(&plan, ends_soon, async |stage: &mut Stage| {
             stage.becomes_right().await;
             stage.happens().await;
             stage.becomes_right().await;

@@ -2,8 +2,10 @@
 //! runs ends right. A run without a crash counts the points; then each point has a run of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use strum::VariantArray;
 use throughline::config::Config;
 
 use crate::crash::CrashPoint;
@@ -12,7 +14,7 @@ use crate::fault_kind::FaultKind;
 use crate::plan::{Plan, Report};
 use crate::stage::{Stage, simulate_with};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 enum Scenario {
     /// The recorded incident: a connector with three Gateways flips.
     Incident,
@@ -51,15 +53,15 @@ const ENDS_WITHIN: Duration = Duration::from_secs(4);
 
 impl Scenario {
     fn plan(self) -> Plan {
-        let upstreams = if self == Self::ConfigReload { 2 } else { 1 };
+        // Three Gateways for each connector, and a route with two parents that may be deleted.
+        let (seed, upstreams) = if self == Self::ConfigReload { (182, 2) } else { (17, 1) };
         Plan {
-            // Three Gateways for each connector, and a route with two parents that may be deleted.
-            seed: if self == Self::ConfigReload { 182 } else { 17 },
+            seed,
             instances: 2,
             upstreams,
             edges: 1,
-            connectors: if self == Self::ConfigReload { 2 } else { 1 },
-            lasts: Duration::ZERO,
+            connectors: upstreams,
+            lasts_s: 0,
             faults: vec![FaultKind::InstanceKilled, self.fault()],
             fault_every_ms: 1,
             change_every_ms: 1,
@@ -115,22 +117,23 @@ impl Scenario {
                 }
             }
             Self::OrphanDelete => {
-                let parents = stage.world.sites[0].parents.len();
-                (0..parents).for_each(|parent| stage.world.set_parent(0, parent, true));
+                for parent in 0..stage.world.sites[0].parents.len() {
+                    stage.world.set_parent(0, parent, true);
+                }
             }
             Self::ConfigReload => {
                 let upstream = stage.world.connectors[0].upstream;
-                stage.reload_without(Some(upstream)).await;
+                stage.reload_without(Some(upstream));
                 wait(stage, 500).await;
                 stage.world.flip(0);
                 wait(stage, 500).await;
-                stage.reload_without(None).await;
+                stage.reload_without(None);
             }
             Self::Restore => {
                 stage.backups = stage.servers.iter().map(|s| s.backup().unwrap()).collect();
                 stage.world.flip(0);
                 wait(stage, 1_500).await;
-                stage.restore(0);
+                stage.restore(0).unwrap();
                 wait(stage, 500).await;
                 stage.report_upstream(0);
             }
@@ -161,29 +164,38 @@ impl Scenario {
         (report, points)
     }
 
-    /// Tries every `nth` point from the `first` on, and says how many there are.
-    #[track_caller]
-    fn try_points(self, first: u64, nth: usize) {
+    /// Tries every `nth` point, and says how many there are. Returns those that do not end right.
+    fn failing_points(self, nth: usize) -> Vec<(Self, u64)> {
         let began = Instant::now();
         let (report, points) = self.run(None);
         assert!(report.broken.is_empty(), "{self:?} without a crash: {}", report.broken.join("\n"));
         let all: u64 = points.values().sum();
-        let mut failed = Vec::new();
-        let mut tried = 0;
-        for at in (first..=all).step_by(nth) {
+        let (mut tried, mut failing) = (0, Vec::new());
+        for at in (1..=all).step_by(nth) {
             let (report, _) = self.run(Some(at));
             tried += 1;
             if !report.broken.is_empty() {
                 println!("{self:?}, point {at}: {}", report.broken.join("\n"));
-                failed.push(at);
+                failing.push((self, at));
             }
         }
-        let (survived, seconds) = (tried - failed.len(), began.elapsed().as_secs());
+        let (survived, seconds) = (tried - failing.len(), began.elapsed().as_secs());
         println!(
             "{self:?}: {all} points {points:?}; {tried} tried, {survived} survived, {seconds} s"
         );
-        assert!(failed.is_empty(), "{self:?}: points that do not end right: {failed:?}");
+        failing
     }
+}
+
+/// Tries every `nth` point of each scenario, one scenario a thread.
+fn assert_survived(nth: usize) {
+    let failing: Vec<_> = thread::scope(|scope| {
+        let scenarios = Scenario::VARIANTS.iter();
+        let threads = scenarios.map(|scenario| scope.spawn(move || scenario.failing_points(nth)));
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(failing.is_empty(), "points that do not end right: {failing:?}");
 }
 
 async fn wait(stage: &mut Stage, ms: u64) {
@@ -193,47 +205,23 @@ async fn wait(stage: &mut Stage, ms: u64) {
     }
 }
 
-macro_rules! scenarios {
-    ($($name:ident $all:ident $scenario:ident;)*) => {$(
-        #[test]
-        fn $name() {
-            Scenario::$scenario.try_points(1, 61);
-        }
-
-        #[test]
-        #[ignore = "takes minutes: make crash-points"]
-        fn $all() {
-            Scenario::$scenario.try_points(1, 1);
-        }
-    )*};
+#[test]
+fn some_crashes_end_right() {
+    assert_survived(61);
 }
 
-scenarios! {
-    some_crashes_of_the_incident_end_right every_crash_of_the_incident_ends_right Incident;
-    some_crashes_of_a_first_install_end_right every_crash_of_a_first_install_ends_right FirstInstall;
-    some_crashes_of_a_leader_end_right every_crash_of_a_leader_ends_right LeaderStops;
-    some_crashes_of_the_next_leader_end_right every_crash_of_the_next_leader_ends_right LeaderFollows;
-    some_crashes_of_a_delete_end_right every_crash_of_a_delete_ends_right OrphanDelete;
-    some_crashes_of_a_reload_end_right every_crash_of_a_reload_ends_right ConfigReload;
-    some_crashes_of_a_restore_end_right every_crash_of_a_restore_ends_right Restore;
-    some_crashes_of_a_lost_etcd_end_right every_crash_of_a_lost_etcd_ends_right EtcdLost;
+#[test]
+#[ignore = "takes minutes: make crash-points"]
+fn every_crash_ends_right() {
+    assert_survived(1);
 }
 
 #[test]
 #[ignore = "for a closer look: CRASH_SCENARIO=Incident CRASH_AT=17"]
 fn one_crash() {
     let name = std::env::var("CRASH_SCENARIO").unwrap();
-    let all = [
-        Scenario::Incident,
-        Scenario::FirstInstall,
-        Scenario::LeaderStops,
-        Scenario::LeaderFollows,
-        Scenario::OrphanDelete,
-        Scenario::ConfigReload,
-        Scenario::Restore,
-        Scenario::EtcdLost,
-    ];
-    let scenario = all.into_iter().find(|scenario| format!("{scenario:?}") == name).unwrap();
+    let is_named = |scenario: &&Scenario| format!("{scenario:?}") == name;
+    let scenario = Scenario::VARIANTS.iter().find(is_named).unwrap();
     let at = std::env::var("CRASH_AT").ok().and_then(|at| at.parse().ok());
     let (report, _) = scenario.run(at);
     crate::keep::keep(&report);

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::ByteString;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throughline::config::{Config, KubeconfigSecretsConfig, MiloConfig};
 use throughline::core::contract::membership::JoinRule;
@@ -20,9 +21,10 @@ use crate::stage::Stage;
 use crate::world::Names;
 
 /// Where the instances find the upstreams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Discovery {
     /// In their configuration.
+    #[default]
     None,
     /// In kubeconfig Secrets at the hub.
     Secrets,
@@ -53,37 +55,31 @@ impl Source {
 }
 
 impl Discovery {
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        [Self::None, Self::Secrets, Self::Projects]
-            .into_iter()
-            .find(|one| format!("{one:?}") == name)
-    }
-
     /// The configuration names the other clusters, and the source of the upstreams.
     pub(crate) fn set_up(self, config: &mut Config, hub: &ClusterName) {
         let Some(hub) = config.clusters.iter().find(|c| c.name == *hub).cloned() else { return };
-        if self == Self::None {
-            return;
+        let label_selector = format!("{LABEL}=true");
+        match self {
+            Self::None => return,
+            Self::Secrets => {
+                config.discovery.kubeconfig_secrets = Some(KubeconfigSecretsConfig {
+                    cluster: hub.name,
+                    namespace: NAMESPACE.to_owned(),
+                    label_selector,
+                    roles: vec![Role::Upstream],
+                });
+            }
+            Self::Projects => {
+                config.discovery.milo = Some(MiloConfig {
+                    kubeconfig: hub.kubeconfig,
+                    context: Some(MILO_CONTEXT.to_owned()),
+                    label_selector: Some(label_selector),
+                    join: JoinRule::All,
+                    ..MiloConfig::default()
+                });
+            }
         }
         config.clusters.retain(|cluster| !cluster.roles.contains(&Role::Upstream));
-        let secrets = KubeconfigSecretsConfig {
-            cluster: hub.name.clone(),
-            namespace: NAMESPACE.to_owned(),
-            label_selector: format!("{LABEL}=true"),
-            roles: vec![Role::Upstream],
-        };
-        let milo = MiloConfig {
-            kubeconfig: hub.kubeconfig.clone(),
-            context: Some(MILO_CONTEXT.to_owned()),
-            label_selector: Some(format!("{LABEL}=true")),
-            join: JoinRule::All,
-            ..MiloConfig::default()
-        };
-        match self {
-            Self::None => {}
-            Self::Secrets => config.discovery.kubeconfig_secrets = Some(secrets),
-            Self::Projects => config.discovery.milo = Some(milo),
-        }
     }
 
     /// Starts what holds the sources; `at` is where a Milo is reached.
@@ -187,7 +183,8 @@ impl Stage {
             self.change_token(upstream);
         }
         self.show(upstream, shown);
-        (shown != Shown::Right).then_some(End::Offer(upstream))
+        let end = move |stage: &mut Self| stage.show(upstream, Shown::Right);
+        (shown != Shown::Right).then(|| Box::new(end) as End)
     }
 
     /// One that nobody can decode lies beside the others from now on.
@@ -213,9 +210,9 @@ impl Stage {
         if kind == FaultKind::SourceBreaksOff {
             // The list that follows the 410 does not arrive whole.
             let after = usize::try_from(random.between(300, 1_500)).unwrap();
-            for client in &self.clients {
+            for client in self.clients() {
                 let host = server.address().ip().to_string();
-                self.network.cut(&(*client, host), after);
+                self.network.cut(&(client, host), after);
             }
         }
     }

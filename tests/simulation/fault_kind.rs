@@ -1,9 +1,10 @@
 //! The kinds of faults.
 
+use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 use throughline::core::contract::cause::Cause;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray, Serialize, Deserialize)]
 pub(crate) enum FaultKind {
     LinkSlow,
     LinkBlocked,

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::Path;
-use std::time::Duration;
 
 use throughline::event_log::LogReader;
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
@@ -11,9 +10,7 @@ use throughline::report::{ReportOptions, html};
 
 use crate::many::try_simulate;
 use crate::plan::{Plan, Report};
-use crate::shrink::{Budget, Failed, shrink};
-
-const BUDGET: Budget = Budget { runs: 200, time: Duration::from_secs(90) };
+use crate::shrink::shrink;
 
 /// Writes the requests and faults, and each instance's event log with a picture of it.
 pub(crate) fn keep(report: &Report) {
@@ -38,12 +35,11 @@ fn picture(log: &[u8], path: &Path) {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
     let mut reader = LogReader::new(&name, log).unwrap();
-    let replayed =
-        match replay(&mut reader, &name, |_| Ok(()), &options, None::<std::io::Sink>, |_| {}) {
-            Ok(replayed) => replayed,
-            // That is among what is broken.
-            Err(_) => return,
-        };
+    let none = None::<std::io::Sink>;
+    // A log that cannot be replayed is among what is broken.
+    let Ok(replayed) = replay(&mut reader, &name, |_| Ok(()), &options, none, |_| {}) else {
+        return;
+    };
     let mut file = BufWriter::new(File::create(path).unwrap());
     html(&replayed, &ReportOptions::default(), &mut file).unwrap();
 }
@@ -54,11 +50,11 @@ pub(crate) fn show_failed(report: &Report) {
     println!("SIM_SEED={} make sim repeats it; looking for a smaller plan …", report.plan.seed);
     let run = |plan: &Plan| {
         let report = try_simulate(plan);
-        (!report.broken.is_empty()).then_some(Failed { drawn: report.drawn })
+        (!report.broken.is_empty()).then_some(report.drawn)
     };
-    let (small, runs) = shrink(&report.plan, BUDGET, run);
+    let (small, runs) = shrink(&report.plan, run);
     let report = try_simulate(&small);
     println!("after {runs} runs:\n{report}");
-    println!("SIM_PLAN=\"{small}\" make sim repeats it");
+    println!("SIM_PLAN='{small}' make sim repeats it");
     keep(&report);
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::faults::End;
+use crate::fault_kind::FaultKind;
+use crate::faults::ActiveFault;
 use crate::stage::Stage;
 
 /// A crashed instance starts again after this long.
@@ -45,10 +46,12 @@ impl Stage {
         let Some((_, away)) = self.killed_after.take_if(|(before, _)| touches > *before) else {
             return;
         };
-        self.ledger.lock().unwrap().line("all instances are killed");
+        self.note("all instances are killed");
+        let (kind, ends_at) = (FaultKind::KilledAfterTouch, Instant::now() + away);
         for instance in 0..self.instances.len() {
             self.kill(instance);
-            self.active.push((Instant::now() + away, End::Restart(instance)));
+            let end = Box::new(move |stage: &mut Self| stage.restart(instance));
+            self.active.push(ActiveFault { kind, ends_at, end });
         }
     }
 
@@ -56,16 +59,21 @@ impl Stage {
     pub(crate) fn restart_deceived(&mut self) {
         let deceived = self.ledger.lock().unwrap().histories.deceived.clone();
         for instance in 0..self.instances.len() {
-            if deceived.contains(&self.clients[instance]) {
-                self.ledger.lock().unwrap().line(&format!("restart of instance {instance}"));
+            if deceived.contains(&self.client(instance)) {
+                self.note(&format!("restart of instance {instance}"));
                 self.restart(instance);
             }
         }
     }
 
+    pub(crate) fn thaw(&self, instance: usize) {
+        self.instances[instance].computer.thaw();
+        self.ledger.lock().unwrap().oracle.thawed(self.client(instance), Instant::now());
+    }
+
     /// An instance starts although as many run as there should be.
     pub(crate) fn start_twin(&mut self) {
-        let (_, twin) = self.new_instance(0);
+        let twin = self.new_instance(0);
         self.twins.push(twin);
     }
 

@@ -7,6 +7,7 @@
 
 mod causes;
 mod computer;
+mod coverage;
 mod crash;
 mod crash_points;
 mod discovery;
@@ -44,7 +45,7 @@ fn assert_right(report: &Report) {
     let Report { plan, broken, .. } = report;
     assert!(
         broken.is_empty(),
-        "{plan}: {} things are broken; SIM_PLAN=\"{plan}\" make sim repeats it\n{}",
+        "{plan}: {} things are broken; SIM_PLAN='{plan}' make sim repeats it\n{}",
         broken.len(),
         broken.join("\n")
     );

@@ -1,6 +1,5 @@
 //! Many seeds, on as many threads as there are cores.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::fault_kind::FaultKind;
+use crate::coverage::Coverage;
 use crate::plan::{Plan, Report};
 use crate::stage::simulate;
 
@@ -47,7 +46,7 @@ pub(crate) fn try_simulate(plan: &Plan) -> Report {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let broken = vec![format!("a panic: {}", text.unwrap_or_default())];
-        Report { broken, ..Report::empty(plan) }
+        Report { plan: plan.clone(), broken, ..Report::default() }
     })
 }
 
@@ -57,7 +56,8 @@ struct Sum {
     runs: u64,
     simulated: Duration,
     writes: u64,
-    injected: BTreeMap<FaultKind, u64>,
+    faults: u64,
+    coverage: Coverage,
 }
 
 impl Sum {
@@ -65,21 +65,20 @@ impl Sum {
         self.runs += 1;
         self.simulated += report.simulated;
         self.writes += report.writes;
-        for (kind, count) in &report.injected {
-            *self.injected.entry(*kind).or_default() += count;
-        }
+        self.faults += report.injected.values().sum::<u64>();
+        self.coverage.add(&report.injected);
     }
 
     fn print(&self, elapsed: Duration) {
-        let Self { runs, simulated, writes, injected } = self;
-        let (seconds, faults) = (simulated.as_secs_f64(), injected.values().sum::<u64>());
+        let Self { runs, simulated, writes, faults, coverage } = self;
+        let seconds = simulated.as_secs_f64();
         println!(
             "{runs} seeds in {} s: {:.1} simulated hours, {:.0} simulated seconds a second, {faults} \
              faults of {} kinds, {writes} writes",
             elapsed.as_secs(),
             seconds / 3_600.0,
             seconds / elapsed.as_secs_f64(),
-            injected.len()
+            coverage.kinds()
         );
     }
 }
@@ -126,9 +125,7 @@ pub(crate) fn run(seeds: Seeds) -> Option<Report> {
     });
     println!("from seed {}:", seeds.first);
     sum.print(began.elapsed());
-    for (kind, count) in &sum.injected {
-        println!("  {count:>6} × {kind:?}");
-    }
+    println!("{}", sum.coverage);
     failed
 }
 

@@ -91,21 +91,15 @@ impl Oracle {
 
     /// Looks at a request that an API server answered.
     pub(crate) fn see(&mut self, audited: &AuditedRequest) {
-        let method = audited.request.method().as_str();
+        let AuditedRequest { cluster, client, request, .. } = audited;
+        let (at, client, method) = (Instant::now(), *client, request.method().as_str());
         if method == "GET" {
             return self.read(audited);
         }
-        self.asked(audited.client, &audited.cluster, audited.request.uri().path());
-        let body = serde_json::from_slice(audited.request.body()).unwrap_or(Value::Null);
-        let write = Write {
-            at: Instant::now(),
-            client: audited.client,
-            cluster: &audited.cluster,
-            is_hub: self.hub.as_ref() == Some(&audited.cluster),
-            method,
-            path: audited.request.uri().path(),
-            body: &body,
-        };
+        let (path, is_hub) = (request.uri().path(), self.hub.as_ref() == Some(cluster));
+        let body = &serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+        let write = Write { at, client, cluster, is_hub, method, path, body };
+        self.asked(&write);
         match audited.executed {
             true => self.judge(&write),
             false if audited.is_repeat => {}
@@ -149,10 +143,11 @@ impl Oracle {
     }
 
     /// An instance asks to write an object, with or without success.
-    pub(crate) fn asked(&mut self, client: u32, cluster: &ClusterName, path: &str) {
+    pub(crate) fn asked(&mut self, write: &Write<'_>) {
+        let Write { client, cluster, path, .. } = *write;
         let key = (client, cluster.clone(), path.to_owned());
         let times = self.requests.entry(key).or_default();
-        if count_within(times, REQUESTS_WITHIN) == REQUESTS_MAX + 1 {
+        if count_within(times, write.at, REQUESTS_WITHIN) == REQUESTS_MAX + 1 {
             let seconds = REQUESTS_WITHIN.as_secs();
             self.broken.push(format!(
                 "instance {client}: more than {REQUESTS_MAX} requests for {path} in {cluster} in {seconds} s"
@@ -196,8 +191,8 @@ impl Oracle {
         }
         // One who releases the Lease has no write under way any more.
         match holder.is_empty() {
-            true => drop(lease.renewed.remove(&write.client)),
-            false => drop(lease.renewed.insert(write.client, write.at)),
+            true => _ = lease.renewed.remove(&write.client),
+            false => _ = lease.renewed.insert(write.client, write.at),
         }
     }
 
@@ -228,8 +223,8 @@ impl Oracle {
     }
 
     /// An instance goes on that stood still.
-    pub(crate) fn thawed(&mut self, client: u32) {
-        self.thawed.entry(client).or_default().push(Instant::now());
+    pub(crate) fn thawed(&mut self, client: u32, at: Instant) {
+        self.thawed.entry(client).or_default().push(at);
     }
 
     /// Once an instance has written in its tenure, none writes in an earlier one.
@@ -301,10 +296,8 @@ impl Oracle {
             }
             Some(Value::String(text)) => {
                 let status = serde_json::from_str::<Value>(text).ok();
-                if self
-                    .said(write)
-                    .is_none_or(|said| !said.iter().any(|s| Some(s) == status.as_ref()))
-                {
+                let mut said = self.said(write).into_iter().flatten();
+                if !said.any(|said| Some(said) == status.as_ref()) {
                     self.broke(write, "mirrors what upstream never said");
                 }
             }
@@ -358,7 +351,7 @@ impl Oracle {
             true => (&mut self.deletes, DELETES_PER_MINUTE, "deletes"),
             false => (&mut self.removals, REMOVALS_PER_MINUTE, "removals"),
         };
-        let count = count_within(times, MINUTE);
+        let count = count_within(times, write.at, MINUTE);
         if count > most {
             let how = format!("is one of {count} {what} within a minute");
             self.broke(write, &how);
@@ -372,9 +365,9 @@ fn within(earlier: Instant, later: Instant) -> bool {
 }
 
 /// Adds one that happens now. Returns how many there were within this time.
-fn count_within(times: &mut VecDeque<Instant>, within: Duration) -> usize {
-    times.push_back(Instant::now());
-    while times.front().is_some_and(|at| at.elapsed() > within) {
+fn count_within(times: &mut VecDeque<Instant>, now: Instant, within: Duration) -> usize {
+    times.push_back(now);
+    while times.front().is_some_and(|at| now - *at > within) {
         times.pop_front();
     }
     times.len()

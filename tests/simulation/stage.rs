@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use crate::computer::Computer;
 use crate::discovery::{Discovery, Milo, Shown, Source};
 use crate::fault_kind::FaultKind;
-use crate::faults::End;
+use crate::faults::ActiveFault;
 use crate::histories::Histories;
 use crate::instance::{Instance, address, config, write_kubeconfig};
 use crate::ledger::Ledger;
@@ -51,8 +51,6 @@ pub(crate) struct Stage {
     /// Of each upstream, the only one that its server takes where it is discovered.
     pub(crate) tokens: Vec<u32>,
     pub(crate) instances: Vec<Instance>,
-    /// The client numbers of the instances' present lives.
-    pub(crate) clients: Vec<u32>,
     next_client: u32,
     pub(crate) lease_edits: u32,
     pub(crate) ended: Vec<Instance>,
@@ -84,7 +82,7 @@ pub(crate) struct Stage {
     starts: Random,
     /// Faults drawn so far.
     pub(crate) drawn: u64,
-    pub(crate) active: Vec<(Instant, End)>,
+    pub(crate) active: Vec<ActiveFault>,
     pub(crate) injected: BTreeMap<FaultKind, u64>,
 }
 
@@ -198,7 +196,6 @@ impl Stage {
             servers,
             tokens: vec![0; plan.upstreams],
             instances: Vec::new(),
-            clients: Vec::new(),
             next_client: 1,
             lease_edits: 0,
             ended: Vec::new(),
@@ -225,15 +222,14 @@ impl Stage {
         };
         stage.show_upstreams();
         for ordinal in 0..stage.plan.instances {
-            let (client, instance) = stage.new_instance(ordinal);
-            stage.clients.push(client);
+            let instance = stage.new_instance(ordinal);
             stage.instances.push(instance);
         }
         stage
     }
 
     /// `ordinal`: of its pod.
-    pub(crate) fn new_instance(&mut self, ordinal: usize) -> (u32, Instance) {
+    pub(crate) fn new_instance(&mut self, ordinal: usize) -> Instance {
         let client = self.next_client;
         self.next_client += 1;
         let rate = i64::try_from(self.starts.between(0, 80)).unwrap() - 40;
@@ -241,11 +237,25 @@ impl Stage {
         let computer = Computer::new(client, rate, self.starts.fork(), network);
         let pod = move |name: &str| (name == "POD_NAME").then(|| format!("throughline-{ordinal}"));
         let config = self.config.clone().with_shard(pod).unwrap();
-        (client, Instance::start(config, &self.specs, Arc::new(computer)))
+        Instance::start(config, &self.specs, Arc::new(computer))
     }
 
+    /// The client number of an instance's present life.
     pub(crate) fn client(&self, instance: usize) -> u32 {
-        self.clients[instance]
+        self.instances[instance].computer.client
+    }
+
+    pub(crate) fn clients(&self) -> impl Iterator<Item = u32> {
+        self.instances.iter().map(|instance| instance.computer.client)
+    }
+
+    /// The number of the hub's server; those of the upstreams come before it, those of the edges after it.
+    pub(crate) fn hub(&self) -> usize {
+        self.world.names.upstreams.len()
+    }
+
+    pub(crate) fn note(&self, text: &str) {
+        self.ledger.lock().unwrap().line(text);
     }
 
     pub(crate) fn address_of(&self, server: usize) -> String {
@@ -268,13 +278,12 @@ impl Stage {
     /// Starts an instance again that was killed or stopped.
     pub(crate) fn restart(&mut self, instance: usize) {
         self.instances[instance].kill();
-        let (client, new) = self.new_instance(instance);
-        self.clients[instance] = client;
+        let new = self.new_instance(instance);
         self.ended.push(std::mem::replace(&mut self.instances[instance], new));
     }
 
     /// The configuration names all upstreams but this one.
-    pub(crate) async fn reload_without(&mut self, upstream: Option<usize>) {
+    pub(crate) fn reload_without(&mut self, upstream: Option<usize>) {
         if self.plan.discovery != Discovery::None {
             self.show_upstreams();
             upstream.into_iter().for_each(|upstream| self.show(upstream, Shown::Deleted));
@@ -291,9 +300,8 @@ impl Stage {
 
     /// A person changes the Lease.
     pub(crate) async fn edit_lease(&mut self, method: &str, body: &str) {
-        let hub = self.world.names.upstreams.len();
         let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
-        let served = tokio::spawn(self.servers[hub].serve(theirs, PERSON));
+        let served = tokio::spawn(self.servers[self.hub()].serve(theirs, PERSON));
         let request = format!(
             "{method} /apis/coordination.k8s.io/v1/namespaces/default/leases/throughline HTTP/1.1\r\n\
              host: x\r\nconnection: close\r\ncontent-type: application/merge-patch+json\r\n\
@@ -323,8 +331,9 @@ impl Stage {
 
     /// Lets happen what the plan says, until the last fault is over.
     pub(crate) async fn happens(&mut self) {
-        let ends_at = Instant::now() + self.plan.lasts;
-        let backup_at = Instant::now() + self.plan.lasts / 4;
+        let lasts = Duration::from_secs(self.plan.lasts_s);
+        let ends_at = Instant::now() + lasts;
+        let backup_at = Instant::now() + lasts / 4;
         let mut next_version = Instant::now();
         self.note_truth();
         let mut next_change = after(&mut self.changes, self.plan.change_every_ms);
@@ -347,15 +356,15 @@ impl Stage {
                 self.fault().await;
                 next_fault = after(&mut self.faults, self.plan.fault_every_ms);
             }
-            self.end_faults(Instant::now()).await;
+            self.end_faults(Instant::now());
         }
-        let latest = self.active.iter().map(|(at, _)| *at).max().unwrap_or(ends_at);
-        self.end_faults(latest).await;
-        self.reload_without(None).await;
+        let latest = self.active.iter().map(|fault| fault.ends_at).max();
+        self.end_faults(latest.unwrap_or(ends_at));
+        self.reload_without(None);
         // More answers may have been spoilt than there were requests so far.
         self.servers.iter().for_each(|server| server.clear_faults());
         self.network.clear_cuts();
-        self.ledger.lock().unwrap().line("the last fault is over");
+        self.note("the last fault is over");
         if !self.is_broken() {
             self.restart_deceived();
             self.announce_unseen();
@@ -396,21 +405,15 @@ impl Stage {
             return;
         }
         *self.injected.entry(kind).or_default() += 1;
-        let ends = self.inject(kind, &mut random).await;
-        let text = format!("fault: {kind:?} {ends:?}");
-        self.ledger.lock().unwrap().line(&text);
-        if let Some((end, lasts)) = ends {
-            self.active.push((Instant::now() + lasts, end));
-        }
+        self.inject(kind, &mut random).await;
         self.note_truth();
     }
 
-    async fn end_faults(&mut self, now: Instant) {
-        while let Some(at) = self.active.iter().position(|(ends_at, _)| *ends_at <= now) {
-            let (_, end) = self.active.remove(at);
-            let text = format!("fault over: {end:?}");
-            self.ledger.lock().unwrap().line(&text);
-            self.end(end).await;
+    fn end_faults(&mut self, now: Instant) {
+        while let Some(at) = self.active.iter().position(|fault| fault.ends_at <= now) {
+            let ActiveFault { kind, end, .. } = self.active.remove(at);
+            self.note(&format!("fault over: {kind:?}"));
+            end(self);
         }
     }
 }

@@ -1,14 +1,12 @@
 //! Faults of what API servers hold and show, and of those who write there.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline_sim::apiserver::{ApiVerb, Fault};
 
 use crate::fault_kind::FaultKind;
-use crate::faults::End;
 use crate::instance::Instance;
 use crate::random::Random;
 use crate::stage::Stage;
@@ -18,10 +16,10 @@ const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
 
 impl Stage {
     /// What a server shows is not what it holds.
-    pub(crate) fn lag_reads(&mut self, kind: FaultKind, server: usize, random: &mut Random) -> End {
+    pub(crate) fn lag_reads(&mut self, kind: FaultKind, server: usize, random: &mut Random) {
         let lists = kind != FaultKind::WatchesLate;
         let ago = if kind == FaultKind::TimeTravel { 1 + random.below(6) } else { 0 };
-        if lists && server < self.world.names.upstreams.len() {
+        if lists && server < self.hub() {
             // A list with a lower resourceVersion looks like that of a restored API server.
             self.held_upstreams.insert(server);
         }
@@ -34,69 +32,48 @@ impl Stage {
             self.servers[server].inject(&fault, 2 + random.below(12));
             self.servers[server].cut_watches(None);
         }
-        End::Reads(server)
     }
 
-    pub(crate) fn throttle(&mut self, server: usize, random: &mut Random) {
-        let verbs = [ApiVerb::Get, ApiVerb::List, ApiVerb::Watch].to_vec();
-        let writes = [ApiVerb::Create, ApiVerb::Update, ApiVerb::Patch, ApiVerb::Delete];
-        let verbs = [verbs, writes.to_vec()].concat();
-        let retry_after_s = random.one_in(2).then(|| 1 + random.next() as u32 % 8);
-        let fault = Fault { verbs, resource: None, code: 429, retry_after_s, executes: false };
-        self.servers[server].inject(&fault, 5 + random.below(40));
-    }
-
-    pub(crate) fn repeat_writes(&mut self, server: usize, random: &mut Random) {
-        let times = 1 + random.below(6);
-        if random.one_in(2) {
-            let fault = Fault::on_writes(504).but_executed();
-            self.servers[server].inject(&fault, times);
-        }
-        let after = Duration::from_millis(random.between(1, 8_000));
-        self.servers[server].repeat_writes(times, after);
-    }
-
-    /// A cluster goes back to an older state.
-    pub(crate) fn restore(&mut self, server: usize) -> Option<End> {
+    /// A cluster goes back to an older state, if there is a backup.
+    pub(crate) fn restore(&mut self, server: usize) -> Option<()> {
         let backup = self.backups.get(server)?.clone();
         self.servers[server].restore(&backup);
-        self.restored(server)
+        self.note_new_history(server);
+        Some(())
     }
 
     pub(crate) fn hub_was_restored_lately(&self) -> bool {
         self.ledger.lock().unwrap().histories.was_restored_lately(&self.world.names.hub)
     }
 
-    pub(crate) fn lose_etcd(&mut self, server: usize) -> End {
+    pub(crate) fn lose_etcd(&mut self, server: usize) {
         let before = self.servers[server].backup();
         self.lost.entry(server).or_insert(before.unwrap());
         self.servers[server].lose_everything();
-        self.restored(server);
+        self.note_new_history(server);
         let cluster = &self.specs[server].name;
         for instance in &self.instances {
             instance.tape.lock().unwrap().saw_empty.remove(cluster);
         }
-        End::Etcd(server)
     }
 
     pub(crate) fn bring_etcd_back(&mut self, server: usize) {
         let Some(before) = self.lost.remove(&server) else { return };
         self.servers[server].restore(&before);
         self.note_who_saw_it_empty(server);
-        if let Some(End::Report(upstream)) = self.restored(server) {
-            self.report_upstream(upstream);
+        self.note_new_history(server);
+        if server < self.hub() {
+            self.report_upstream(server);
         }
     }
 
     /// See [`Stage::announce_unseen`].
     fn note_who_saw_it_empty(&mut self, server: usize) {
-        let Some(edge) = server.checked_sub(self.world.names.upstreams.len() + 1) else { return };
+        let Some(edge) = server.checked_sub(self.hub() + 1) else { return };
         let cluster = &self.specs[server].name;
-        let saw = |(instance, _): &(&Instance, &u32)| {
-            instance.tape.lock().unwrap().saw_empty.contains(cluster)
-        };
-        let seen_by = self.instances.iter().zip(&self.clients).filter(saw);
-        let seen_by = seen_by.map(|(_, client)| *client).collect();
+        let saw = |instance: &&Instance| instance.tape.lock().unwrap().saw_empty.contains(cluster);
+        let seen_by = self.instances.iter().filter(saw);
+        let seen_by = seen_by.map(|instance| instance.computer.client).collect();
         self.emptied.push((edge, seen_by));
     }
 
@@ -107,16 +84,14 @@ impl Stage {
     pub(crate) fn announce_unseen(&mut self) {
         let deceived = self.ledger.lock().unwrap().histories.deceived.clone();
         let emptied = self.emptied.iter();
-        let emptied = emptied.filter(|(_, saw)| !saw.iter().any(|c| self.clients.contains(c)));
+        let emptied =
+            emptied.filter(|(_, saw)| !self.clients().any(|client| saw.contains(&client)));
         let restored = self.restored_edges.iter();
         let restored = restored.filter(|(_, ran)| ran.iter().all(|c| deceived.contains(c)));
         let unseen: BTreeSet<_> = emptied.chain(restored).map(|(edge, _)| *edge).collect();
         for edge in unseen {
             let cluster = self.world.names.edges[edge].clone();
-            self.ledger
-                .lock()
-                .unwrap()
-                .line(&format!("a person removes the triggers of {cluster}"));
+            self.note(&format!("a person removes the triggers of {cluster}"));
             let keys: Vec<_> = {
                 let clusters = self.world.lock();
                 let gateways = clusters.objects(&cluster, Kind::Gateway);
@@ -130,15 +105,13 @@ impl Stage {
     }
 
     /// Notes that a cluster has another history now.
-    fn restored(&mut self, server: usize) -> Option<End> {
-        let upstreams = self.world.names.upstreams.len();
+    fn note_new_history(&mut self, server: usize) {
+        let hub = self.hub();
         let mut ledger = self.ledger.lock().unwrap();
         ledger.histories.restored(&self.specs[server].name);
-        if server < upstreams {
+        if server < hub {
             self.held_upstreams.insert(server);
-            return Some(End::Report(server));
-        }
-        if server == upstreams {
+        } else if server == hub {
             // The Leases are others, too.
             ledger.oracle.lease_edited();
             drop(ledger);
@@ -146,12 +119,11 @@ impl Stage {
             if !self.lost.contains_key(&server) {
                 self.show_upstreams();
             }
-            return None;
+        } else {
+            let edge = server - hub - 1;
+            ledger.forget_edge(&self.world.names.edges[edge]);
+            self.restored_edges.push((edge, self.clients().collect()));
         }
-        let edge = server - upstreams - 1;
-        ledger.forget_edge(&self.world.names.edges[edge]);
-        self.restored_edges.push((edge, self.clients.clone()));
-        None
     }
 
     /// Agents and tenants of an upstream write what they know.
@@ -160,30 +132,22 @@ impl Stage {
         self.world.restore_parents(upstream);
     }
 
-    pub(crate) fn overwrite_trigger(
-        &mut self,
-        (connector, edge): (usize, usize),
-        value: Option<&str>,
-    ) {
-        let namespace = self.world.hub_key(connector).namespace;
-        let key = ObjectKey::new(namespace, &self.world.connectors[connector].gateways[0]);
-        let edge = self.world.names.edges[edge].clone();
+    pub(crate) fn overwrite_trigger(&self, at: (usize, usize), value: Option<&str>) {
+        let (edge, key) = self.world.first_gateway(at);
         self.world.annotate(&edge, Kind::Gateway, &key, (TRIGGER, value));
         let uid = self.world.lock().get(&edge, Kind::Gateway, &key).map(|g| g.meta.uid.clone());
         self.ledger.lock().unwrap().forget_trigger(&edge, &key, &uid.unwrap_or_default());
     }
 
-    pub(crate) fn put_old_trigger_back(&mut self, connector: usize, edge: usize) {
-        let namespace = self.world.hub_key(connector).namespace;
-        let key = ObjectKey::new(namespace, &self.world.connectors[connector].gateways[0]);
-        let at = (self.world.names.edges[edge].clone(), key);
+    pub(crate) fn put_old_trigger_back(&self, connector: usize, edge: usize) {
+        let at = self.world.first_gateway((connector, edge));
         let earlier = self.ledger.lock().unwrap().earlier_triggers.get(&at).cloned();
         if let Some(earlier) = earlier {
             self.overwrite_trigger((connector, edge), Some(&earlier));
         }
     }
 
-    pub(crate) fn write_hostile(&mut self, connector: usize, edge: usize, random: &mut Random) {
+    pub(crate) fn write_hostile(&self, connector: usize, edge: usize, random: &mut Random) {
         let (hub, key) = (self.world.names.hub.clone(), self.world.hub_key(connector));
         let huge = format!("\"{}\"", "x".repeat(200 * 1024));
         let status = ["[]", "{", "null", r#"{"conditions":{}}"#, &huge];
@@ -202,22 +166,24 @@ impl Stage {
         }
     }
 
-    /// A parent of a route goes, or all of them for good.
-    pub(crate) fn delete_parents(&mut self, for_good: bool, random: &mut Random) -> Option<End> {
-        if self.world.sites.is_empty() {
-            return None;
-        }
-        let site = random.below(self.world.sites.len());
-        let parents = self.world.sites[site].parents.len();
-        if for_good {
-            (0..parents).for_each(|parent| self.world.set_parent(site, parent, true));
-            return None;
-        }
-        if self.world.sites[site].is_orphan() {
-            return None;
-        }
-        let parent = random.below(parents);
+    /// A parent of a route goes. Returns its site and its number; `None` if there is none.
+    pub(crate) fn delete_parent(&mut self, random: &mut Random) -> Option<(usize, usize)> {
+        let site = self.pick_site(random).filter(|site| !self.world.sites[*site].is_orphan())?;
+        let parent = random.below(self.world.sites[site].parents.len());
         self.world.set_parent(site, parent, true);
-        Some(End::Parent(site, parent))
+        Some((site, parent))
+    }
+
+    /// All parents of a route go for good.
+    pub(crate) fn delete_all_parents(&mut self, random: &mut Random) {
+        let Some(site) = self.pick_site(random) else { return };
+        for parent in 0..self.world.sites[site].parents.len() {
+            self.world.set_parent(site, parent, true);
+        }
+    }
+
+    fn pick_site(&self, random: &mut Random) -> Option<usize> {
+        let sites = self.world.sites.len();
+        (sites > 0).then(|| random.below(sites))
     }
 }

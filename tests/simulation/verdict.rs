@@ -125,7 +125,7 @@ impl Stage {
         if self.is_broken() {
             return;
         }
-        let (_, fresh) = self.new_instance(0);
+        let fresh = self.new_instance(0);
         self.pass(LISTS_WITHIN).await;
         let before: Vec<_> = self.instances.iter().map(|i| i.computer.released()).collect();
         let before_fresh = fresh.computer.released();
@@ -160,7 +160,7 @@ impl Stage {
                 "all instances have ended, and {count} connections to {host} have not"
             )]);
         }
-        let (sent, hub) = (self.network.sent(), self.address_of(self.world.names.upstreams.len()));
+        let (sent, hub) = (self.network.sent(), self.address_of(self.hub()));
         for (n, instance) in self.lives().enumerate() {
             self.broke(instance.verify(&format!("instance {n}")));
             let mut ledger = self.ledger.lock().unwrap();

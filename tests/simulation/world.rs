@@ -191,10 +191,7 @@ impl World {
                 let proxy = json!({"apiVersion": "networking.datumapis.com/v1alpha", "kind": "HTTPProxy",
                     "metadata": {"namespace": namespace, "name": gateway}, "spec": {"rules": rules}});
                 self.put(edge, proxy, "karmada");
-                let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-                    "metadata": {"namespace": namespace, "name": gateway},
-                    "spec": {"gatewayClassName": "edge"}});
-                self.put(edge, gateway, "karmada");
+                self.put(edge, gateway_object(&namespace, gateway), "karmada");
             }
         }
         let mut hub_connector = self.connector_object(&namespace, n);
@@ -280,13 +277,22 @@ impl World {
 
     /// A Gateway is deleted and created again at one edge.
     pub(crate) fn make_gateway_again(&self, n: usize, edge: usize) {
-        let connector = &self.connectors[n];
-        let namespace = self.hub_namespace(connector.upstream);
-        let (edge, name) = (&self.names.edges[edge], &connector.gateways[0]);
-        self.lock().remove(edge, Kind::Gateway, &ObjectKey::new(&namespace, name));
-        let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-            "metadata": {"namespace": namespace, "name": name}, "spec": {"gatewayClassName": "edge"}});
-        self.put(edge, gateway, "karmada");
+        let (edge, key) = self.first_gateway((n, edge));
+        self.lock().remove(&edge, Kind::Gateway, &key);
+        self.put(&edge, gateway_object(&key.namespace, &key.name), "karmada");
+    }
+
+    /// An edge, and the first Gateway there of a connector.
+    pub(crate) fn first_gateway(&self, (n, edge): (usize, usize)) -> (ClusterName, ObjectKey) {
+        let gateway = &self.connectors[n].gateways[0];
+        let key = ObjectKey::new(self.hub_key(n).namespace, gateway);
+        (self.names.edges[edge].clone(), key)
+    }
+
+    /// The carrier takes a connector to an edge again.
+    pub(crate) fn carry_again(&mut self, edge: usize, connector: usize) {
+        let at = self.stuck.iter().position(|stuck| *stuck == (edge, connector));
+        self.stuck.remove(at.unwrap());
     }
 
     pub(crate) fn hub_key(&self, n: usize) -> ObjectKey {
@@ -391,6 +397,11 @@ impl World {
         }
         found
     }
+}
+
+pub(crate) fn gateway_object(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": {"namespace": namespace, "name": name}, "spec": {"gatewayClassName": "edge"}})
 }
 
 fn brief(status: &Value) -> String {

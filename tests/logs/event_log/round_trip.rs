@@ -64,8 +64,8 @@ fn outcomes_are_found_in_a_file_but_not_in_a_text() {
     let outcome = r#"{"at_ms":1763715601000,"event":"action_finished","id":1,"outcome":"dropped"}"#;
     let text = r#"{"at_ms":1763715601000,"event":"timed_out","m":"\"action_finished\""}"#;
     for (log, expected) in [
-        (sample().into_bytes(), true),
-        (gzip(&sample()), true),
+        (SAMPLE.as_bytes().to_vec(), true),
+        (gzip(SAMPLE), true),
         (format!("{HEADER}\n{text}\n").into_bytes(), false),
         (format!("{HEADER}\n{text}\n{outcome}").into_bytes(), true),
         (outcome.into(), true),

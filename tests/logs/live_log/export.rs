@@ -8,19 +8,13 @@ use super::*;
 
 const EVENTS: u64 = 4_000;
 
-/// The copy as text.
-fn exported(file: &Path) -> (LogExportEnds, Vec<u8>) {
+/// The first part that is copied, how many parts are missing, and the copy.
+fn exported(file: &Path) -> (u64, u64, Vec<u8>) {
     let export = LogExport::open(file).unwrap();
-    let ends = LogExportEnds { first: export.first_part(), missing: export.missing_parts() };
+    let (first, missing) = (export.first_part(), export.missing_parts());
     let mut copy = Vec::new();
     export.write_to(&mut copy).unwrap();
-    (ends, copy)
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct LogExportEnds {
-    first: u64,
-    missing: u64,
+    (first, missing, copy)
 }
 
 /// The numbers of the events in a copy, which has one header.
@@ -37,16 +31,17 @@ fn numbers(copy: &[u8]) -> Vec<u64> {
     reader.map(number).collect()
 }
 
-/// Copies again and again while events are written.
-fn copies_while_written(file: &Path, size: u64) -> Vec<(LogExportEnds, Vec<u64>)> {
+/// Copies again and again while events are written. Returns of each copy its first part and its events.
+fn copies_while_written(file: &Path, size: u64) -> Vec<(u64, Vec<u64>)> {
     let done = AtomicBool::new(false);
     let mut log = start(&config(file, size), &header());
     std::thread::scope(|scope| {
         let copying = scope.spawn(|| {
             let mut copies = Vec::new();
             while !done.load(Ordering::Relaxed) || copies.len() < 3 {
-                let (ends, copy) = exported(file);
-                copies.push((ends, numbers(&copy)));
+                let (first, missing, copy) = exported(file);
+                assert_eq!(missing, 0);
+                copies.push((first, numbers(&copy)));
             }
             copies
         });
@@ -64,31 +59,19 @@ fn copies_while_written(file: &Path, size: u64) -> Vec<(LogExportEnds, Vec<u64>)
 
 #[test]
 fn rotation_while_a_log_is_copied_neither_loses_nor_doubles_lines() {
-    let file = folder("export").join("log.jsonl");
-    let mut rotated = 0;
-    for (ends, numbers) in copies_while_written(&file, 1_000_000) {
-        assert_eq!(ends, LogExportEnds { first: 1, missing: 0 });
-        let expected: Vec<_> = (0..numbers.len() as u64).collect();
-        assert_eq!(numbers, expected);
-        rotated = rotated.max(numbers.len());
+    // The parts of the smaller log are deleted from the beginning.
+    for (size, is_whole) in [(1_000_000, true), (24_000, false)] {
+        let file = folder(&format!("export-{size}")).join("log.jsonl");
+        for (part, numbers) in copies_while_written(&file, size) {
+            let first = numbers.first().copied().unwrap_or_default();
+            assert_eq!(numbers, (first..first + numbers.len() as u64).collect::<Vec<_>>());
+            assert_eq!(part == 1, first == 0, "part {part}, event {first}");
+            assert!(part == 1 || !is_whole, "part {part}");
+        }
+        let (part, _, copy) = exported(&file);
+        assert_eq!((part == 1, numbers(&copy).last()), (is_whole, Some(&(EVENTS - 1))));
+        assert!(numbered(&file, 2).exists(), "it was rotated");
     }
-    let (_, copy) = exported(&file);
-    assert_eq!(numbers(&copy).len() as u64, EVENTS);
-    assert!(numbered(&file, 2).exists(), "it was rotated");
-}
-
-#[test]
-fn a_log_whose_beginning_is_deleted_is_copied_from_where_it_begins() {
-    let file = folder("export-pruned").join("log.jsonl");
-    for (ends, numbers) in copies_while_written(&file, 24_000) {
-        assert_eq!(ends.missing, 0);
-        let first = numbers.first().copied().unwrap_or_default();
-        let expected: Vec<_> = (first..first + numbers.len() as u64).collect();
-        assert_eq!(numbers, expected);
-        assert_eq!(ends.first == 1, first == 0, "{ends:?} {first}");
-    }
-    let (ends, copy) = exported(&file);
-    assert!(ends.first > 1 && numbers(&copy).last() == Some(&(EVENTS - 1)), "{ends:?}");
 }
 
 #[test]
@@ -100,10 +83,10 @@ fn a_cut_off_last_line_and_a_missing_part_are_seen() {
     let mut text = fs::read(&file).unwrap();
     text.extend_from_slice(br#"{"at_ms":17637156"#);
     fs::write(&file, text).unwrap();
-    let (ends, copy) = exported(&file);
-    assert_eq!((ends.missing, numbers(&copy).len()), (0, 500));
+    let (_, missing, copy) = exported(&file);
+    assert_eq!((missing, numbers(&copy).len()), (0, 500));
     fs::remove_file(numbered(&file, 2)).unwrap();
-    let (ends, _) = exported(&file);
-    assert_eq!(ends, LogExportEnds { first: 1, missing: 1 });
+    let (first, missing, _) = exported(&file);
+    assert_eq!((first, missing), (1, 1));
     assert!(LogExport::open(&file.with_extension("none")).is_err());
 }

@@ -48,13 +48,7 @@ fn two_processes_do_not_write_one_log() {
     for number in 0..50 {
         log.event(&event(number, 300));
         if number % 10 == 0 {
-            let second = LiveLog::start(
-                &config(&file, 5_000),
-                &header(),
-                Arc::default(),
-                Outside::default(),
-            );
-            let error = format!("{:#}", second.unwrap_err());
+            let error = refusal(&file);
             let place = format!("eventLog.file {}: another process writes this", file.display());
             assert!(error.starts_with(&place), "{error}");
             assert!(error.contains("log.lock") && error.contains("a file of its own"), "{error}");
@@ -62,12 +56,10 @@ fn two_processes_do_not_write_one_log() {
     }
     log.finish(GRACE);
     assert_eq!(times(&file), (0..50).collect::<Vec<_>>());
-    assert!(
-        !Path::new(&format!("{}.lock", file.display())).exists(),
-        "nothing is left of the lock"
-    );
+    let lock = PathBuf::from(format!("{}.lock", file.display()));
+    assert!(!lock.exists(), "nothing is left of the lock");
     // Neither does a lock that a killed process left behind.
-    fs::write(format!("{}.lock", file.display()), "").unwrap();
+    fs::write(lock, "").unwrap();
     start(&config(&file, 60_000), &header()).finish(GRACE);
 }
 
@@ -81,13 +73,7 @@ fn links_are_refused() {
             let file = folder.join(name);
             let link = PathBuf::from(format!("{}{place}", file.display()));
             std::os::unix::fs::symlink(target, &link).unwrap();
-            let refused = LiveLog::start(
-                &config(&file, 1 << 20),
-                &header(),
-                Arc::default(),
-                Outside::default(),
-            );
-            let error = format!("{:#}", refused.unwrap_err());
+            let error = refusal(&file);
             assert!(error.contains("it is a symbolic link"), "{error}");
             assert!(link.is_symlink());
             fs::remove_file(&link).unwrap();
