@@ -157,7 +157,7 @@ fn status_and_trace_name_the_hop_the_cause_and_what_to_do() {
     expect_file![file].assert_eq(&text);
 }
 
-/// A Gateway at an edge is traced with its connectors, and with what its HTTPProxy names in vain.
+/// A Gateway at an edge is traced with its connectors, and with the missing ones that its HTTPProxy names.
 #[test]
 fn a_gateway_is_traced_with_each_connector_that_it_should_announce() {
     let mut stage = Stage::settled(Settings::default());

@@ -67,7 +67,7 @@ fn every_module_is_in_the_code_map() {
 
 /// Calques and private words that readers stumbled over, each with plain words for it. Two spaces or a
 /// line break inside a phrase hide it: this is a reminder, not a grammar.
-const UNCLEAR: [(&str, &str); 26] = [
+const UNCLEAR: [(&str, &str); 41] = [
     ("anew", "again"),
     ("so long as many", "as long as"),
     ("the own", "its own"),
@@ -94,6 +94,21 @@ const UNCLEAR: [(&str, &str); 26] = [
     ("passed over", "skipped"),
     ("the matter", "the problem"),
     ("may nothing", "may not … anything"),
+    ("such a one", "such a …"),
+    ("for want of", "without"),
+    ("black hole", "a peer that drops packets"),
+    ("goes at once", "is sent immediately"),
+    ("in this moment", "now"),
+    ("gives away", "releases"),
+    ("no longer so", "no longer"),
+    ("is settled", "is in sync"),
+    ("in vain", "without effect"),
+    ("sign of life", "proof that it is live"),
+    ("came to", "became, began to"),
+    ("all the same", "still"),
+    ("what became of", "the state of"),
+    ("holds up", "delays"),
+    ("at most so many", "the most"),
 ];
 
 #[test]

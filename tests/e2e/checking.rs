@@ -152,7 +152,7 @@ async fn the_leader(world: &mut World) {
 
 /// Checks 4, 11 and 12: the hub's Connectors and their upstreams.
 async fn the_upstreams(world: &mut World) {
-    // The control plane of a Project that does not exist answers all the same.
+    // The control plane of a Project that does not exist still answers.
     let milo = Milo::start().await;
     rights::grant(milo.root.rest(), &["discovery-milo"]).await.unwrap();
     let path = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/typo/control-plane";

@@ -44,7 +44,7 @@ pub(crate) struct Tape {
     /// Actions without an outcome that came before one that was carried out: nothing ends them any more.
     pub(crate) forgotten: Vec<Action>,
     pub(crate) lists: Vec<CompleteList>,
-    /// When it came to lead, and when it led no longer.
+    /// When it began to lead, and when it stopped.
     pub(crate) leadership: Vec<(Instant, bool)>,
 }
 

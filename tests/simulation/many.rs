@@ -50,7 +50,7 @@ pub(crate) fn try_simulate(plan: &Plan) -> Report {
     })
 }
 
-/// What many runs came to.
+/// The result of many runs.
 #[derive(Debug, Default)]
 struct Sum {
     runs: u64,

@@ -107,7 +107,7 @@ impl Oracle {
         }
     }
 
-    /// A write that changed nothing was sent all the same: only by one who may write.
+    /// A write that changed nothing was sent needlessly: only by an instance that may write.
     pub(crate) fn tried(&mut self, write: &Write<'_>) {
         if write.is_hub && is_leader_only(write.path) {
             self.leader_only(write, false);

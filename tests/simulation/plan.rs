@@ -1,4 +1,4 @@
-//! What a seed decides, and what a run came to.
+//! What a seed decides, and the result of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -194,7 +194,7 @@ impl FromStr for Plan {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) plan: Plan,

@@ -59,7 +59,7 @@ pub struct Instance {
     pub renewed_response_at: Option<u64>,
 }
 
-/// What became of the object while a write to it was frozen.
+/// The fate of the object while a write to it was frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrozenWrite {
     /// Nobody has written since.

@@ -1,4 +1,4 @@
-//! Many clients at once, slow ones and strangers among them: probes are answered all the same, few
+//! Many clients at once, slow ones and strangers among them: probes are still answered, few
 //! descriptors are used, and the loop keeps most of its time.
 
 use std::sync::Arc;

@@ -102,7 +102,7 @@ fn event(event_type: &str, object: &Value) -> Value {
     json!({"type": event_type, "object": object})
 }
 
-/// Neither mirrored nor taken for a sign of life: it says where the watch's own objects may have gone.
+/// Neither mirrored nor taken as proof of a live watch: it says where the watch's own objects may have gone.
 #[tokio::test]
 async fn what_is_of_another_type_ends_the_watch_and_only_a_list_goes_on() {
     for (api_version, kind) in [

@@ -277,7 +277,7 @@ async fn a_queue_is_narrow_from_the_first_time_out_to_the_next_answer() {
     assert_eq!(bench.written(HUNG), 9);
 }
 
-/// A webhook that hangs for one kind holds up that kind alone, also in the same cluster.
+/// A webhook that hangs for one kind delays that kind alone, also in the same cluster.
 #[tokio::test(start_paused = true)]
 async fn each_kind_in_a_cluster_has_room_of_its_own() {
     let mut bench = bench(2, false);

@@ -81,7 +81,7 @@ impl Carrier {
         self.state.inner.lock().unwrap().delay = delay;
     }
 
-    /// Takes at most so many changed objects in a second from now on; `None` lifts the limit.
+    /// Limits the changed objects that it takes in a second from now on; `None` lifts the limit.
     pub(crate) fn set_rate(&self, per_second: Option<u32>) {
         self.state.inner.lock().unwrap().rate = per_second;
     }

@@ -125,7 +125,7 @@ fn a_held_cluster_does_not_hold_another() {
 #[test]
 fn the_gateway_watch_must_show_signs_of_life_and_a_bookmark_is_one() {
     let mut stage = orphans(2, 1, |s| s.orphans.settle_ms = 200_000);
-    // The deletion of the Gateway was a sign of life. Those of other kinds or clusters are none.
+    // The deletion of the Gateway proves that its watch is live. Those of other kinds or clusters don't.
     stage.pass_without_bookmarks_to(200_000);
     stage.bookmark("up", "Namespace").bookmark("hub", "HTTPRoute").bookmark("edge", "Gateway");
     stage.pass_without_bookmarks_to(300_000).assert_no_action();

@@ -107,7 +107,7 @@ fn what_waits_is_written_as_it_is_when_its_turn_comes() {
     for text in [N2.unwrap(), N3.unwrap(), &n4] {
         says(&mut fleet, BUSY, 0..100, text);
     }
-    // The last one comes to say again what the hub says: there is nothing left to write.
+    // The last one equals the hub again: there is nothing left to write.
     says(&mut fleet, BUSY, 99..100, N2.unwrap());
     fleet.run_to(fleet.now() + 30 * SECOND);
     fleet.assert_right();
