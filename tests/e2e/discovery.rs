@@ -63,7 +63,12 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_secret() {
     let discovery = json!({ "kubeconfigSecrets": { "cluster": testbed.hub().name,
                                                    "namespace": "default" } });
     // It is cut off, and refused, while its kubeconfig has the credentials of nobody.
-    let provoked = [Cause::ClusterUnavailable, Cause::PermissionMissing, Cause::DiscoveryFailing];
+    let provoked = [
+        Cause::ClusterUnavailable,
+        Cause::DiscoveryFailing,
+        Cause::KubeconfigInvalid,
+        Cause::PermissionMissing,
+    ];
     let run = setup(&testbed, &discovery).provokes(&provoked);
 
     // Without the right to list Secrets no cluster joins, as `check` says.

@@ -156,8 +156,14 @@ async fn a_fault_at_each_hop_is_named_from_every_source() {
     let soon = json!({ "retry": { "firstMs": 500, "maxMs": 2_000 },
         "mirror": { "contentionQuietMs": 5_000 }, "executor": { "timeoutMs": 2_000 },
         "watch": { "silentAfterMs": 3_000, "timeoutMs": 30_000 } });
-    let provoked =
-        [Cause::ClusterUnavailable, Cause::NotCarried, Cause::Overwritten, Cause::WriteRefused];
+    // A mirror that is refused or overwritten may also be late.
+    let provoked = [
+        Cause::ClusterUnavailable,
+        Cause::NotCarried,
+        Cause::NotMirrored,
+        Cause::Overwritten,
+        Cause::WriteRefused,
+    ];
     let spec = Spec { gateways: 2, ..Spec::of(2) };
     let (testbed, fleet, throughline) = in_sync(Topology::Three, spec, &soon, &provoked).await;
     let sources = sources(&testbed, &throughline);
