@@ -16,7 +16,7 @@ pub(crate) fn normalized(line: &str) -> String {
         rest = after;
     }
     out.push_str(rest);
-    out.replace("0 min 0 s", "0 s").replace("0 ms", "0 s")
+    out.replace("0 min 0 s", "0 s").replace("0 min", "0 s").replace("0 ms", "0 s")
 }
 
 /// The length of a number, time, address or trigger counter at the beginning.
