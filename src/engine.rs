@@ -146,7 +146,8 @@ impl Engine {
         let executor = Executor::new(applier, gate, constants, config.dry_run, metrics.clone());
         let header = log_header(fleet.table(), &settings);
         let (outside, reported) = Outside::channel();
-        let (mut machine, clock) = (Machine::new(settings), Clock::start());
+        let mut machine = Machine::new(settings);
+        let clock = Clock::start();
         let at = clock.now();
         for cluster in &header.clusters {
             // Not logged: the header names these clusters.
@@ -185,7 +186,8 @@ impl Engine {
     /// Adds a cluster to the machine and starts its watches. A cluster of the same name leaves first.
     pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
         self.leave(&member.name);
-        let (cluster, roles) = (member.name.clone(), member.roles.clone());
+        let cluster = member.name.clone();
+        let roles = member.roles.clone();
         // Before its watches can send an event.
         self.handle_event(EventKind::ClusterAdded { cluster, roles });
         self.fleet.join(member)
@@ -310,9 +312,11 @@ impl Engine {
 
     /// Feeds the outcome of an action to the machine.
     pub(crate) fn handle_finished(&mut self, finished: FinishedAction) {
-        let (verb, after) = (finished.decision.action.verb, finished.waited + finished.took);
+        let verb = finished.decision.action.verb;
+        let after = finished.waited + finished.took;
         self.metrics.action_finished(verb, &finished.outcome, after);
-        let (id, outcome) = (finished.decision.action.id, finished.outcome);
+        let id = finished.decision.action.id;
+        let outcome = finished.outcome;
         self.handle_event(EventKind::ActionFinished { id, outcome });
     }
 

@@ -82,7 +82,8 @@ mod tests {
             own_context(&cluster, &kubeconfig(own), &theirs).cloned()
         };
         let hub = || serde_json::json!({ "context": "hub" });
-        let (there, elsewhere) = ("https://hub:6443", "https://other:6443");
+        let there = "https://hub:6443";
+        let elsewhere = "https://other:6443";
         assert_eq!(context(&[("a", there), ("hub", there)], hub()).as_deref(), Some("hub"));
         assert_eq!(context(&[("hub", elsewhere), ("a", there)], hub()).as_deref(), Some("a"));
         assert_eq!(context(&[("hub", elsewhere)], hub()), None);

@@ -39,7 +39,7 @@
 //! Other commands:
 //!
 //! - [`check`]: whether throughline can run here: permissions, kinds, Lease, Envoy Gateway, carrier
-//! - [`look`]: the fleet from clusters, an instance or an event log; `status` and `trace` print it
+//! - [`inspect`]: the fleet from clusters, an instance or an event log; `status` and `trace` print it
 //! - `field_owner`: the owner of a field, by `managedFields`
 //! - [`kubectl`]: the kubectl commands that reach a cluster
 //! - [`instance`]: asks the admin port of a running instance
@@ -66,12 +66,12 @@ pub mod events;
 pub mod executor;
 mod field_owner;
 pub mod fleet;
+pub mod inspect;
 pub mod instance;
 pub mod kubectl;
 pub mod leader;
 pub mod live_log;
 pub mod logging;
-pub mod look;
 pub mod metrics;
 mod nearest;
 pub mod observer;

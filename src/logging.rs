@@ -197,7 +197,8 @@ where
         mut out: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let (now, level) = (wall_clock_now(), *event.metadata().level());
+        let now = wall_clock_now();
+        let level = *event.metadata().level();
         let is_ours = is_ours(event.metadata());
         let Fields { message, others, .. } = Fields::of(event, self.is_json(), is_ours);
         let mut of_spans = String::new();
@@ -225,7 +226,9 @@ where
             return writeln!(out, ",\"target\":{}}}", text(event.metadata().target()));
         };
         let code = |code| if colour { code } else { "" };
-        let (dim, italic, plain) = (code("\x1b[2m"), code("\x1b[3m"), code("\x1b[0m"));
+        let dim = code("\x1b[2m");
+        let italic = code("\x1b[3m");
+        let plain = code("\x1b[0m");
         let lit = code(match level {
             Level::ERROR => "\x1b[31m",
             Level::WARN => "\x1b[33m",

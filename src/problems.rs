@@ -192,7 +192,8 @@ impl Problems {
         if let Some(RequestFailure { text, .. }) = &mut problem.facts.error {
             *text = without_secrets(text).into();
         }
-        let (id, key) = (problem.id(), group_key(&problem));
+        let id = problem.id();
+        let key = group_key(&problem);
         self.leave(at, &id, Some(&key));
 
         let new = || Group::new(at, id.clone(), problem.since);
@@ -340,7 +341,8 @@ impl Report {
 pub fn log(now: UnixMillis, report: &Report) {
     let Some(first) = report.groups.first() else { return };
     let GroupView { cause, cluster, error, remedy, .. } = first;
-    let (cause, until) = (cause.as_str(), first.ended_at.unwrap_or(now));
+    let cause = cause.as_str();
+    let until = first.ended_at.unwrap_or(now);
     // A problem of this instance has no cluster.
     let cluster = Some(cluster).filter(|name| !name.as_str().is_empty());
     let cluster = cluster.map(tracing::field::display);
@@ -355,8 +357,8 @@ pub fn log(now: UnixMillis, report: &Report) {
         _ => {}
     }
 
-    let (text, total) =
-        (report.text(), report.groups.iter().map(|group| group.count).sum::<usize>());
+    let text = report.text();
+    let total = report.groups.iter().map(|group| group.count).sum::<usize>();
     macro_rules! line {
         ($level:ident) => {
             $level!(cause, cluster, clusters, count = total, since = age, error, remedy, "{text}")

@@ -101,7 +101,9 @@ impl Run {
             .metrics
             .set_lease_name(&Group::new(&config.leader_election.lease_name, shard).own_lease());
         let (_, reloads) = mpsc::channel(1);
-        let (discovery, recorder, listener) = (None, None, None);
+        let discovery = None;
+        let recorder = None;
+        let listener = None;
         Self { config, engine, keeper, reloads, discovery, recorder, listener }
     }
 
@@ -110,7 +112,8 @@ impl Run {
     /// # Errors
     /// The signal can't be listened for.
     pub fn following(self, source: ConfigSource) -> anyhow::Result<Self> {
-        let (metrics, problems) = (self.engine.metrics.clone(), self.engine.outside.clone());
+        let metrics = self.engine.metrics.clone();
+        let problems = self.engine.outside.clone();
         let reloads = follow(source, &self.config, metrics, problems);
         let reloads = reloads.context("listening for SIGHUP")?;
         Ok(self.with_reloads(reloads))
@@ -159,7 +162,8 @@ impl Run {
         while !*stop.borrow() {
             self.carry_out_memberships();
             let engine = &mut self.engine;
-            let (deadline, reports) = (engine.deadline(), engine.reports_due());
+            let deadline = engine.deadline();
+            let reports = engine.reports_due();
             tokio::select! {
                 // The rarest first: none of them delays the watches for long.
                 biased;
@@ -201,7 +205,8 @@ impl Run {
         let stopped = async move {
             let _ = stop.wait_for(|stop| *stop).await;
         };
-        let (access, metrics) = (self.config.admin.state, self.engine.metrics.clone());
+        let access = self.config.admin.state;
+        let metrics = self.engine.metrics.clone();
         spawn(admin::serve(listener, access, metrics, queries, stopped)).abort_handle()
     }
 
@@ -229,7 +234,8 @@ impl Run {
         let Config { discovery, .. } = &self.config;
         if discovery != &DiscoveryConfig::default() {
             let fleet = &self.engine.fleet;
-            let (table, connections) = (fleet.table(), fleet.connections());
+            let table = fleet.table();
+            let connections = fleet.connections();
             let metrics = &self.engine.metrics;
             let started = Discovery::start(&self.config, table, None, connections, bus, metrics);
             if let Some(projects) = started.projects() {
@@ -300,7 +306,8 @@ fn answer(engine: &Engine, query: Query) {
     match query {
         Query::Ping(reply) => drop(reply.send(())),
         Query::Counts(reply) => {
-            let (states, members) = (machine.states(), machine.membership_counts());
+            let states = machine.states();
+            let members = machine.membership_counts();
             drop(reply.send(MachineCounts { states, members }));
         }
         Query::State(reply) => {

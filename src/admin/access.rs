@@ -75,7 +75,8 @@ fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
 /// browsers send none.
 fn is_own_host(access: StateAccess, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
-    let (host, second) = (hosts.next(), hosts.next());
+    let host = hosts.next();
+    let second = hosts.next();
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };
     second.is_none() && is_own_name(access, without_port(host))

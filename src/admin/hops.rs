@@ -82,7 +82,8 @@ mod tests {
     use super::*;
 
     fn passed(at: u64, hop: Hop, after_ms: Option<u64>) -> Note {
-        let (cluster, connector) = ("hub".into(), ObjectKey::new("ns", "c"));
+        let cluster = "hub".into();
+        let connector = ObjectKey::new("ns", "c");
         let kind = NoteKind::HopPassed { cluster, connector, hop, online: true, after_ms };
         Note { at: UnixMillis(at), kind }
     }

@@ -40,9 +40,9 @@ pub struct Applier {
 
 /// The clusters that an action writes to or asks, as of the decision.
 #[derive(Debug)]
-pub(crate) struct Concerned(Vec<(ClusterName, Option<Weak<ClusterClient>>)>);
+pub(crate) struct ActionClusters(Vec<(ClusterName, Option<Weak<ClusterClient>>)>);
 
-impl Concerned {
+impl ActionClusters {
     pub(crate) fn contains(&self, cluster: &ClusterName) -> bool {
         self.0.iter().any(|(name, _)| name == cluster)
     }
@@ -121,23 +121,23 @@ impl Applier {
         Ok(patch::changed_since(before))
     }
 
-    pub(crate) fn concerned(&self, action: &Action) -> Concerned {
+    pub(crate) fn clusters(&self, action: &Action) -> ActionClusters {
         let required = &action.precondition;
         let asked = required.absent.as_ref().map(|absent| &absent.cluster);
         let project = required.absent_project.as_ref().map(|project| &project.cluster);
         let names = [&action.cluster].into_iter().chain(asked).chain(project);
         let client = |name| self.clusters.get(name).as_ref().map(Arc::downgrade);
-        Concerned(names.map(|name| (name.clone(), client(name))).collect())
+        ActionClusters(names.map(|name| (name.clone(), client(name))).collect())
     }
 
     /// Whether none of these clusters has left since. A cluster that joined again under the same name
     /// is another cluster: the decision does not apply to it.
-    pub(crate) fn are_joined(&self, concerned: &Concerned) -> bool {
+    pub(crate) fn are_joined(&self, clusters: &ActionClusters) -> bool {
         let is_joined = |(name, then): &(_, Option<Weak<_>>)| {
             let now = self.clusters.get(name);
             then.as_ref().map(Weak::as_ptr) == now.as_ref().map(Arc::as_ptr)
         };
-        concerned.0.iter().all(is_joined)
+        clusters.0.iter().all(is_joined)
     }
 
     pub(crate) fn is_joined(&self, cluster: &ClusterName) -> bool {

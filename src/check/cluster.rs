@@ -65,7 +65,8 @@ pub(super) async fn kinds(cluster: &Cluster, kinds: &[Kind]) -> Vec<Draft> {
                 if !versions.is_empty() {
                     evidence += &format!(", but in {}", versions.join(", "));
                 }
-                let (cause, facts) = (Cause::KindNotServed, Facts::default());
+                let cause = Cause::KindNotServed;
+                let facts = Facts::default();
                 drafts.push(Draft::failed(Check::Kinds, cause, subject(), facts, evidence));
             }
             Served::Unknown(error) => {

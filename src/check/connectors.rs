@@ -350,7 +350,8 @@ impl Tiers<'_> {
             let keys = lacking.iter().map(|(key, _)| key);
             let evidence = format!("{counts}; lacking upstream: {}", join_first(keys));
             let is_part = lacking.len() < named.len();
-            let (cause, subject) = (Cause::RemovalsHeld, about(upstream));
+            let cause = Cause::RemovalsHeld;
+            let subject = about(upstream);
             let draft = Draft::failed(Check::Replication, cause, subject, facts, evidence);
             drafts.push(draft.warning_if(is_part));
         }

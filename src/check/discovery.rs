@@ -18,8 +18,8 @@ use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::core::data::objects::{UPSTREAM_CLUSTER_NAME, upstream_cluster_name};
 use crate::discovery::ProjectRoot;
 use crate::discovery::kubeconfig::configured_server;
-use crate::discovery::look::{Found, Look};
 use crate::discovery::milo::{PROJECTS_PATH, project_of_path};
+use crate::discovery::offers::{Found, Offers};
 use crate::metrics::Metrics;
 use crate::nearest::nearest;
 use crate::report::count;
@@ -50,16 +50,16 @@ pub(super) async fn needed(config: &Config, clusters: &[Cluster]) -> Option<BTre
 /// Reports the offers of the sources, and selects the clusters to check: the upstreams in `only`, if
 /// given.
 pub(super) fn report(
-    look: &Look,
+    offers: &Offers,
     needed: Option<&BTreeSet<ClusterName>>,
     only: &[ClusterName],
 ) -> (Vec<Draft>, Vec<ClusterName>) {
     let mut drafts = Vec::new();
     let mut chosen = Vec::new();
-    for (source, outcome) in &look.sources {
+    for (source, outcome) in &offers.sources {
         let error = match outcome {
             Some(Ok(join)) => {
-                let of_source = || look.found.iter().filter(|(_, found)| found.source == *source);
+                let of_source = || offers.found.iter().filter(|(_, found)| found.source == *source);
                 let (draft, names) = shown(*source, *join, of_source().collect(), needed, only);
                 drafts.push(draft);
                 drafts.extend(of_source().filter_map(|(name, found)| broken(name, found)));
@@ -141,12 +141,12 @@ fn shown(
 /// The clusters with these names, as configured ones; their connections are in no kubeconfig.
 pub(super) fn connect(
     chosen: &[ClusterName],
-    look: &Look,
+    offers: &Offers,
     connections: &Connections,
     metrics: &Arc<Metrics>,
 ) -> Vec<(ClusterConfig, Cluster)> {
     let connect = |name: &ClusterName| {
-        let Found { roles, source, connection, .. } = look.found.get(name)?;
+        let Found { roles, source, connection, .. } = offers.found.get(name)?;
         let spec = connection.clone()?;
         let config = ClusterConfig {
             name: name.clone(),
@@ -173,7 +173,8 @@ pub(super) async fn projects(
     let questions = config.clusters.iter().filter_map(|cluster| {
         let server = configured_server(cluster)?;
         let (project, root) = project_of_path(server.path())?;
-        let (project, root) = (project.to_owned(), root.to_owned());
+        let project = project.to_owned();
+        let root = root.to_owned();
         let spec = ConnectionSpec { server: Server::Path(root), ..ConnectionSpec::from(cluster) };
         let name = ClusterName::from(format!("{}/projects", cluster.name).as_str());
         let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
@@ -220,9 +221,14 @@ async fn ask(cluster: &ClusterConfig, project: String, root: Arc<ClusterClient>)
 }
 
 /// The first of `only` that is neither configured nor discovered, with a suggestion.
-pub(super) fn unknown_name(config: &Config, look: &Look, only: &[ClusterName]) -> Option<String> {
+pub(super) fn unknown_name(
+    config: &Config,
+    offers: &Offers,
+    only: &[ClusterName],
+) -> Option<String> {
     let configured = config.clusters.iter().map(|cluster| &cluster.name);
-    let known: Vec<String> = configured.chain(look.found.keys()).map(ToString::to_string).collect();
+    let known: Vec<String> =
+        configured.chain(offers.found.keys()).map(ToString::to_string).collect();
     let name = only.iter().find(|name| !known.iter().any(|known| known == name.as_str()))?;
     let guess = match nearest(name.as_str(), &known) {
         Some(guess) => format!("did you mean {guess}?"),

@@ -188,7 +188,8 @@ impl<'a> Edge<'a> {
     fn scope(&self, scope: TouchScope) -> Draft {
         let name = self.cluster.name();
         let seen = (|| {
-            let (classes, merged) = (self.classes.as_ref()?, self.merged.as_ref()?);
+            let classes = self.classes.as_ref()?;
+            let merged = self.merged.as_ref()?;
             Ok::<_, &String>((classes, merged, self.touched()?))
         })();
         let (classes, merged, touched) = match seen {
@@ -226,7 +227,8 @@ impl<'a> Edge<'a> {
 
     /// The number of Gateways with connectors, which are touched, by GatewayClass.
     fn touched(&self) -> Result<BTreeMap<String, usize>, &String> {
-        let (gateways, proxies) = (self.gateways.as_ref()?, self.proxies.as_ref()?);
+        let gateways = self.gateways.as_ref()?;
+        let proxies = self.proxies.as_ref()?;
         let mut touched = BTreeMap::new();
         for gateway in gateways.iter().filter(|g| proxies.contains(&key(&g.metadata))) {
             let class = gateway.data["spec"]["gatewayClassName"].as_str().unwrap_or_default();

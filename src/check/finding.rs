@@ -100,7 +100,8 @@ impl Draft {
         cluster: Option<&ClusterName>,
         evidence: impl Into<String>,
     ) -> Self {
-        let (level, evidence) = (Level::Passed, evidence.into());
+        let level = Level::Passed;
+        let evidence = evidence.into();
         Self { check, cluster: cluster.cloned(), level, evidence, problem: None }
     }
 
@@ -110,7 +111,8 @@ impl Draft {
         cluster: Option<&ClusterName>,
         unseen: impl Into<String>,
     ) -> Self {
-        let (level, evidence) = (Level::Skipped, unseen.into());
+        let level = Level::Skipped;
+        let evidence = unseen.into();
         Self { check, cluster: cluster.cloned(), level, evidence, problem: None }
     }
 
@@ -121,7 +123,8 @@ impl Draft {
         facts: Facts,
         evidence: impl Into<String>,
     ) -> Self {
-        let (level, evidence) = (Level::Failed, evidence.into());
+        let level = Level::Failed;
+        let evidence = evidence.into();
         let cluster = Some(about.cluster.clone());
         Self { check, cluster, level, evidence, problem: Some((cause, about, Box::new(facts))) }
     }

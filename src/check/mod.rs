@@ -33,7 +33,7 @@ use futures::future::join_all;
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
 use crate::config::{ClusterConfig, Config};
 use crate::core::data::ids::{ClusterName, Role};
-use crate::discovery::look;
+use crate::discovery::offers;
 use crate::fleet::ClusterTable;
 use crate::kubectl;
 use crate::metrics::Metrics;
@@ -47,7 +47,7 @@ pub use finding::{Check, CheckReport, Finding, Level};
 const FOUND_IN_FLIGHT_MAX: usize = 8;
 
 /// The longest time for the sources to list their clusters.
-const LOOK_MAX: Duration = Duration::from_secs(30);
+const OFFERS_MAX: Duration = Duration::from_secs(30);
 
 /// Runs all checks once. Checks only the upstreams in `only`, or all if it is empty. A cluster that
 /// does not answer does not affect the checks of others.
@@ -60,7 +60,8 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let metrics = Arc::new(Metrics::new());
     let connections = Connections::default();
     let connect = |cluster: &ClusterConfig| {
-        let (name, roles) = (cluster.name.clone(), cluster.roles.clone());
+        let name = cluster.name.clone();
+        let roles = cluster.roles.clone();
         let spec = ConnectionSpec::from(cluster);
         let client = ClusterClient::shared(name, roles, spec, &connections, metrics.clone());
         Cluster::new(Arc::new(client), kubeconfig_of(cluster))
@@ -69,13 +70,13 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let table: ClusterTable =
         clusters.iter().map(|c| (c.name().clone(), c.client.clone())).collect();
     let needed = permissions::required_permissions(config);
-    let (checked, projects, look) = tokio::join!(
+    let (checked, projects, offers) = tokio::join!(
         join_all(clusters.into_iter().map(|cluster| alone(cluster, config, &needed))),
         discovery::projects(config, &connections, &metrics),
-        look::look(config, &table, &connections, &metrics, LOOK_MAX),
+        offers::offers(config, &table, &connections, &metrics, OFFERS_MAX),
     );
-    let knows_all = look.sources.values().all(|source| matches!(source, Some(Ok(_))));
-    if knows_all && let Some(unknown) = discovery::unknown_name(whole, &look, only) {
+    let knows_all = offers.sources.values().all(|source| matches!(source, Some(Ok(_))));
+    if knows_all && let Some(unknown) = discovery::unknown_name(whole, &offers, only) {
         return Err(unknown);
     }
     let mut drafts = vec![local::configuration(whole), local::event_log(config)];
@@ -84,13 +85,13 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     drafts.extend(findings.into_iter().flatten());
 
     let mut config = config.clone();
-    if look.sources.is_empty() {
+    if offers.sources.is_empty() {
         drafts.push(Draft::passed(Check::Discovery, None, "no source of clusters is configured"));
     } else {
         let named = discovery::needed(&config, &clusters).await;
-        let (found, chosen) = discovery::report(&look, named.as_ref(), only);
+        let (found, chosen) = discovery::report(&offers, named.as_ref(), only);
         drafts.extend(found);
-        let joined = discovery::connect(&chosen, &look, &connections, &metrics);
+        let joined = discovery::connect(&chosen, &offers, &connections, &metrics);
         let (entries, joined): (Vec<_>, Vec<_>) = joined.into_iter().unzip();
         config.clusters.extend(entries);
         let needed = permissions::required_permissions(&config);
@@ -103,7 +104,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     }
 
     let configured = whole.clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
-    let followed = configured.map(|c| c.name.clone()).chain(look.found.keys().cloned());
+    let followed = configured.map(|c| c.name.clone()).chain(offers.found.keys().cloned());
     let followed: Vec<_> = followed.collect();
     let edges = clusters.iter().filter(|cluster| cluster.has(Role::Edge));
     let (lease, connectors, edges, carrier) = tokio::join!(

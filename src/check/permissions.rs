@@ -84,7 +84,8 @@ impl PermissionsBuilder<'_> {
     ) {
         for cluster in self.config.clusters.iter().filter(|c| c.roles.contains(&role)) {
             for &verb in verbs {
-                let (cluster, scope) = (cluster.name.clone(), PermissionScope::AllNamespaces);
+                let cluster = cluster.name.clone();
+                let scope = PermissionScope::AllNamespaces;
                 let permission = RequiredPermission { cluster, resource, scope, verb, without };
                 self.permissions.push(permission);
             }
@@ -134,7 +135,8 @@ impl PermissionsBuilder<'_> {
     fn add_writes(&mut self) {
         let connectors = Kind::Connector.resource();
         let namespaces = Kind::Namespace.resource();
-        let (routes, gateways) = (Kind::HttpRoute.resource(), Kind::Gateway.resource());
+        let routes = Kind::HttpRoute.resource();
+        let gateways = Kind::Gateway.resource();
         if self.has(Role::Upstream) {
             let without = "no status is mirrored, and the edges keep the last one they got";
             self.add(Role::Hub, connectors, &["patch"], without);
@@ -168,7 +170,8 @@ impl PermissionsBuilder<'_> {
             PermissionScope::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
         let lists = (self.config.leader_election.shards > 1).then_some("list");
         for verb in ["get", "create", "update"].into_iter().chain(lists) {
-            let (cluster, scope) = (cluster.name.clone(), scope.clone());
+            let cluster = cluster.name.clone();
+            let scope = scope.clone();
             let without = "no leader is elected, and nothing is mirrored";
             let permission = RequiredPermission { cluster, resource: LEASES, scope, verb, without };
             self.permissions.push(permission);

@@ -243,7 +243,8 @@ fn superfluous(
         }
         Ok(excess) => {
             let facts = Facts { what: Some(described(&excess).into()), ..Facts::default() };
-            let (check, cause) = (Check::LeastPrivilege, Cause::PermissionsExcess);
+            let check = Check::LeastPrivilege;
+            let cause = Cause::PermissionsExcess;
             Draft::failed(check, cause, about(name), facts, evidence).warning_if(true)
         }
     }

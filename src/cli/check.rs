@@ -23,8 +23,8 @@ pub(super) struct CheckArgs {
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Of the upstreams, check only this one; repeatable. Without it, a few of those that discovery
-    /// finds are checked
+    /// Check only this upstream; repeatable [default: all that are configured, and a few of those
+    /// that discovery finds]
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
     upstreams: Vec<ClusterName>,
 }

@@ -31,7 +31,8 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let none = || format!("{} sets no eventLog.file: there is no log", args.config.display());
     let file = config.event_log.file.with_context(none)?;
     let export = LogExport::open(&file)?;
-    let (first, missing) = (export.first_part(), export.missing_parts());
+    let first = export.first_part();
+    let missing = export.missing_parts();
     if first > 1 {
         say!("the log begins with part {first}; those before are deleted");
     }

@@ -47,7 +47,7 @@ enum Command {
     ///
     /// Without configured clusters it uses your current kubeconfig context (in a pod: the pod's own
     /// cluster) for all roles. SIGTERM or SIGINT stops it; a second signal ends it immediately. It
-    /// follows its configuration file; SIGHUP has it read at once.
+    /// follows its configuration file; SIGHUP reads it at once.
     ///
     /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad usage or configuration.
     #[command(after_long_help = examples::RUN)]

@@ -36,7 +36,7 @@ pub(super) struct OrphansArgs {
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Of the upstreams, look only at this one; repeatable
+    /// Only this upstream; repeatable
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
     upstreams: Vec<ClusterName>,
     #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]

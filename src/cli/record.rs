@@ -43,8 +43,10 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let runtime = one_thread()?;
     let code = runtime.block_on(async {
         let mut stop = stop_on_signals()?;
-        let (mut recording, started) = (WatchRecorder::start(&config, &log)?, Instant::now());
-        let (file, on_terminal) = (file.display().to_string(), io::stderr().is_terminal());
+        let mut recording = WatchRecorder::start(&config, &log)?;
+        let started = Instant::now();
+        let file = file.display().to_string();
+        let on_terminal = io::stderr().is_terminal();
         let clusters = count(config.clusters.len(), "cluster");
         say!("recording {clusters} to {file}; {}", redaction_and_end(args.for_ms, log.redact));
         let end = sleep_until_opt(args.for_ms.map(|ms| started + Duration::from_millis(ms)));

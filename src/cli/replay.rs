@@ -51,14 +51,14 @@ pub(super) struct ReplayArgs {
     /// The simulated delay of the carrier from hub to edge (what-if)
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "50ms")]
     carrier_delay: u64,
-    /// How many changed Connectors the simulated carrier takes in a second, first in, first out
-    /// (what-if); Karmada's default limits allow 20 [default: no limit]
+    /// Changed Connectors that the simulated carrier copies per second, in order (what-if);
+    /// Karmada's default limits allow 20 [default: no limit]
     #[arg(long, value_name = "CHANGES", allow_negative_numbers = true)]
     carrier_rate: Option<CarrierRate>,
     /// Write the replay's events and actions to this file, as an event log that verifies
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Decide by this setting instead of that of the log's header, for example touch.windowMs=200;
+    /// Override a setting of the log's header, for example touch.windowMs=200;
     /// repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,

@@ -8,8 +8,8 @@ use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::view::fleet::Fleet;
 use throughline::event_log::{LogReader, holds_outcomes};
-use throughline::look::clusters::ClusterWatcher;
-use throughline::look::log::{self, LogMoment};
+use throughline::inspect::clusters::ClusterWatcher;
+use throughline::inspect::log::{self, LogMoment};
 
 use super::config::ConfigArgs;
 use super::out::Progress;
@@ -34,7 +34,7 @@ pub(super) struct SourceArgs {
     /// How long to wait for lists and answers; what does not arrive in time is unknown
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10s")]
     timeout: u64,
-    /// Of the upstreams, look only at this one; repeatable
+    /// Only this upstream; repeatable
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
     upstreams: Vec<ClusterName>,
     #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]

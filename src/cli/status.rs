@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::core::view::fleet::{Connector, Fleet, UpstreamName};
-use throughline::look::{self, status};
+use throughline::inspect::{self, status};
 use throughline::outside_text::one_line;
 use throughline::outside_text::plain_json::PlainJson;
 use throughline::report::duration;
@@ -85,7 +85,7 @@ async fn follow_state(
     loop {
         let next = Instant::now() + REDRAW_EVERY;
         let error =
-            look::instance(url, within).await.map(|fleet| last = Some((Instant::now(), fleet)));
+            inspect::instance(url, within).await.map(|fleet| last = Some((Instant::now(), fleet)));
         let error = error.err();
         let Some((at, fleet)) = &last else { return error.map_or(Ok(()), Err) };
         let text = error.map(|error| format!("{error:#}"));

@@ -8,8 +8,8 @@ use serde_json::json;
 use throughline::core::contract::cause::State;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::view::fleet::{Connector, Fleet};
-use throughline::look::find::{self, NotFound};
-use throughline::look::{self, trace};
+use throughline::inspect::find::{self, NotFound};
+use throughline::inspect::{self, trace};
 
 use super::examples;
 use super::out::{Output, one_thread, print_with, report_options};
@@ -67,7 +67,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let mut kubectl = BTreeMap::new();
     let fleet = match target.source.open()? {
         OpenedSource::EventLog(fleet) => *fleet,
-        OpenedSource::Instance(url) => one_thread()?.block_on(look::instance(url, within))?,
+        OpenedSource::Instance(url) => one_thread()?.block_on(inspect::instance(url, within))?,
         OpenedSource::Clusters(config) => {
             let runtime = one_thread()?;
             let fleet = runtime.block_on(async {
@@ -88,7 +88,8 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         let options = report_options();
         print_with(|out| Ok(trace::connectors(&fleet, &found, &kubectl, &options, out)?))?;
     }
-    let (at, source) = (fleet.at_ms, fleet.source);
+    let at = fleet.at_ms;
+    let source = fleet.source;
     target.output.print(&json!({ "atMs": at, "source": source, "connectors": found }))?;
     let is_ok = found.iter().all(|connector| connector.state == State::Ok);
     Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(NOT_OK) })

@@ -30,10 +30,10 @@ use crate::core::data::ids::ClusterName;
 use crate::environment::{blocking, spawn};
 
 /// How often the kubeconfig's files are checked while all requests succeed.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// The least time between two checks while requests fail.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const CHECK_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest time for making a client: a credential plugin may hang.
 const MAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ pub(super) struct SharedCredentials {
 #[derive(Default)]
 struct Users {
     members: Mutex<Vec<Weak<Member>>>,
-    look: Notify,
+    due: Notify,
     /// The credentials were rejected: a new client may get better ones, even from an unchanged
     /// kubeconfig, because its credential plugin runs again.
     rejected: AtomicBool,
@@ -160,7 +160,7 @@ impl SharedCredentials {
 
     async fn start(&self) -> Result<Started, CallError> {
         let last = self.failed().clone();
-        if let Some((_, error)) = last.filter(|(at, _)| at.elapsed() < LOOK_PAUSE) {
+        if let Some((_, error)) = last.filter(|(at, _)| at.elapsed() < CHECK_PAUSE) {
             return Err(error);
         }
         let started = self.try_start().await;
@@ -199,7 +199,7 @@ impl SharedCredentials {
             CallError::Status { .. } | CallError::NoClient(_) | CallError::Unreadable(_) => return,
             CallError::Unreachable(_) | CallError::Certificate(_) | CallError::TimedOut(_) => {}
         }
-        self.users.look.notify_one();
+        self.users.due.notify_one();
     }
 }
 
@@ -238,13 +238,13 @@ impl Follower {
     async fn run(mut self) {
         loop {
             // A time-out is a reason to check, too.
-            let _ = timeout(LOOK_EVERY, self.users.look.notified()).await;
-            self.look().await;
-            sleep(LOOK_PAUSE).await;
+            let _ = timeout(CHECK_EVERY, self.users.due.notified()).await;
+            self.check().await;
+            sleep(CHECK_PAUSE).await;
         }
     }
 
-    async fn look(&mut self) {
+    async fn check(&mut self) {
         let rejected = self.users.rejected.swap(false, Relaxed);
         if !rejected && Stamps::read(self.fingerprint.files()).await == self.fingerprint.stamps {
             return;
@@ -429,7 +429,8 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let credentials = Credentials::Kubeconfig { file: Some(file.clone()), context: None };
         let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
-        let (connections, metrics) = (Connections::default(), Arc::new(Metrics::new()));
+        let connections = Connections::default();
+        let metrics = Arc::new(Metrics::new());
         let client = ClusterClient::shared("a".into(), Vec::new(), spec, &connections, metrics);
         let request = get("/version", "*/*").unwrap();
         let error = client.open(request, Duration::from_secs(10)).await.unwrap_err();

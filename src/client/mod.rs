@@ -40,7 +40,7 @@ pub use error::CallError;
 pub(crate) use error::shortened;
 pub(crate) use object::AnyObject;
 pub use request::{JSON, get, no_request, path, with_body};
-pub(crate) use service::{Timeouts, call_error, kube_client, went_back};
+pub(crate) use service::{Timeouts, call_error, kube_client, went_backwards};
 pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, TextError};
 
 /// The longest response body that is read as a whole. Lists that a run follows are not limited by it.

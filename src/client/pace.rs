@@ -27,13 +27,13 @@ pub(crate) struct Pace {
 /// One server, as scheme, host and port.
 #[derive(Debug)]
 pub(crate) struct Host {
-    turns: Mutex<Turns>,
+    turns: Mutex<TurnState>,
     /// Notified when the server answers again.
     answers: Notify,
 }
 
 #[derive(Debug)]
-struct Turns {
+struct TurnState {
     free: usize,
     waiting: VecDeque<oneshot::Sender<()>>,
     /// Watches that failed before; they follow the others.
@@ -72,7 +72,7 @@ impl Pace {
             return host;
         }
         hosts.retain(|_, host| host.strong_count() > 0);
-        let turns = Turns {
+        let turns = TurnState {
             free: self.parallel,
             waiting: VecDeque::new(),
             retrying: VecDeque::new(),
@@ -86,7 +86,7 @@ impl Pace {
 }
 
 impl Host {
-    fn turns(&self) -> MutexGuard<'_, Turns> {
+    fn turns(&self) -> MutexGuard<'_, TurnState> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

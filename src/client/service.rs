@@ -41,7 +41,8 @@ pub(crate) fn kube_client(
     let (opened, receiver) = watch::channel(());
     let opened = Arc::new(opened);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (cluster, opened) = (cluster.clone(), opened.clone());
+        let cluster = cluster.clone();
+        let opened = opened.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect_bytes().await.map_err(|error| no_request(&error))?;
@@ -52,7 +53,7 @@ pub(crate) fn kube_client(
             };
             let path = request.uri().path();
             if current_version(&cluster, path, timeouts.answer).await? < from {
-                return Err(went_back());
+                return Err(went_backwards());
             }
             let answer = cluster.open(request, timeouts.answer).await?;
             opened.send_replace(());
@@ -94,7 +95,7 @@ async fn current_version(
 
 /// The error of a watch that can't continue: the API server was restored and has not reached its
 /// resourceVersion. No server sent this error.
-pub(crate) fn went_back() -> CallError {
+pub(crate) fn went_backwards() -> CallError {
     let message = "its resourceVersions went back: it was restored from an older state".to_owned();
     let code = StatusCode::GONE.as_u16();
     CallError::of_status(Status { code, message, ..Status::default() }, None)
@@ -174,7 +175,8 @@ mod tests {
         body: impl Stream<Item = Result<Bytes, CallError>> + Send + 'static,
     ) -> (usize, Option<CallError>) {
         let mut body = watch_pieces(body, Duration::from_secs(90));
-        let (mut bytes, mut error) = (0, None);
+        let mut bytes = 0;
+        let mut error = None;
         while let Some(piece) = body.frame().await {
             match piece {
                 Ok(piece) => bytes += piece.into_data().unwrap().len(),

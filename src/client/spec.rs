@@ -73,7 +73,8 @@ impl From<&ClusterConfig> for ConnectionSpec {
         let credentials = if config.in_cluster {
             Credentials::InCluster
         } else {
-            let (file, context) = (config.kubeconfig.clone(), config.context.clone());
+            let file = config.kubeconfig.clone();
+            let context = config.context.clone();
             Credentials::Kubeconfig { file, context }
         };
         Self { credentials, server: Server::AsConfigured }

@@ -88,8 +88,10 @@ fn with_v1_certificate(
     let key = key.map_err(|e| unusable(&e.to_string()))?;
     let mut anonymous = config.clone();
     let auth = &mut anonymous.auth_info;
-    (auth.client_certificate, auth.client_certificate_data) = (None, None);
-    (auth.client_key, auth.client_key_data) = (None, None);
+    auth.client_certificate = None;
+    auth.client_certificate_data = None;
+    auth.client_key = None;
+    auth.client_key_data = None;
     let mut config = anonymous.rustls_client_config().map_err(|error| root_cause(&error))?;
     let certified = Arc::new(CertifiedKey::new(chain, key));
     config.client_auth_cert_resolver = Arc::new(AsItIs(certified));
@@ -116,7 +118,8 @@ fn is_v1(certificate: &[u8]) -> bool {
     const SEQUENCE: u8 = 0x30;
     const INTEGER: u8 = 0x02;
     let inside = |der: &'_ [u8]| -> Option<usize> {
-        let (tag, length) = (*der.first()?, *der.get(1)?);
+        let tag = *der.first()?;
+        let length = *der.get(1)?;
         let long = if length < 0x80 { 0 } else { usize::from(length & 0x7f) };
         (tag == SEQUENCE).then_some(2 + long)
     };

@@ -32,7 +32,7 @@ use crate::metrics::{Metrics, ReloadResult};
 use crate::problems::Outside;
 
 /// The time between two checks, and between the two that must agree.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+const CHECK_EVERY: Duration = Duration::from_secs(3);
 
 /// The most clusters or keys that a log line names; it counts the rest.
 const NAMED_MAX: usize = 20;
@@ -66,7 +66,7 @@ type Stamp = Option<(u64, u64, (i64, i64))>;
 
 /// The file at one check.
 #[derive(Clone, PartialEq, Eq)]
-struct Look {
+struct FileCheck {
     stamp: Stamp,
     text: Result<String, ConfigError>,
 }
@@ -81,9 +81,9 @@ struct Follower {
     problems: Outside,
     followed: mpsc::Sender<Vec<ClusterConfig>>,
     /// The file as last used or refused; `None` until the first check.
-    decided: Option<Look>,
+    decided: Option<FileCheck>,
     /// A changed file that must be the same at the next check.
-    candidate: Option<Look>,
+    candidate: Option<FileCheck>,
 }
 
 impl Follower {
@@ -105,49 +105,50 @@ impl Follower {
                 () = self.followed.closed() => return,
                 Some(()) = hangups.next() => {
                     info!("SIGHUP: reading the configuration file again");
-                    self.look_now().await;
+                    self.check_now().await;
                 }
-                () = sleep(LOOK_EVERY) => self.look().await,
+                () = sleep(CHECK_EVERY) => self.check().await,
             }
         }
     }
 
-    async fn look(&mut self) {
+    async fn check(&mut self) {
         let source = self.source.clone();
-        let known = self.candidate.as_ref().or(self.decided.as_ref()).map(|look| look.stamp);
+        let known = self.candidate.as_ref().or(self.decided.as_ref()).map(|file| file.stamp);
         let is_open = self.candidate.is_some();
-        let looked = blocking(move || {
+        let checked = blocking(move || {
             // An unchanged file with no check pending is not even read.
-            (is_open || known != Some(stamp(&source))).then(|| Look::at(&source))
+            (is_open || known != Some(stamp(&source))).then(|| FileCheck::read(&source))
         });
-        let Some(look) = looked.await.flatten() else { return };
+        let Some(file) = checked.await.flatten() else { return };
 
-        if self.candidate.as_ref() == Some(&look) {
-            return self.decide(look, false).await;
+        if self.candidate.as_ref() == Some(&file) {
+            return self.decide(file, false).await;
         }
         match &mut self.decided {
             // The file was touched, or written with the same content.
-            Some(decided) if decided.text == look.text => {
-                decided.stamp = look.stamp;
+            Some(decided) if decided.text == file.text => {
+                decided.stamp = file.stamp;
                 self.candidate = None;
             }
-            _ => self.candidate = Some(look),
+            _ => self.candidate = Some(file),
         }
     }
 
-    async fn look_now(&mut self) {
+    async fn check_now(&mut self) {
         let source = self.source.clone();
-        if let Some(look) = blocking(move || Look::at(&source)).await {
-            self.decide(look, true).await;
+        if let Some(file) = blocking(move || FileCheck::read(&source)).await {
+            self.decide(file, true).await;
         }
     }
 
     /// Uses or refuses the content of a checked file.
-    async fn decide(&mut self, look: Look, is_asked: bool) {
+    async fn decide(&mut self, file: FileCheck, is_asked: bool) {
         self.candidate = None;
         let is_first = self.decided.is_none();
-        let (source, text) = (self.source.clone(), look.text.clone());
-        self.decided = Some(look);
+        let source = self.source.clone();
+        let text = file.text.clone();
+        self.decided = Some(file);
         let Some(read) = blocking(move || source.load_text(&text?)).await else { return };
         let mut config = match read {
             Ok(config) => config,
@@ -215,8 +216,8 @@ impl Follower {
     }
 }
 
-impl Look {
-    fn at(source: &ConfigSource) -> Self {
+impl FileCheck {
+    fn read(source: &ConfigSource) -> Self {
         // Before the content: a write in between is detected later.
         Self { stamp: stamp(source), text: source.read_file() }
     }
@@ -301,7 +302,8 @@ fn harm(before: &[ClusterConfig], after: &[ClusterConfig]) -> Option<String> {
     let loses = |cluster: &&ClusterConfig| cluster.roles.iter().any(|r| !keeps(cluster, *r));
     let lost: Vec<_> = before.iter().filter(loses).map(|c| c.name.clone()).collect();
     (lost.len() > 1 && lost.len() * 3 > before.len()).then(|| {
-        let (some, all) = (lost.len(), before.len());
+        let some = lost.len();
+        let all = before.len();
         format!("it takes away {some} of {all} clusters, or roles of them: {}", join(&lost))
     })
 }

@@ -87,11 +87,11 @@ pub struct ClusterConfig {
     /// One or more of `upstream`, `hub`, `edge`; one cluster is the hub (`downstream` is read as `hub`).
     #[serde(with = "role")]
     pub roles: Vec<Role>,
-    /// The kubeconfig file; followed while it changes. Without it as kubectl finds one, else the pod's
-    /// ServiceAccount.
+    /// The kubeconfig file; followed while it changes. Default: the one that kubectl would use, else
+    /// the pod's ServiceAccount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context in that file; without it the current one.
+    /// The context in that file; default: its current context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     /// Use the pod's ServiceAccount.
@@ -116,17 +116,17 @@ pub struct DiscoveryConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct MiloConfig {
-    /// The kubeconfig of the Milo API server whose Projects are upstreams; without it as for a cluster.
+    /// The kubeconfig of the Milo API server whose Projects are upstreams; default: as for a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context in that file; without it the current one.
+    /// The context in that file; default: its current context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Server and credentials for the projects, where they are others than those of `kubeconfig`; the
-    /// path of the server is replaced.
+    /// The kubeconfig for the projects, if its server or credentials differ from those of
+    /// `kubeconfig`; the path of the server is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_kubeconfig: Option<PathBuf>,
-    /// Only Projects with these labels; passed to the API server as it is.
+    /// Only Projects with these labels; passed to the API server unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<String>,
     /// List ProjectControlPlanes and reach projects by their Services.
@@ -143,7 +143,7 @@ pub struct KubeconfigSecretsConfig {
     pub cluster: ClusterName,
     /// Their namespace.
     pub namespace: String,
-    /// Their labels; passed to the API server as it is.
+    /// Their labels; passed to the API server unchanged.
     #[serde(default = "kubeconfig_label")]
     pub label_selector: String,
     /// The roles of these clusters; never `hub`.
@@ -175,19 +175,19 @@ fn upstream() -> Vec<Role> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderElectionConfig {
-    /// Elect the instance that mirrors, nudges and deletes. Without it every instance does.
+    /// Elect the instance that mirrors, nudges and deletes. If off, every instance does.
     pub enabled: bool,
-    /// The namespace of the Lease, in the hub; without it the pod's, that of the context, or `default`.
+    /// The namespace of the Lease, in the hub; default: the pod's, the context's, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_namespace: Option<String>,
-    /// The name of the Lease; of several shards those above 0 add `-1-of-4`, for example.
+    /// The name of the Lease; shards above 0 append their number, for example `-1-of-4`.
     pub lease_name: String,
     /// Another instance takes over after this long without a renewal; whole seconds.
     #[serde(with = "duration")]
     pub lease_duration: Duration,
-    /// How many parts the work has. An instance does that of shard *ordinal modulo shards*; its ordinal
-    /// is at the end of `POD_NAME`, or in `THROUGHLINE_SHARD`. Each shard has its part, at least 1, of
-    /// the limits a second and a minute.
+    /// The number of shards. An instance runs shard *ordinal modulo shards*; its ordinal is the last
+    /// part of `POD_NAME`, or `THROUGHLINE_SHARD`. The limits per second and per minute are divided
+    /// among the shards; each has at least 1.
     pub shards: u16,
 }
 
@@ -195,7 +195,7 @@ pub struct LeaderElectionConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct MirrorConfig {
-    /// Hub writes a second for changes that do not route; `0`: no limit.
+    /// Hub writes per second for changes that do not affect routing; `0`: no limit.
     pub deferred_per_second: u32,
     /// The nudge annotation; empty: never nudge.
     pub nudge_key: String,
@@ -211,10 +211,10 @@ pub struct TouchConfig {
     pub key: String,
     /// The platform stamp: `observe`, `write` or `off`.
     pub platform_key: PlatformKeyMode,
-    /// `gateway`: one touch for each Gateway concerned, which is always right. `gatewayClass`: one for
-    /// all Gateways of a class, if every class has an EnvoyProxy with `mergeGateways: true`.
+    /// `gateway`: one touch for each affected Gateway; always correct. `gatewayClass`: one for all
+    /// Gateways of a class, if every class has an EnvoyProxy with `mergeGateways: true`.
     pub scope: TouchScope,
-    /// Touches a second at one edge; `0`: no limit.
+    /// Touches per second at one edge; `0`: no limit.
     pub max_per_second: u32,
 }
 
@@ -246,7 +246,7 @@ pub struct LimitsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventLogConfig {
-    /// Where to write the event log; without it none is written.
+    /// The file for the event log; default: no log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// The size of all parts together; one part is a quarter.

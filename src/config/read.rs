@@ -169,7 +169,8 @@ fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
 fn located(name: &str, text: &str, error: &serde_saphyr::Error) -> String {
     let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
     let Some(at) = error.location() else { return format!("{name}: {}", brief(&message)) };
-    let (line, column) = (at.line(), at.column());
+    let line = at.line();
+    let column = at.column();
     let message = message.replace(&format!(" at line {line}, column {column}"), "");
     let head = format!("{name}:{line}:{column}: {}", brief(&message));
     let before = |n: u64| usize::try_from(n.saturating_sub(1)).unwrap_or(usize::MAX);

@@ -82,7 +82,8 @@ impl Config {
     }
 
     fn annotation_keys(&self) -> Vec<String> {
-        let (touch, nudge) = (&self.touch.key, &self.mirror.nudge_key);
+        let touch = &self.touch.key;
+        let nudge = &self.mirror.nudge_key;
         let nudge = Some(nudge).filter(|key| !key.is_empty());
         let keys = [("touch.key", Some(touch)), ("mirror.nudgeKey", nudge)];
         let keys = keys.into_iter().filter_map(|(name, key)| Some((name, key?)));
@@ -114,7 +115,8 @@ impl Config {
         let is_accepted = lease_ms.is_multiple_of(1_000) && accepted.contains(&(lease_ms / 1_000));
         if election.enabled && !is_accepted {
             let found = format!("found {:?}", election.lease_duration);
-            let (least, most) = (accepted.start(), accepted.end());
+            let least = accepted.start();
+            let most = accepted.end();
             problems.push(format!(
                 "leaderElection.leaseDuration: {found}; accepted: whole seconds from {least}s to {most}s"
             ));

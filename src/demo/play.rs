@@ -203,7 +203,8 @@ impl TimeShift {
 
     /// Shifts by whole seconds, because API servers store whole seconds.
     fn shift(&self, at: UnixMillis) -> UnixMillis {
-        let (from, to) = (self.from.0 / 1000, self.to.0 / 1000);
+        let from = self.from.0 / 1000;
+        let to = self.to.0 / 1000;
         UnixMillis(at.0.saturating_add(to * 1000).saturating_sub(from * 1000))
     }
 }

@@ -83,7 +83,8 @@ impl RunStory {
         options: Option<ReportOptions>,
     ) -> (Self, Box<dyn Observer>) {
         let (sender, observations) = unbounded_channel();
-        let (clusters, settings) = (replay.clusters.clone(), replay.settings.clone());
+        let clusters = replay.clusters.clone();
+        let settings = replay.settings.clone();
         let run = Replay::new(&replay.file, ReplayMode::Live, clusters, settings);
         let story = Self {
             observations,

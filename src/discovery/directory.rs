@@ -16,7 +16,7 @@ use super::ledger::{Ledger, Offer};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 
 /// How often the directory is read.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// A file that changed more recently may still be incomplete.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ pub(super) struct Directory {
     path: PathBuf,
     ledger: Ledger,
     /// A read of the directory that has not ended.
-    looking: Option<Reading<io::Result<Stamps>>>,
+    checking: Option<Reading<io::Result<Stamps>>>,
     /// Reads of files that have not ended.
     reading: BTreeMap<String, (Stamp, Reading<Result<String, String>>)>,
     /// The files of the last list.
@@ -81,25 +81,27 @@ pub(super) struct Directory {
 
 impl Directory {
     pub(super) fn new(path: PathBuf, ledger: Ledger) -> Self {
-        let (found, offers, reading) = (Stamps::new(), BTreeMap::new(), BTreeMap::new());
-        Self { path, ledger, looking: None, reading, listed: None, found, offers }
+        let found = Stamps::new();
+        let offers = BTreeMap::new();
+        let reading = BTreeMap::new();
+        Self { path, ledger, checking: None, reading, listed: None, found, offers }
     }
 
     /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         loop {
-            self.look().await;
-            sleep(LOOK_EVERY).await;
+            self.check().await;
+            sleep(CHECK_EVERY).await;
         }
     }
 
-    async fn look(&mut self) {
+    async fn check(&mut self) {
         let path = self.path.clone();
-        let looking = self.looking.get_or_insert_with(|| Reading::start(move || stamps(&path)));
-        let Some(found) = looking.wait().await else {
+        let checking = self.checking.get_or_insert_with(|| Reading::start(move || stamps(&path)));
+        let Some(found) = checking.wait().await else {
             return self.lost(&io::ErrorKind::TimedOut.into()).await;
         };
-        self.looking = None;
+        self.checking = None;
         let found = match found {
             Ok(found) => found,
             Err(error) => {
@@ -153,7 +155,8 @@ impl Directory {
             offers.insert(file.clone(), offer.clone());
             self.ledger.listed(offer).await;
         }
-        (self.offers, self.listed) = (offers, Some(files));
+        self.offers = offers;
+        self.listed = Some(files);
         self.ledger.list_finished().await;
     }
 
@@ -200,7 +203,9 @@ fn stamps(path: &Path) -> io::Result<Stamps> {
         let Ok(file) = fs::metadata(entry.path()) else { continue };
         if file.is_file() {
             let changed = (file.ctime(), file.ctime_nsec());
-            let (device, inode, bytes) = (file.dev(), file.ino(), file.len());
+            let device = file.dev();
+            let inode = file.ino();
+            let bytes = file.len();
             stamps.insert(name.to_owned(), Stamp { device, inode, bytes, changed });
         }
     }
@@ -245,8 +250,8 @@ mod tests {
         directory: &mut Directory,
         events: &mut mpsc::Receiver<EventKind>,
     ) -> Vec<(String, bool)> {
-        directory.look().await;
-        directory.look().await;
+        directory.check().await;
+        directory.check().await;
         let mut offered = Vec::new();
         while let Ok(event) = events.try_recv() {
             if let EventKind::ClusterOffered { cluster, state, .. } = event {
@@ -265,7 +270,8 @@ mod tests {
             fs::write(folder.join(file), TEXT).unwrap();
         }
         let (bus, mut events) = mpsc::channel(100);
-        let (source, connections) = (SourceName::KubeconfigDir, Connectable::default());
+        let source = SourceName::KubeconfigDir;
+        let connections = Connectable::default();
         let ledger = Ledger::new(source, JoinRule::All, Vec::new(), None, bus, connections);
         let mut directory = Directory::new(folder.clone(), ledger);
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
@@ -285,11 +291,11 @@ mod tests {
         // again.
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let path = folder.clone();
-        directory.looking = Some(Reading::start(move || {
+        directory.checking = Some(Reading::start(move || {
             let _ = gate.recv();
             stamps(&path)
         }));
-        directory.look().await;
+        directory.check().await;
         assert!(directory.ledger.is_lost());
         go_on.send(()).unwrap();
         let fourth = offered(&mut directory, &mut events).await;

@@ -14,9 +14,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::warn;
 
 use super::ledger::{Ledger, Missing, Offer};
-use super::proof::Question;
 use crate::client::{
-    AnyObject, CallError, ClusterClient, Timeouts, call_error, kube_client, went_back,
+    AnyObject, CallError, ClusterClient, Timeouts, call_error, kube_client, went_backwards,
 };
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::watch::WatchConstants;
@@ -74,6 +73,14 @@ pub(super) struct Follower<R> {
     pub(super) ask: Option<mpsc::UnboundedSender<Question>>,
 }
 
+/// A Project that may not exist.
+pub(super) enum Question {
+    /// It was observed to be deleted, or a complete list lacks it.
+    Deleted(ClusterName),
+    /// No list contains it.
+    Unknown(ClusterName),
+}
+
 /// The API server that holds the objects.
 struct Host {
     client: Arc<ClusterClient>,
@@ -112,7 +119,8 @@ impl<R: Reader> Follower<R> {
         let [answer, silence] = [timeout_ms, silent_after_ms].map(Duration::from_millis);
         let (kube, mut opened) = kube_client(client.clone(), Timeouts { answer, silence });
         let mut moves = client.moves();
-        let (api, pauses) = (self.objects.api(kube), Pauses::new());
+        let api = self.objects.api(kube);
+        let pauses = Pauses::new();
         let mut host = Host { client, api, pauses, opened: None, is_another };
         let mut events = self.events(&host);
         loop {
@@ -202,7 +210,7 @@ impl<R: Reader> Follower<R> {
         host.opened = None;
         let call = call_error(error);
         let asked = call.retry_after().unwrap_or_default().min(THROTTLED_MAX);
-        if call == went_back() {
+        if call == went_backwards() {
             warn!(
                 resource = self.objects.full_name(),
                 "the resourceVersion went backwards: the API server \

@@ -37,7 +37,8 @@ impl Joiner {
         let (bus, events) = mpsc::channel(QUEUE);
         let only: BTreeSet<_> = only.iter().cloned().collect();
         let only = (!only.is_empty()).then_some(&only);
-        let (table, connections) = (engine.fleet.table(), engine.fleet.connections());
+        let table = engine.fleet.table();
+        let connections = engine.fleet.connections();
         let discovery = Discovery::start(config, table, only, connections, bus, &engine.metrics);
         if discovery.sources().is_empty() {
             return None;

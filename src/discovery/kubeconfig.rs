@@ -34,7 +34,8 @@ pub(super) fn offer(
     let (uid, state, connection) = match text {
         Ok((server, text)) => {
             let state = if is_deleting { OfferState::Deleting } else { OfferState::Ready };
-            let (credentials, server_is) = (Credentials::Text(text), Server::AsConfigured);
+            let credentials = Credentials::Text(text);
+            let server_is = Server::AsConfigured;
             let connection = ConnectionSpec { credentials, server: server_is };
             (format!("{holder}/{server:016x}"), state, Some(connection))
         }

@@ -169,7 +169,8 @@ impl Ledger {
         }
         self.lists += 1;
         self.lost = None;
-        let (source, join) = (self.source, self.join);
+        let source = self.source;
+        let join = self.join;
         self.send(EventKind::DiscoveryStarted { source, join }).await
     }
 
@@ -249,7 +250,8 @@ impl Ledger {
             return false;
         };
         self.forget(cluster);
-        let (source, cluster) = (self.source, cluster.clone());
+        let source = self.source;
+        let cluster = cluster.clone();
         self.send(EventKind::ClusterWithdrawn { source, cluster, uid }).await;
         true
     }

@@ -16,8 +16,8 @@ mod follow;
 pub(crate) mod joiner;
 pub(crate) mod kubeconfig;
 mod ledger;
-pub(crate) mod look;
 pub(crate) mod milo;
+pub(crate) mod offers;
 mod proof;
 mod secrets;
 #[cfg(test)]
@@ -41,11 +41,11 @@ use crate::fleet::ClusterTable;
 use crate::metrics::Metrics;
 
 use directory::Directory;
-use follow::Follower;
+use follow::{Follower, Question};
 use ledger::{Connectable, Ledger};
 use milo::ProjectReader;
 pub use milo::ProjectRoot;
-use proof::{Question, UnknownNames};
+use proof::UnknownNames;
 use secrets::SecretReader;
 
 /// The sources of clusters of a run. Dropping it stops them.
@@ -120,7 +120,8 @@ impl Discovery {
         parts: &Parts<'_>,
     ) -> Ledger {
         self.sources.insert(source);
-        let (only, bus) = (parts.only.cloned(), parts.bus.clone());
+        let only = parts.only.cloned();
+        let bus = parts.bus.clone();
         Ledger::new(source, join, roles.to_vec(), only, bus, self.connections.clone())
     }
 
@@ -136,7 +137,8 @@ impl Discovery {
         metrics: &Arc<Metrics>,
     ) {
         // The name for metrics and logs.
-        let (name, spec) = (ClusterName::from("discovery/milo"), milo::root(milo));
+        let name = ClusterName::from("discovery/milo");
+        let spec = milo::root(milo);
         let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
         let client = Arc::new(client);
         let watch = &parts.config.constants.watch;
@@ -165,7 +167,8 @@ impl Discovery {
         parts: &Parts<'_>,
         clusters: ClusterTable,
     ) {
-        let (host, source) = (secrets.cluster.clone(), SourceName::KubeconfigSecrets);
+        let host = secrets.cluster.clone();
+        let source = SourceName::KubeconfigSecrets;
         let follower = Follower {
             find_host: Box::new(move || clusters.get(&host)),
             objects: secrets::objects(secrets),

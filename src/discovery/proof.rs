@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::{info, warn};
 
+use super::follow::Question;
 use super::milo::{ProjectRoot, is_path_segment};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::SourceName;
@@ -33,14 +34,6 @@ const UNKNOWN_AGAIN: Duration = Duration::from_secs(3_600);
 
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-
-/// A Project that may not exist.
-pub(super) enum Question {
-    /// It was observed to be deleted, or a complete list lacks it.
-    Deleted(ClusterName),
-    /// No list contains it.
-    Unknown(ClusterName),
-}
 
 /// The time of the last request for each name that hub objects use and no list contains.
 #[derive(Default)]

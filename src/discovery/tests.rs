@@ -8,10 +8,11 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use super::follow::Question;
 use super::follow::Reader;
 use super::ledger::{Connectable, Ledger, Offer};
 use super::milo::{ProjectReader, ProjectRoot};
-use super::proof::{self, Question, UnknownNames};
+use super::proof::{self, UnknownNames};
 use super::secrets::SecretReader;
 use crate::client::{
     AnyObject, ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
@@ -37,7 +38,8 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let (bus, events) = mpsc::channel(100);
-        let (roles, connections) = (vec![Role::Upstream], Connectable::default());
+        let roles = vec![Role::Upstream];
+        let connections = Connectable::default();
         let ledger = Ledger::new(SOURCE, JoinRule::All, roles, None, bus, connections.clone());
         Self { ledger, events, connections }
     }
@@ -252,13 +254,15 @@ async fn root() -> (SimMiloHandle, Arc<ProjectRoot>) {
     );
     let credentials = Credentials::Text(KubeconfigText::parse(&text).unwrap());
     let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
-    let (connections, metrics) = (Connections::default(), Arc::new(Metrics::new()));
+    let connections = Connections::default();
+    let metrics = Arc::new(Metrics::new());
     let client = ClusterClient::shared("root".into(), Vec::new(), spec, &connections, metrics);
     (milo, Arc::new(ProjectRoot::new(Arc::new(client), Duration::from_secs(5))))
 }
 
 fn refusal() -> Fault {
-    let (verbs, resource) = (vec![ApiVerb::Get], Some(Resource::Projects));
+    let verbs = vec![ApiVerb::Get];
+    let resource = Some(Resource::Projects);
     Fault { verbs, resource, code: 403, retry_after_s: None, executes: false }
 }
 

@@ -1,9 +1,9 @@
 //! The clusters named in a log so far, so that each name is allocated once.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::LineError;
-use super::line::Text;
 use crate::core::contract::event::EventName;
 use crate::core::data::ids::ClusterName;
 
@@ -31,9 +31,9 @@ impl NamedClusters {
     pub(super) fn find(
         &mut self,
         event: EventName,
-        name: Option<Text<'_>>,
+        name: Option<Cow<'_, str>>,
     ) -> Result<ClusterName, LineError> {
-        let Text(name) = name.ok_or_else(|| LineError::missing(event.as_str(), "cluster"))?;
+        let name = name.ok_or_else(|| LineError::missing(event.as_str(), "cluster"))?;
         if let Some(known) = self.names.get(&*name) {
             return Ok(known.clone());
         }

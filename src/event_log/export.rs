@@ -44,7 +44,8 @@ impl LogExport {
         let mut parts = BTreeMap::from([(newest.number, file)]);
         loop {
             let opened = parts.len();
-            let (mut number, mut free_names) = (1, 0);
+            let mut number = 1;
+            let mut free_names = 0;
             while free_names < FREE_NAMES_MAX {
                 let part = open_part(&numbered(path, number));
                 let is_free = matches!(part, Err(LogError::Open { .. }));

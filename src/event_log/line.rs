@@ -335,7 +335,8 @@ impl Line<'_> {
             N::DiscoveryResumed => E::DiscoveryResumed { source: source? },
             N::DiscoveryLost => E::DiscoveryLost { source: source?, error: self.failure() },
             N::ClusterOffered => {
-                let (source, cluster) = (source?, ClusterName::from(&*self.new_cluster(event)?));
+                let source = source?;
+                let cluster = ClusterName::from(&*self.new_cluster(event)?);
                 let roles = self.roles_of(event, &cluster)?;
                 let uid = owned(self.uid.take());
                 let state = match self.state.ok_or_else(|| lacks("state"))? {
@@ -347,11 +348,13 @@ impl Line<'_> {
                 E::ClusterOffered { source, cluster, uid, roles, state }
             }
             N::ClusterWithdrawn => {
-                let (source, cluster) = (source?, ClusterName::from(&*self.new_cluster(event)?));
+                let source = source?;
+                let cluster = ClusterName::from(&*self.new_cluster(event)?);
                 E::ClusterWithdrawn { source, cluster, uid: owned(self.uid) }
             }
             N::ClusterGone => {
-                let (source, cluster) = (source?, ClusterName::from(&*self.new_cluster(event)?));
+                let source = source?;
+                let cluster = ClusterName::from(&*self.new_cluster(event)?);
                 E::ClusterGone { source, cluster }
             }
             N::TimedOut => E::TimedOut,
@@ -365,7 +368,7 @@ impl Line<'_> {
         clusters: &mut NamedClusters,
         kind: fn(ClusterName, Arc<Object>) -> EventKind,
     ) -> Result<EventKind, NoEvent> {
-        let cluster = clusters.find(event, self.cluster)?;
+        let cluster = clusters.find(event, self.cluster.map(|name| name.0))?;
         let lacks = |member| LineError::missing(event.as_str(), member);
         match self.object.ok_or_else(|| lacks("object"))?.0 {
             Ok(object) => Ok(kind(cluster, object)),
@@ -383,7 +386,7 @@ impl Line<'_> {
         clusters: &mut NamedClusters,
         event_kind: fn(ClusterName, Kind, Self) -> EventKind,
     ) -> Result<EventKind, NoEvent> {
-        let cluster = clusters.find(event, self.cluster.take())?;
+        let cluster = clusters.find(event, self.cluster.take().map(|name| name.0))?;
         let kind = self.kind.take().ok_or_else(|| LineError::missing(event.as_str(), "kind"))?.0;
         let foreign = || NoEvent::Foreign(ObjectError::UnknownKind(kind.to_string()));
         Ok(event_kind(cluster, Kind::parse(&kind).ok_or_else(foreign)?, self))

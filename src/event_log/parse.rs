@@ -132,7 +132,8 @@ impl Parser {
             let at = line.at_ms.ok_or_else(|| missing("at_ms"))?;
             let action = action.ok_or_else(|| missing("event"))?.into_owned();
             let because = line.because.map_or_else(String::new, |text| text.0.into_owned());
-            let (at, urgency) = (self.at(at, number), Urgency::of(action.verb));
+            let at = self.at(at, number);
+            let urgency = Urgency::of(action.verb);
             return Ok(Some(LogEntry::Action(Decision { at, action, urgency, because })));
         };
         let at = line.at_ms.ok_or_else(|| LineError::missing(&event.0, "at_ms"))?;

@@ -86,7 +86,8 @@ impl Recorder {
 
     /// Adds a cluster that joined.
     pub(crate) fn join(&self, cluster: Arc<ClusterClient>) {
-        let (name, metrics) = (cluster.name().clone(), self.metrics.clone());
+        let name = cluster.name().clone();
+        let metrics = self.metrics.clone();
         self.shared(|shared| shared.senders.insert(name, Arc::new(Sender::new(cluster, metrics))));
     }
 

@@ -7,7 +7,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use super::FinishedAction;
-use crate::apply::{self, Applier, Concerned};
+use crate::apply::{self, ActionClusters, Applier};
 use crate::client::CallError;
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
@@ -18,7 +18,7 @@ use crate::leader::gate::Gate;
 #[derive(Debug)]
 pub(super) struct PendingAction {
     pub(super) decision: Decision,
-    pub(super) concerned: Concerned,
+    pub(super) clusters: ActionClusters,
     queued_at: Instant,
 }
 
@@ -42,15 +42,17 @@ pub(super) enum Answer {
 }
 
 impl PendingAction {
-    pub(super) fn new(decision: Decision, concerned: Concerned) -> Self {
-        Self { decision, concerned, queued_at: Instant::now() }
+    pub(super) fn new(decision: Decision, clusters: ActionClusters) -> Self {
+        Self { decision, clusters, queued_at: Instant::now() }
     }
 
     pub(super) async fn attempt(self: Arc<Self>, applier: Applier, gate: Gate) -> Attempt {
-        let (waited, began) = (self.queued_at.elapsed(), Instant::now());
-        let (action, concerned) = (&self.decision.action, &self.concerned);
+        let waited = self.queued_at.elapsed();
+        let began = Instant::now();
+        let action = &self.decision.action;
+        let clusters = &self.clusters;
         let is_lead = || !action.is_leader_only() || gate.is_open();
-        let may_write = || is_lead() && applier.are_joined(concerned);
+        let may_write = || is_lead() && applier.are_joined(clusters);
 
         // If it may not write, this instance lost the lead or a cluster has left.
         let result = match may_write() {
@@ -70,7 +72,8 @@ impl PendingAction {
 
     /// Ends the action without an attempt.
     pub(super) fn unattempted(self, outcome: Outcome) -> FinishedAction {
-        let (waited, took) = (Duration::ZERO, Duration::ZERO);
+        let waited = Duration::ZERO;
+        let took = Duration::ZERO;
         FinishedAction { decision: self.decision, outcome, waited, took }
     }
 }

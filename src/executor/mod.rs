@@ -132,8 +132,8 @@ impl Executor {
 
     /// Queues an action. It supersedes an older action for the same object that is not in flight.
     pub fn submit(&mut self, decision: Decision) {
-        let concerned = self.applier.concerned(&decision.action);
-        let action = PendingAction::new(decision, concerned);
+        let clusters = self.applier.clusters(&decision.action);
+        let action = PendingAction::new(decision, clusters);
         let written = &action.decision.action;
         if written.is_leader_only() && !self.gate.is_open() {
             return self.ended.push_back(action.unattempted(Outcome::Dropped));
@@ -141,7 +141,8 @@ impl Executor {
         if self.dry_run {
             return self.ended.push_back(action.unattempted(Outcome::DryRun));
         }
-        let (key, object) = (queue_of(written), written.object.clone());
+        let key = queue_of(written);
+        let object = written.object.clone();
         let older = self.queues.entry(key.clone()).or_default().push(object, action);
         self.queued += 1;
         if let Some(older) = older {
@@ -218,9 +219,10 @@ impl Executor {
     /// A cluster left: drops waiting actions that would write there or ask it for proof. A request in
     /// flight continues.
     pub fn cluster_left(&mut self, cluster: &ClusterName) {
-        let (mut changed, mut dropped) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
+        let mut dropped = Vec::new();
         for (key, queue) in &mut self.queues {
-            let removed = queue.remove_waiting(|action| action.concerned.contains(cluster));
+            let removed = queue.remove_waiting(|action| action.clusters.contains(cluster));
             if !removed.is_empty() || key.0 == *cluster {
                 changed.push(key.clone());
             }

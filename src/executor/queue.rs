@@ -32,8 +32,8 @@ const TIME_OUTS_REPORTED: u32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     slots: BTreeMap<ObjectKey, Slot>,
-    routing: Turns,
-    rest: Turns,
+    routing: Rotation,
+    rest: Rotation,
     /// Starts of routing writes since the last start of another write, while both waited.
     routing_in_a_row: u32,
     in_flight: usize,
@@ -94,14 +94,15 @@ impl Queue {
     ) -> Option<PendingAction> {
         self.queued += 1;
         let slot = self.slots.entry(object.clone()).or_default();
-        let (is_ready, older) = (!slot.is_in_flight, slot.waiting.take());
+        let is_ready = !slot.is_in_flight;
+        let older = slot.waiting.take();
         let since = older.as_ref().map_or(self.queued, |older| older.since);
         if let Some(older) = &older {
-            turns(&mut self.routing, &mut self.rest, older).remove(&object, older.since);
+            rotation(&mut self.routing, &mut self.rest, older).remove(&object, older.since);
         }
         let waiting = slot.waiting.insert(Waiting { action, since });
         if is_ready {
-            turns(&mut self.routing, &mut self.rest, waiting).insert(object, since);
+            rotation(&mut self.routing, &mut self.rest, waiting).insert(object, since);
         }
         older.map(|older| older.action)
     }
@@ -139,8 +140,8 @@ impl Queue {
         slot.is_in_flight = false;
         match &slot.waiting {
             Some(waiting) => {
-                let turns = turns(&mut self.routing, &mut self.rest, waiting);
-                turns.insert(object.clone(), waiting.since);
+                let rotation = rotation(&mut self.routing, &mut self.rest, waiting);
+                rotation.insert(object.clone(), waiting.since);
             }
             None => drop(self.slots.remove(object)),
         }
@@ -154,7 +155,8 @@ impl Queue {
             Answer::Came => 0,
             Answer::TimedOut => before.saturating_add(1),
         };
-        let (hung, hangs) = (before >= TIME_OUTS_REPORTED, self.time_outs >= TIME_OUTS_REPORTED);
+        let hung = before >= TIME_OUTS_REPORTED;
+        let hangs = self.time_outs >= TIME_OUTS_REPORTED;
         match (hung, hangs) {
             (false, true) => Some(HealthChange::Hangs),
             (true, false) => Some(HealthChange::Answers),
@@ -170,8 +172,8 @@ impl Queue {
         let mut removed = Vec::new();
         for (object, slot) in &mut self.slots {
             if let Some(waiting) = slot.waiting.take_if(|waiting| is(&waiting.action)) {
-                let turns = turns(&mut self.routing, &mut self.rest, &waiting);
-                turns.remove(object, waiting.since);
+                let rotation = rotation(&mut self.routing, &mut self.rest, &waiting);
+                rotation.remove(object, waiting.since);
                 removed.push(waiting.action);
             }
         }
@@ -181,13 +183,17 @@ impl Queue {
 }
 
 /// The rotation that holds an action's object.
-fn turns<'a>(routing: &'a mut Turns, rest: &'a mut Turns, waiting: &Waiting) -> &'a mut Turns {
+fn rotation<'a>(
+    routing: &'a mut Rotation,
+    rest: &'a mut Rotation,
+    waiting: &Waiting,
+) -> &'a mut Rotation {
     if waiting.routes() { routing } else { rest }
 }
 
 /// Objects that may be written, with namespaces in rotation. Each operation costs O(log n).
 #[derive(Debug, Default)]
-struct Turns {
+struct Rotation {
     namespaces: BTreeMap<String, OfNamespace>,
     /// The last namespace that was served.
     served: Option<String>,
@@ -202,7 +208,7 @@ struct OfNamespace {
     took_newest: bool,
 }
 
-impl Turns {
+impl Rotation {
     fn insert(&mut self, object: ObjectKey, since: u64) {
         let of_namespace = self.namespaces.entry(object.namespace.clone()).or_default();
         let other = of_namespace.objects.insert(since, object);
@@ -227,10 +233,11 @@ impl Turns {
         let name = next.or_else(|| self.namespaces.keys().next())?.clone();
         let of_namespace = self.namespaces.get_mut(&name)?;
         of_namespace.took_newest = hangs && !of_namespace.took_newest;
-        let (first, last) =
-            (of_namespace.objects.first_key_value(), of_namespace.objects.last_key_value());
+        let first = of_namespace.objects.first_key_value();
+        let last = of_namespace.objects.last_key_value();
         let (since, object) = if of_namespace.took_newest { last } else { first }?;
-        let (since, object) = (*since, object.clone());
+        let since = *since;
+        let object = object.clone();
         self.remove(&object, since);
         self.served = Some(name);
         Some(object)

@@ -51,13 +51,13 @@ impl From<&ClusterConfig> for Member {
 }
 
 /// One membership of a cluster.
-struct Stay {
+struct Membership {
     id: MembershipId,
     origin: Origin,
     watches: Vec<AbortHandle>,
 }
 
-impl Drop for Stay {
+impl Drop for Membership {
     fn drop(&mut self) {
         for watch in &self.watches {
             watch.abort();
@@ -76,7 +76,7 @@ struct Watching {
 /// The clusters of a run, and their watches.
 pub(crate) struct Fleet {
     table: ClusterTable,
-    stays: BTreeMap<ClusterName, Stay>,
+    memberships: BTreeMap<ClusterName, Membership>,
     /// The memberships that have not ended.
     current: HashSet<MembershipId>,
     last_id: MembershipId,
@@ -93,7 +93,7 @@ impl Fleet {
     pub(crate) fn new(config: &Config, metrics: &Arc<Metrics>) -> Self {
         let mut fleet = Self {
             table: ClusterTable::default(),
-            stays: BTreeMap::new(),
+            memberships: BTreeMap::new(),
             current: HashSet::new(),
             last_id: MembershipId(0),
             watching: None,
@@ -130,9 +130,9 @@ impl Fleet {
     }
 
     fn tell_size(&self) {
-        self.metrics.set_clusters(self.stays.len());
+        self.metrics.set_clusters(self.memberships.len());
         if let Some(watching) = &self.watching {
-            watching.shared.set_clusters(self.stays.len());
+            watching.shared.set_clusters(self.memberships.len());
         }
     }
 
@@ -153,10 +153,11 @@ impl Fleet {
         self.last_id = MembershipId(self.last_id.0 + 1);
         self.current.insert(self.last_id);
         let Member { name, roles, connection, origin } = member;
-        let stay = Stay { id: self.last_id, origin, watches: Vec::new() };
-        self.stays.insert(name.clone(), stay);
+        let membership = Membership { id: self.last_id, origin, watches: Vec::new() };
+        self.memberships.insert(name.clone(), membership);
         self.tell_size();
-        let (connections, metrics) = (&self.connections, self.metrics.clone());
+        let connections = &self.connections;
+        let metrics = self.metrics.clone();
         let cluster = ClusterClient::shared(name, roles, connection, connections, metrics);
         let cluster = Arc::new(cluster);
         if origin == Origin::Discovered {
@@ -169,12 +170,12 @@ impl Fleet {
 
     fn watch(&mut self, cluster: &Arc<ClusterClient>) {
         let Some(Watching { kinds, shared }) = &self.watching else { return };
-        let Some(stay) = self.stays.get_mut(cluster.name()) else { return };
-        debug_assert!(stay.watches.is_empty(), "{} is watched twice", cluster.name());
+        let Some(membership) = self.memberships.get_mut(cluster.name()) else { return };
+        debug_assert!(membership.watches.is_empty(), "{} is watched twice", cluster.name());
         for kind in kinds(cluster.roles()) {
             let watch =
-                WatchTask::new(cluster.clone(), kind, stay.id, shared.clone(), &self.metrics);
-            stay.watches.push(spawn(watch.run()).abort_handle());
+                WatchTask::new(cluster.clone(), kind, membership.id, shared.clone(), &self.metrics);
+            membership.watches.push(spawn(watch.run()).abort_handle());
         }
     }
 
@@ -182,9 +183,9 @@ impl Fleet {
     /// joined.
     pub(crate) fn leave(&mut self, name: &ClusterName) -> bool {
         self.table.remove(name);
-        let Some(stay) = self.stays.remove(name) else { return false };
+        let Some(membership) = self.memberships.remove(name) else { return false };
         self.tell_size();
-        self.current.remove(&stay.id)
+        self.current.remove(&membership.id)
     }
 
     /// Gives a joined cluster other credentials or another address. Its watches and state remain if the
@@ -197,11 +198,11 @@ impl Fleet {
 
     /// The origin of a cluster; `None` if it is not joined.
     pub(crate) fn origin(&self, name: &ClusterName) -> Option<Origin> {
-        self.stays.get(name).map(|stay| stay.origin)
+        self.memberships.get(name).map(|membership| membership.origin)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.stays.len()
+        self.memberships.len()
     }
 
     /// The joined clusters of the configuration file.
@@ -223,8 +224,8 @@ impl Fleet {
 
     /// Cancels all watches.
     pub(crate) fn stop(&mut self) {
-        for stay in self.stays.values_mut() {
-            for watch in stay.watches.drain(..) {
+        for membership in self.memberships.values_mut() {
+            for watch in membership.watches.drain(..) {
                 watch.abort();
             }
         }

@@ -81,11 +81,15 @@ mod tests {
 
     #[test]
     fn all_are_sorted_by_name_whatever_shard_holds_them() {
-        let (table, metrics) = (ClusterTable::default(), Arc::new(Metrics::new()));
-        let (credentials, server) = (Credentials::InCluster, Server::AsConfigured);
-        let (spec, connections) = (ConnectionSpec { credentials, server }, Connections::default());
+        let table = ClusterTable::default();
+        let metrics = Arc::new(Metrics::new());
+        let credentials = Credentials::InCluster;
+        let server = Server::AsConfigured;
+        let spec = ConnectionSpec { credentials, server };
+        let connections = Connections::default();
         let client = |name: &ClusterName| {
-            let (name, spec) = (name.clone(), spec.clone());
+            let name = name.clone();
+            let spec = spec.clone();
             ClusterClient::shared(name, vec![], spec, &connections, metrics.clone())
         };
         let names: Vec<_> = (10..60).map(|n| ClusterName::from(format!("p{n}").as_str())).collect();

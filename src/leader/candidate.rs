@@ -10,9 +10,9 @@ use super::Listeners;
 use super::election::{Election, LeaseRequest, LeaseResponse, Timings};
 use super::gate::GateKeeper;
 use super::group::{Group, Obstacle};
-use super::handover::Sight;
+use super::handover::Visibility;
 use super::lease::{LeaseApi, RenewTimes};
-use super::publish::Said;
+use super::publish::Published;
 use crate::clock::sleep_until_opt;
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::settings::OrphanMode;
@@ -42,8 +42,8 @@ pub(super) struct Candidate {
     pub(super) orphans: OrphanMode,
     pub(super) listeners: Listeners,
     /// What the listeners heard last.
-    pub(super) said: Said,
-    pub(super) sight: Sight,
+    pub(super) published: Published,
+    pub(super) visibility: Visibility,
     renew_times: RenewTimes,
     /// Why the last attempt failed.
     pub(super) failure: Option<RequestFailure>,
@@ -79,8 +79,8 @@ impl Candidate {
             keeper,
             orphans,
             listeners,
-            said: Said::default(),
-            sight: Sight::default(),
+            published: Published::default(),
+            visibility: Visibility::default(),
             renew_times: RenewTimes::default(),
             failure: None,
             failures: 0,
@@ -136,9 +136,9 @@ impl Candidate {
             failure = self.look_at_group(api).await.err();
         }
         self.log_attempt(failure, &api.about());
-        self.look_around();
+        self.hand_over_if_blind();
         self.post_events(api);
-        self.look_for_leader(&api.about(), api.foreign_holder().as_deref());
+        self.report_unled(&api.about(), api.foreign_holder().as_deref());
         let now = self.keeper.now_ms();
         let is_holder = self.election.is_holder(now);
         let pauses = if is_holder { 1 } else { self.failures.clamp(1, PAUSES_MAX) };
@@ -163,14 +163,15 @@ impl Candidate {
     }
 
     fn post_events(&mut self, api: &impl LeaseApi) {
-        for message in self.said.unposted_events.drain(..) {
+        for message in self.published.unposted_events.drain(..) {
             api.post_event(format!("{} {message}", self.identity));
         }
     }
 
     /// Returns why it failed.
     async fn attempt(&mut self, api: &mut impl LeaseApi) -> Option<RequestFailure> {
-        let (mut failure, mut obstacle) = (None, None);
+        let mut failure = None;
+        let mut obstacle = None;
         self.end_lapsed_tenure();
         let mut next =
             self.election.begin_attempt(self.keeper.now_ms(), &self.renew_times.next_time());
@@ -331,6 +332,6 @@ impl Candidate {
     /// When the gate next opens or closes without another response.
     fn next_gate_change(&self) -> Option<Instant> {
         let opens = self.election.leads_from().filter(|from| *from > self.keeper.now_ms());
-        Some(self.keeper.instant(self.said.open_until.or(opens)?))
+        Some(self.keeper.instant(self.published.open_until.or(opens)?))
     }
 }

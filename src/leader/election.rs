@@ -251,7 +251,8 @@ impl Election {
     /// The write that follows from the Lease as last observed.
     fn decide(&mut self, now: u64, renew_time: &str) -> Option<LeaseRequest> {
         let observed = self.observed.as_ref()?;
-        let (old, version) = (&observed.record, observed.version.clone());
+        let old = &observed.record;
+        let version = observed.version.clone();
         if self.is_resigning {
             let tenure = observed.tenure.filter(|tenure| tenure.leads_from <= now);
             let released = LeaseRecord::released(old.transitions, renew_time.to_owned());
@@ -297,7 +298,8 @@ impl Election {
                 // Labels or annotations changed: writes based on the old version can no longer succeed.
                 self.unanswered.clear();
             }
-            (observed.version, observed.is_stale) = (version, false);
+            observed.version = version;
+            observed.is_stale = false;
             return;
         }
         // Each update required the version that it replaced. So if one was carried out, no other client

@@ -68,7 +68,8 @@ impl SeenLease {
 
 impl Group {
     pub fn new(lease_name: &str, shard: Shard) -> Self {
-        let (leases, unheld_since) = (BTreeMap::new(), BTreeMap::new());
+        let leases = BTreeMap::new();
+        let unheld_since = BTreeMap::new();
         Self { lease_name: lease_name.to_owned(), shard, leases, unheld_since }
     }
 

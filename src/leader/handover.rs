@@ -13,23 +13,23 @@ use super::candidate::Candidate;
 use crate::core::data::ids::{ClusterName, Role};
 
 /// How long a cluster must be lost before the leader stands down.
-const BLIND_MS: u64 = 30_000;
+const LOST_MS: u64 = 30_000;
 /// The least time between two hand-overs by one instance.
 const PAUSE_MS: u64 = 300_000;
 
 /// The clusters that a leader observes or has lost.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct Visibility {
     /// Observed in this tenure.
     seen: BTreeSet<ClusterName>,
     lost_since: BTreeMap<ClusterName, u64>,
     stood_down_at: Option<u64>,
 }
 
-impl Sight {
+impl Visibility {
     /// Updates the observed clusters and the lost ones, which include those never observed. Returns a
     /// cluster that is a reason to stand down.
-    fn look(
+    fn observe(
         &mut self,
         now: u64,
         seen: BTreeSet<ClusterName>,
@@ -44,7 +44,7 @@ impl Sight {
         }
 
         let may = self.stood_down_at.is_none_or(|at| now >= at + PAUSE_MS);
-        let blind = self.lost_since.iter().find(|(_, since)| may && now >= **since + BLIND_MS)?;
+        let blind = self.lost_since.iter().find(|(_, since)| may && now >= **since + LOST_MS)?;
         self.stood_down_at = Some(now);
         Some(blind.0.clone())
     }
@@ -58,32 +58,32 @@ impl Sight {
 impl Candidate {
     /// After an attempt: makes a leader that lost a cluster stand down, and lets it take part again
     /// later.
-    pub(super) fn look_around(&mut self) {
+    pub(super) fn hand_over_if_blind(&mut self) {
         let now = self.keeper.now_ms();
         if self.election.is_standing_down() {
-            let since = self.sight.stood_down_at.unwrap_or_default();
+            let since = self.visibility.stood_down_at.unwrap_or_default();
             if now >= since + 2 * self.timings.lease_ms || !self.election.owns_lease() {
                 self.election.set_standing_down(false);
-                self.sight.end_tenure();
+                self.visibility.end_tenure();
             }
             return;
         }
-        if self.said.open_until.is_none() {
-            return self.sight.end_tenure();
+        if self.published.open_until.is_none() {
+            return self.visibility.end_tenure();
         }
 
         let has = |name: &ClusterName, role| {
             self.listeners.clusters.get(name).is_some_and(|cluster| cluster.roles().contains(&role))
         };
         let is_mirrored = |name: &ClusterName| has(name, Role::Upstream) || has(name, Role::Hub);
-        let (mut seen, mut lost) =
-            (self.listeners.metrics.seen_clusters(), self.listeners.metrics.lost_clusters());
+        let mut seen = self.listeners.metrics.seen_clusters();
+        let mut lost = self.listeners.metrics.lost_clusters();
         seen.retain(is_mirrored);
         lost.retain(is_mirrored);
         let is_hub = |name: &ClusterName| has(name, Role::Hub);
-        if let Some(cluster) = self.sight.look(now, seen, lost, is_hub) {
-            warn!(%cluster, "standing down: this leader lost sight of a cluster that it mirrors");
-            self.said.unposted_events.push("stands down: it lost sight of a cluster");
+        if let Some(cluster) = self.visibility.observe(now, seen, lost, is_hub) {
+            warn!(%cluster, "standing down: this leader lost the watches of a cluster that it mirrors");
+            self.published.unposted_events.push("stands down: it lost the watches of a cluster");
             self.election.set_standing_down(true);
             self.publish();
         }
@@ -100,18 +100,18 @@ mod tests {
 
     #[test]
     fn a_leader_stands_down_for_a_hub_or_for_what_it_saw_at_most_once_in_five_minutes() {
-        let mut sight = Sight::default();
-        let mut look = |now, seen: &[&str], lost: &[&str]| {
+        let mut visibility = Visibility::default();
+        let mut observe = |now, seen: &[&str], lost: &[&str]| {
             let is_hub = |name: &ClusterName| name.as_str() == "hub";
-            sight.look(now, names(seen), names(lost), is_hub)
+            visibility.observe(now, names(seen), names(lost), is_hub)
         };
-        assert_eq!(look(0, &["a"], &["hub", "never"]), None);
-        assert_eq!(look(29_999, &[], &["hub", "never"]), None);
-        assert_eq!(look(30_000, &[], &["hub", "never"]), Some("hub".into()));
-        assert_eq!(look(329_999, &[], &["a"]), None, "not seen for no time yet");
-        assert_eq!(look(400_000, &[], &["a", "never"]), Some("a".into()));
-        assert_eq!(look(500_000, &["a"], &["hub"]), None);
-        assert_eq!(look(699_999, &[], &["hub"]), None, "five minutes have not passed");
-        assert_eq!(look(700_000, &[], &["hub"]), Some("hub".into()));
+        assert_eq!(observe(0, &["a"], &["hub", "never"]), None);
+        assert_eq!(observe(29_999, &[], &["hub", "never"]), None);
+        assert_eq!(observe(30_000, &[], &["hub", "never"]), Some("hub".into()));
+        assert_eq!(observe(329_999, &[], &["a"]), None, "not seen for no time yet");
+        assert_eq!(observe(400_000, &[], &["a", "never"]), Some("a".into()));
+        assert_eq!(observe(500_000, &["a"], &["hub"]), None);
+        assert_eq!(observe(699_999, &[], &["hub"]), None, "five minutes have not passed");
+        assert_eq!(observe(700_000, &[], &["hub"]), Some("hub".into()));
     }
 }

@@ -87,7 +87,8 @@ impl LeaseClient {
         events: Option<Recorder>,
     ) -> Self {
         let labels = group.is_shared().then_some(true);
-        let (name, group) = (group.own_lease(), group.name().to_owned());
+        let name = group.own_lease();
+        let group = group.name().to_owned();
         Self { cluster, namespace, name, group, labels, timeout, events, object: Value::Null }
     }
 

@@ -94,7 +94,10 @@ pub fn identity() -> String {
     let host = std::env::var("HOSTNAME").ok().or_else(|| read("/etc/hostname"));
     let host = host.map(|host| host.trim().to_owned()).filter(|host| !host.is_empty());
     let host = host.unwrap_or_else(|| "throughline".to_owned());
-    let (a, b) = (random(), random());
-    let (c, d, e) = (a >> 16 & 0xffff, a & 0xffff, b & 0xffff_ffff_ffff);
+    let a = random();
+    let b = random();
+    let c = a >> 16 & 0xffff;
+    let d = a & 0xffff;
+    let e = b & 0xffff_ffff_ffff;
     format!("{host}_{:08x}-{c:04x}-{d:04x}-{:04x}-{e:012x}", a >> 32, b >> 48)
 }

@@ -15,7 +15,7 @@ const UNLED_AFTER: u64 = 2;
 
 /// What the listeners heard last.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Published {
     /// Until when the gate is open; `None` when it is closed.
     pub(super) open_until: Option<u64>,
     /// From when this instance leads, while it waits for that.
@@ -23,7 +23,7 @@ pub(super) struct Said {
     /// The Lease's holder.
     pub(super) holder: String,
     /// Another process has this instance's identity.
-    pub(super) has_twin: bool,
+    pub(super) is_identity_taken: bool,
     /// Messages of Kubernetes Events that are still to be posted.
     pub(super) unposted_events: Vec<&'static str>,
 }
@@ -46,8 +46,8 @@ impl Candidate {
         self.listeners.usable.set(unusable);
         self.failure = failure;
         let holder = self.election.record().map_or("", |record| &record.holder);
-        let has_twin = holder == self.identity && !self.election.owns_lease();
-        if has_twin && !self.said.has_twin {
+        let is_identity_taken = holder == self.identity && !self.election.owns_lease();
+        if is_identity_taken && !self.published.is_identity_taken {
             warn!(
                 holder,
                 "the Lease names this instance, which did not write it: another process has the same \
@@ -55,19 +55,19 @@ impl Candidate {
                  duration. If a copy runs, restart it"
             );
         }
-        self.said.has_twin = has_twin;
-        if holder != self.said.holder {
+        self.published.is_identity_taken = is_identity_taken;
+        if holder != self.published.holder {
             if !holder.is_empty() && holder != self.identity {
                 info!(holder, "another instance holds the Lease");
             }
             self.listeners.metrics.set_lease_holder(holder);
-            self.said.holder = holder.to_owned();
+            self.published.holder = holder.to_owned();
         }
     }
 
     /// Whether anybody leads: an instance that does renews the Lease. Where this one cannot read it, it
     /// does not know. `foreign`: who holds it and is no throughline.
-    pub(super) fn look_for_leader(&mut self, lease: &About, foreign: Option<&str>) {
+    pub(super) fn report_unled(&mut self, lease: &About, foreign: Option<&str>) {
         if self.failure.is_some() {
             return;
         }
@@ -105,7 +105,8 @@ impl Candidate {
         let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
         let problem = unheld.first().map(|_| {
             let numbers: Vec<_> = unheld.iter().map(ToString::to_string).collect();
-            let (hub, what) = (Some(lease.cluster.clone()), Some(numbers.join(", ").into()));
+            let hub = Some(lease.cluster.clone());
+            let what = Some(numbers.join(", ").into());
             let facts = Facts { hub, what, ..Facts::default() };
             let about = lease.clone();
             Problem { facts, ..Problem::new(Cause::ShardUnheld, about, wall_clock_now()) }
@@ -124,7 +125,7 @@ impl Candidate {
         let gate = gate.filter(|until| now < *until);
         self.keeper.set(gate);
         self.led_until = gate.unwrap_or(self.led_until);
-        let was_open_until = self.said.open_until.take();
+        let was_open_until = self.published.open_until.take();
         // A gate that was closed even for a moment counts as closed: the machine must repeat the
         // writes that were dropped then.
         let stayed_open = was_open_until.is_some_and(|until| now < until) && gate.is_some();
@@ -135,7 +136,7 @@ impl Candidate {
             } else {
                 warn!(because, "no longer leader: mirroring and deleting stopped");
             }
-            self.said.unposted_events.push("stopped leading");
+            self.published.unposted_events.push("stopped leading");
             self.event(EventKind::LeadershipLost);
         }
         if gate.is_some() && !stayed_open {
@@ -145,10 +146,10 @@ impl Candidate {
                 OrphanMode::Delete => "delete",
             };
             info!("became leader: mirroring started; orphans: {orphans}");
-            self.said.unposted_events.push("became leader");
+            self.published.unposted_events.push("became leader");
             self.event(EventKind::LeadershipAcquired);
         }
-        self.said.open_until = gate;
+        self.published.open_until = gate;
         self.publish_wait(now);
         self.listeners.metrics.set_leader(gate.is_some(), gate.map(|ms| self.keeper.instant(ms)));
     }
@@ -157,13 +158,14 @@ impl Candidate {
     /// no longer does, because it lost the Lease meanwhile.
     fn publish_wait(&mut self, now: u64) {
         // Whatever happens to the Lease from here on has another reason.
-        self.is_lease_missing &= self.said.open_until.is_none();
+        self.is_lease_missing &= self.published.open_until.is_none();
         let leads_from = self.election.leads_from().filter(|from| *from > now);
         let pending_from = leads_from.filter(|_| self.is_lease_missing);
-        if pending_from == self.said.pending_from {
+        if pending_from == self.published.pending_from {
             return;
         }
-        let was_pending = std::mem::replace(&mut self.said.pending_from, pending_from).is_some();
+        let was_pending =
+            std::mem::replace(&mut self.published.pending_from, pending_from).is_some();
         if let Some(from) = pending_from {
             let wait_ms = from - now;
             info!(
@@ -172,7 +174,7 @@ impl Candidate {
                 wait_ms.div_ceil(1_000)
             );
             self.event(EventKind::LeadershipPending { wait_ms });
-        } else if was_pending && self.said.open_until.is_none() {
+        } else if was_pending && self.published.open_until.is_none() {
             self.event(EventKind::LeadershipLost);
         }
     }
@@ -180,7 +182,7 @@ impl Candidate {
     fn why_lost(&self) -> String {
         match self.election.record() {
             _ if self.election.is_resigning() => "stopping".to_owned(),
-            _ if self.election.is_standing_down() => "it lost sight of a cluster".to_owned(),
+            _ if self.election.is_standing_down() => "it lost the watches of a cluster".to_owned(),
             _ if let Some(obstacle) = &self.obstacle => match obstacle {
                 Obstacle::Other { lease, .. } => format!("another number of shards holds {lease}"),
                 Obstacle::NoFirst { lease } => format!("shard 0 has no Lease {lease} any more"),
@@ -201,6 +203,7 @@ impl Candidate {
 /// Nobody leads by this Lease. `foreign`: who holds it and is no throughline.
 pub(crate) fn no_leader(lease: &About, foreign: Option<&str>) -> Problem {
     let problem = Problem::new(Cause::NoLeader, lease.clone(), wall_clock_now());
-    let (hub, holder) = (Some(lease.cluster.clone()), foreign.map(Into::into));
+    let hub = Some(lease.cluster.clone());
+    let holder = foreign.map(Into::into);
     Problem { facts: Facts { hub, holder, ..Facts::default() }, ..problem }
 }

@@ -59,7 +59,8 @@ impl DeletedRoutes {
     /// The route may not be on the disk; the text names the file.
     pub async fn record(&self, cluster: &str, route: &str) -> Result<(), String> {
         let route: &RawValue = serde_json::from_str(route).map_err(|error| error.to_string())?;
-        let (at_ms, cluster) = (wall_clock_now(), cluster.into());
+        let at_ms = wall_clock_now();
+        let cluster = cluster.into();
         let line = DeletedRouteLine { at_ms, cluster, deleted: Some(route), ..Default::default() };
         let line = encode(&line)?;
         self.append(line).await

@@ -62,7 +62,8 @@ impl WriteLock {
                 ),
             }
             // Its last owner may have removed it since it was opened.
-            let (ours, there) = (file.metadata().map_err(failed)?, fs::symlink_metadata(&path));
+            let ours = file.metadata().map_err(failed)?;
+            let there = fs::symlink_metadata(&path);
             if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
                 return Ok(Self { path, _file: file });
             }

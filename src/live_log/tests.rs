@@ -91,7 +91,8 @@ fn line(event: &Event) -> Vec<u8> {
 fn write(path: &Path, script: &[Option<usize>], lines: u64, size: u64) {
     let script = Arc::new(Mutex::new(script.to_vec()));
     let files = start(path, size, flaky(script.clone()));
-    let (metrics, waiting) = (Arc::new(Metrics::new()), Arc::new(AtomicUsize::new(0)));
+    let metrics = Arc::new(Metrics::new());
+    let waiting = Arc::new(AtomicUsize::new(0));
     let pauses = (Duration::ZERO, Duration::ZERO);
     let writer = Writer::new(files, &header(), None, metrics, waiting, pauses).unwrap();
     let (send, receive) = unbounded_channel();
@@ -264,7 +265,8 @@ fn a_disk_that_stays_full_gets_nothing_and_the_run_still_ends() {
     let path = folder.join("log");
     let script: Script = Arc::new(Mutex::new(vec![Some(0); 200]));
     let files = start(&path, 1 << 30, flaky(script));
-    let (metrics, pauses) = (Arc::new(Metrics::new()), (writer::PAUSE_MIN, writer::PAUSE_MAX));
+    let metrics = Arc::new(Metrics::new());
+    let pauses = (writer::PAUSE_MIN, writer::PAUSE_MAX);
     let mut log =
         LiveLog::start_on(files, Default::default(), &header(), metrics, 1 << 20, pauses).unwrap();
     for number in 0..100 {

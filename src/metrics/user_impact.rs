@@ -88,7 +88,8 @@ impl Metrics {
         let mut edges = lock(&self.edges);
         let before = edges.by_name.remove(edge).map(|impact| impact.sums_now());
         if let Some(answers) = answers {
-            let (sums, now) = (before.unwrap_or_default(), Sums::of(answers));
+            let sums = before.unwrap_or_default();
+            let now = Sums::of(answers);
             edges.by_name.insert(edge.clone(), EdgeImpact { sums, since: Instant::now(), now });
         } else if let Some(before) = before {
             edges.left.get_or_insert_default().add(before, 1.0);

@@ -84,7 +84,8 @@ fn manifest(text: &str) -> Result<(String, ObjectKey, Value), String> {
     let mut value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let text_of = |member: &Value| member.as_str().unwrap_or("?").to_owned();
     let metadata = &value["metadata"];
-    let (uid, namespace) = (text_of(&metadata["uid"]), text_of(&metadata["namespace"]));
+    let uid = text_of(&metadata["uid"]);
+    let namespace = text_of(&metadata["namespace"]);
     let key = ObjectKey { namespace, name: text_of(&metadata["name"]) };
     let name = format!("{} {key}", text_of(&value["kind"]));
     let wire: Result<WireObject, _> = serde_json::from_str(text);

@@ -46,8 +46,10 @@ impl Bench {
     fn pass_to(&mut self, ms: u64) {
         while let Some(due) = self.problems.due().filter(|due| *due <= START.plus(ms)) {
             for report in self.problems.poll(due) {
-                let (stage, s) = (report.stage, due.since(START) / 1_000);
-                let (first, groups) = (&report.groups[0], report.groups.len());
+                let stage = report.stage;
+                let s = due.since(START) / 1_000;
+                let first = &report.groups[0];
+                let groups = report.groups.len();
                 self.reported
                     .push(format!("{s} {stage:?} {groups} {} {}", first.count, first.message));
             }
@@ -111,7 +113,8 @@ fn new_facts_are_reported_once_and_how_many_more_objects_is_no_other_problem() {
     let held = |part| {
         let mut problem = problem(Cause::RemovalsHeld, "up", Some("a"));
         problem.about.more = part - 1;
-        (problem.facts.part, problem.facts.whole) = (part, 30);
+        problem.facts.part = part;
+        problem.facts.whole = 30;
         problem.facts.upstream = Some("up".into());
         problem
     };

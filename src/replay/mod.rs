@@ -54,7 +54,8 @@ pub struct ReplayOptions {
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        let (carrier_delay_ms, carrier_rate) = (50, None);
+        let carrier_delay_ms = 50;
+        let carrier_rate = None;
         Self { mode: None, run_on_ms: 900_000, carrier_delay_ms, carrier_rate, write_ms: 10 }
     }
 }

@@ -5,16 +5,15 @@ use std::io::Write;
 
 use super::overlay::Overlay;
 use super::{ReplayBuilder, ReplayOptions, not_converged};
-use crate::core::contract::action::{Action, Verb};
+use crate::core::contract::action::Action;
 use crate::core::contract::cause::State;
-use crate::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
+use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
-use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::core::view::fleet::Source;
 use crate::event_log::{LogEntry, LogError, LogWriter};
-use throughline_sim::{ApiError, Preconditions, SimClusters};
+use throughline_sim::SimClusters;
 
 /// Actions in flight, by the time of their write.
 type Writes = BTreeMap<(UnixMillis, ActionId), Action>;
@@ -85,7 +84,7 @@ pub(super) fn run<W: Write>(
         } else if write_at == Some(at) {
             clusters.advance(now);
             let Some(((_, id), action)) = writes.pop_first() else { break };
-            let outcome = carry_out(&mut clusters, &action);
+            let outcome = clusters.carry_out(&action);
             feed_watches(&mut clusters, &mut machine, builder, &mut log, &mut writes, options)?;
             let event = Event { at: now, kind: EventKind::ActionFinished { id, outcome } };
             feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
@@ -164,39 +163,6 @@ fn feed<W: Write>(
     Ok(())
 }
 
-/// Applies an action as the executor and an API server would.
-fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
-    let preconditions = Preconditions::from(&action.precondition);
-    let absent = action.precondition.absent.as_ref();
-    if let Some(error) = absent.and_then(|absent| clusters.absence_conflict(absent)) {
-        return Outcome::Conflict { error: error.into() };
-    }
-    let result = if action.verb == Verb::Delete {
-        clusters.delete(&action.cluster, action.kind, &action.object, &preconditions).map(|()| None)
-    } else {
-        clusters
-            .patch(
-                &action.cluster,
-                action.kind,
-                &action.object,
-                &action.annotations,
-                &preconditions,
-                FIELD_MANAGER,
-            )
-            .map(|(rv, changed)| changed.then_some(rv))
-    };
-    match result {
-        Ok(None) if action.verb != Verb::Delete => Outcome::Unchanged,
-        Ok(resource_version) => Outcome::Applied { resource_version },
-        Err(ApiError::NotFound) => Outcome::NotFound,
-        Err(ApiError::Conflict(error)) => Outcome::Conflict { error: error.into() },
-        Err(ApiError::Invalid(error)) => Outcome::Refused { error: error.into() },
-        Err(error @ ApiError::Unreachable) => {
-            Outcome::Failed { error: error.to_string().into(), retry_after_ms: None }
-        }
-    }
-}
-
 const BOOKMARK_INTERVAL_MS: u64 = 60_000;
 
 /// Generates bookmarks for a log without them: other tools record none, and there is no log after the
@@ -247,7 +213,8 @@ impl Bookmarks {
         if machine.candidates().is_empty() {
             return None;
         }
-        let (at, cluster) = (due.max(now), cluster.clone());
+        let at = due.max(now);
+        let cluster = cluster.clone();
         self.last_activity_at.insert(cluster.clone(), at);
         Some(Event { at, kind: EventKind::Bookmark { cluster, kind: Kind::Gateway } })
     }

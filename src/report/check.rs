@@ -16,7 +16,8 @@ pub fn check(report: &CheckReport, options: &ReportOptions, out: &mut dyn Write)
         put_finding(&mut writer, finding)?;
     }
     writer.gap()?;
-    let (failed, warned) = (report.count(Level::Failed), report.count(Level::Warning));
+    let failed = report.count(Level::Failed);
+    let warned = report.count(Level::Warning);
     let failures = if failed == 0 { "no check".to_owned() } else { count(failed, "check") };
     let summary = format!(" {failures} failed, {}", count(warned, "warning"));
     let (mark, style) = mark(if failed > 0 { Level::Failed } else { Level::Passed });
@@ -51,7 +52,8 @@ fn put_finding(writer: &mut TextWriter<'_>, finding: &Finding) -> io::Result<()>
 /// Writes the remedy, and below it each command in backticks. A command is never wrapped, so that it
 /// can be pasted.
 fn put_remedy(writer: &mut TextWriter<'_>, remedy: &str) -> io::Result<()> {
-    let (mut commands, mut explanation) = (Vec::new(), "→ ".to_owned());
+    let mut commands = Vec::new();
+    let mut explanation = "→ ".to_owned();
     for (i, part) in remedy.split('`').enumerate() {
         let is_command = part.contains("kubectl ") || part.starts_with("throughline ");
         if i % 2 == 1 && is_command {

@@ -47,7 +47,8 @@ pub fn news(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let report = Report::new(replay, None);
-    let (mut lines, mut width) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut width = 0;
     for story in report.connectors.iter().chain([&report.others]) {
         width = width.max(story.label.chars().count().min(LABEL_CHARS_MAX));
         let entries = story_entries(&report, story, seen);
@@ -79,7 +80,8 @@ fn notice_entries(notices: &[(UnixMillis, Notice)]) -> Vec<StoryEntry> {
                 continue;
             }
             Notice::PauseShortened { recorded_ms, waited_ms } => {
-                let (recorded, waited) = (duration(*recorded_ms), duration(*waited_ms));
+                let recorded = duration(*recorded_ms);
+                let waited = duration(*waited_ms);
                 format!("… {recorded} pause in the recording, shortened to {waited}")
             }
             Notice::Text(text) => text.clone(),

@@ -195,7 +195,8 @@ impl<'a> Report<'a> {
         }
         report.sort_and_label();
         let covered = |all: &'a [Outage]| all.iter().filter(|o| report.includes(&o.connector));
-        let (recorded, replayed) = (covered(&replay.recorded), covered(&replay.replayed));
+        let recorded = covered(&replay.recorded);
+        let replayed = covered(&replay.replayed);
         report.outages = Outages { recorded: recorded.collect(), replayed: replayed.collect() };
         report.verdict.still_wrong = still_wrong(&report);
         report
@@ -232,7 +233,10 @@ impl<'a> Report<'a> {
         let NoteKind::HopPassed { cluster, connector, hop, online, after_ms } = &note.kind else {
             return;
         };
-        let (at_ms, hop, online, after_ms) = (note.at, *hop, *online, *after_ms);
+        let at_ms = note.at;
+        let hop = *hop;
+        let online = *online;
+        let after_ms = *after_ms;
         let upstream = (hop == Hop::Upstream).then_some(cluster.as_str());
         for of in self.find_or_add(upstream, connector) {
             let passed = PassedHop { at_ms, hop, cluster, online, after_ms, noted_at };
@@ -319,7 +323,8 @@ impl<'a> Report<'a> {
                 self.known.entry((Kind::Connector, None, hub)).or_default().insert(at);
             }
         }
-        let (mut names, mut keys) = (HashMap::new(), HashMap::new());
+        let mut names = HashMap::new();
+        let mut keys = HashMap::new();
         for key in self.connectors.iter().filter_map(Story::key) {
             *names.entry(&key.name).or_insert(0_usize) += 1;
             *keys.entry(key).or_insert(0_usize) += 1;

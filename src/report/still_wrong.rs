@@ -44,7 +44,8 @@ pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
             .map(|o| &o.connector)
             .collect()
     };
-    let (down, dead_tunnel) = (with(Symptom::Offline), with(Symptom::StaleOnline));
+    let down = with(Symptom::Offline);
+    let dead_tunnel = with(Symptom::StaleOnline);
     let is_stuck = |story: &&Story<'_>| {
         let is_counted = |hub| down.contains(hub) || dead_tunnel.contains(hub);
         !story.hub.is_some_and(is_counted)

@@ -34,7 +34,8 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
     if replay.events == 0 && replay.first_at == replay.last_at {
         writer.put(2, 2, &[(Plain, &events)])?;
     } else {
-        let (from, to) = (moment(replay.first_at), moment(replay.last_at));
+        let from = moment(replay.first_at);
+        let to = moment(replay.last_at);
         let same_day = from.get(..10) == to.get(..10);
         let to = if same_day { to.get(11..).unwrap_or(&to) } else { &to };
         let took = duration(replay.last_at.since(replay.first_at));
@@ -184,7 +185,8 @@ pub(super) fn still_open(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io
     let rows = alike.iter().filter_map(|alike| {
         let first = alike.first()?;
         let lasted = duration(replay.ended_at.since(first.since_ms));
-        let (since, others) = (clock(first.since_ms), likewise(alike.len()));
+        let since = clock(first.since_ms);
+        let others = likewise(alike.len());
         let text = format!(" for {lasted}, since {since}: {}{others}", first.message);
         Some(vec![(style_of(first), first.cause.as_str().to_owned()), (Plain, text)])
     });

@@ -292,7 +292,8 @@ fn problem_text(began: bool, first: &Span, alike: usize) -> Vec<(Style, String)>
 }
 
 fn is_one_bundle(last: &ActionRecord, next: &ActionRecord) -> bool {
-    let (last, next) = (&last.decision, &next.decision);
+    let last = &last.decision;
+    let next = &next.decision;
     last.action.verb == Verb::Touch
         && next.action.verb == Verb::Touch
         && next.at.since(last.at) <= BUNDLE_MS
@@ -352,8 +353,10 @@ fn written_text(
     records: &[&ActionRecord],
     is_confirmation: bool,
 ) -> Vec<(Style, String)> {
-    let (action, because) = (&first.decision.action, &first.decision.because);
-    let (cluster, object) = (&action.cluster, &action.object);
+    let action = &first.decision.action;
+    let because = &first.decision.because;
+    let cluster = &action.cluster;
+    let object = &action.object;
     let removes = action.annotations.iter().all(|(_, value)| value.is_none());
     let what = match action.verb {
         Verb::Mirror if removes => format!("hub annotation removed ({cluster})"),

@@ -81,7 +81,8 @@ impl<'w> TextWriter<'w> {
                     write!(self.out, "{:spaces$}", "")?;
                     column += spaces;
                 }
-                (spaces, at_start) = (0, false);
+                spaces = 0;
+                at_start = false;
                 self.word(word)?;
                 column += len;
             }
@@ -146,8 +147,10 @@ pub fn duration(ms: u64) -> String {
         0 => format!("{n}{NBSP}{unit}"),
         _ => format!("{n}{NBSP}{unit}{NBSP}{rest}{NBSP}{rest_unit}"),
     };
-    let (hundredths, tenths) = (ms.saturating_add(5) / 10, ms.saturating_add(50) / 100);
-    let (seconds, minutes) = (ms.saturating_add(500) / 1000, ms.saturating_add(30_000) / 60_000);
+    let hundredths = ms.saturating_add(5) / 10;
+    let tenths = ms.saturating_add(50) / 100;
+    let seconds = ms.saturating_add(500) / 1000;
+    let minutes = ms.saturating_add(30_000) / 60_000;
     let hours = ms.saturating_add(1_800_000) / 3_600_000;
     match () {
         () if ms < 1000 => format!("{ms}{NBSP}ms"),
@@ -162,7 +165,9 @@ pub fn duration(ms: u64) -> String {
 /// `09:20:13.042`, UTC.
 pub(crate) fn clock(at: UnixMillis) -> String {
     let ms = at.0 % 86_400_000;
-    let (h, min, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+    let h = ms / 3_600_000;
+    let min = ms / 60_000 % 60;
+    let s = ms / 1000 % 60;
     format!("{h:02}:{min:02}:{s:02}.{:03}", ms % 1000)
 }
 
@@ -231,7 +236,8 @@ mod tests {
 
     #[test]
     fn numbers_and_their_nouns_agree() {
-        let (mirrors, touches) = (count(1, "mirror"), count(2, "touch"));
+        let mirrors = count(1, "mirror");
+        let touches = count(2, "touch");
         assert_eq!((mirrors.as_str(), touches.as_str()), ("1 mirror", "2 touches"));
         assert_eq!(count(0, "event"), "no events");
         assert_eq!(count(1_234_567, "event"), "1,234,567 events");

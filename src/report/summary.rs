@@ -35,7 +35,8 @@ fn writes(
     let replay = report.replay;
     let mut by_verb: BTreeMap<Verb, usize> = BTreeMap::new();
     let mut by_outcome: BTreeMap<&str, usize> = BTreeMap::new();
-    let (mut all, mut confirmations) = (0, 0);
+    let mut all = 0;
+    let mut confirmations = 0;
     for record in &report.actions.covered {
         all += 1;
         *by_verb.entry(record.decision.action.verb).or_default() += 1;

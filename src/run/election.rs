@@ -20,7 +20,8 @@ impl Run {
     ) -> Option<LeaderElection> {
         let keeper = self.keeper.take()?;
         let cluster = self.config.election_cluster()?.clone();
-        let (timings, election) = (self.config.election_timings(), &self.config.leader_election);
+        let timings = self.config.election_timings();
+        let election = &self.config.leader_election;
         let group = Group::new(&election.lease_name, self.engine.machine.settings().shard);
         let metrics = self.engine.metrics.clone();
         let lease = LeaseClient::new(

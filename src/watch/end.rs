@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::list::Pages;
+use super::page::Pages;
 use super::pauses::between;
 use super::{Attempt, State, WatchTask};
 use crate::client::CallError;
@@ -55,7 +55,7 @@ pub(super) enum WatchEnd {
 
 impl WatchEnd {
     /// The API server's resourceVersion went backwards.
-    pub(super) fn went_back() -> Self {
+    pub(super) fn went_backwards() -> Self {
         let error = CallError::Unreadable("its resourceVersions went back".to_owned());
         Self::Expired(error, Pages::Limited)
     }

@@ -144,7 +144,7 @@ impl WatchTask {
                 let bookmark = wire::version(text)?;
                 if numeric(&bookmark) < numeric(from) {
                     // The API server was restored from an older state: only a list shows it.
-                    return Err(WatchEnd::went_back());
+                    return Err(WatchEnd::went_backwards());
                 }
                 *from = bookmark;
                 if self.proves_absence() {

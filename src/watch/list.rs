@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::end::WatchEnd;
-use super::page::{Page, Part};
+use super::page::{Page, Pages, Part};
 use super::wire;
 use super::{WatchTask, numeric};
 use crate::client::{no_request, path};
@@ -25,15 +25,6 @@ pub(super) struct History {
     /// The watch broke, was silent or ended early, so the API server may have another history by now:
     /// its next resourceVersion is compared first.
     pub(super) is_unsure: bool,
-}
-
-/// How a list is requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pages {
-    Limited,
-    /// After a later page of the last list expired. If this fails, too, the response may be too large:
-    /// the next list has pages again.
-    AllAtOnce,
 }
 
 impl History {
@@ -135,7 +126,7 @@ impl WatchTask {
         }
         self.history.reached(version);
         self.check_regression(&page.resource_version).await?;
-        Err(WatchEnd::went_back())
+        Err(WatchEnd::went_backwards())
     }
 
     /// A list with a lower version than the last one observed means that the API server was restored

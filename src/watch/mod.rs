@@ -40,7 +40,8 @@ use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
 use end::WatchEnd;
-use list::{History, Pages};
+use list::History;
+use page::Pages;
 use pauses::Pauses;
 pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
 

@@ -26,6 +26,15 @@ const PAGE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// The most bytes of items before the metadata: they are kept until the metadata arrives.
 const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// How a list is requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    Limited,
+    /// After a later page of the last list expired. If this fails, too, the response may be too large:
+    /// the next list has pages again.
+    AllAtOnce,
+}
+
 /// The metadata of a page.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct PageMeta {

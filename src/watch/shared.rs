@@ -71,7 +71,8 @@ impl WatchShared {
         bus: mpsc::Sender<WatchMessage>,
         lists_in_parallel: usize,
     ) -> Self {
-        let (pace, log) = (Pace::new(lists_in_parallel), Arc::<ListLog>::default());
+        let pace = Pace::new(lists_in_parallel);
+        let log = Arc::<ListLog>::default();
         Self { config, bus, pace, log, clusters: AtomicUsize::new(0) }
     }
 

@@ -62,7 +62,8 @@ pub fn check_type(object: &str, kind: Kind) -> Result<(), CallError> {
         kind: Value,
     }
     let named: Named = serde_json::from_str(object).unwrap_or_default();
-    let (asked_version, asked) = (kind.api_version(), kind.as_str());
+    let asked_version = kind.api_version();
+    let asked = kind.as_str();
     let version = named.api_version.as_str().unwrap_or(asked_version);
     let found = named.kind.as_str().filter(|kind| !kind.is_empty()).unwrap_or(asked);
     if (version, found) == (asked_version, asked) {

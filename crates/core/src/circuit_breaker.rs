@@ -328,6 +328,7 @@ mod tests {
         for key in 0..12 {
             breaker.forget(&key);
         }
+        assert!(!breaker.is_idle(), "it is still tripped");
 
         assert_eq!(breaker.update(18, LIMIT, true, NOW), Some(BreakerChange::Reset));
     }

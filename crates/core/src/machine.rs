@@ -68,7 +68,7 @@ impl Machine {
     pub fn handle_event(&mut self, event: &Event) {
         self.advance(event.at);
         self.on_event(&event.kind);
-        self.controller.end_moment();
+        self.controller.end_step();
     }
 
     /// The next action, oldest first. Actions of one event are ordered by cluster, kind, namespace
@@ -134,7 +134,7 @@ impl Machine {
         c.scheduler = Scheduler::default();
         c.breakers = Breakers::default();
         c.dirty.extend(c.world.subjects());
-        c.end_moment();
+        c.end_step();
     }
 
     /// The time never goes backwards. It stays below the maximum, so that a pause with a saturated

@@ -118,7 +118,8 @@ impl PendingCarry {
 impl SimClusters {
     /// From now on, limits how many changed objects the carrier takes in a second.
     pub fn limit_carrier(&mut self, rate: CarrierRate) {
-        let (order, changed) = (VecDeque::new(), BTreeMap::new());
+        let order = VecDeque::new();
+        let changed = BTreeMap::new();
         self.hub_queue = Some(HubQueue { rate, free_at_us: 0, order, changed });
     }
 

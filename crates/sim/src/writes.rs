@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::{
     ANNOTATION_LIMIT_BYTES, ApiError, ChangeKind, Preconditions, SimClusters, WatchNotice,
 };
-use throughline_core::contract::action::{AbsentObjects, AnnotationBefore};
-use throughline_core::contract::event::EventKind;
+use throughline_core::contract::action::{AbsentObjects, Action, AnnotationBefore, Verb};
+use throughline_core::contract::event::{EventKind, Outcome};
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline_core::data::objects::{ManagedFields, Object, StringMap};
+use throughline_core::data::objects::{FIELD_MANAGER, ManagedFields, Object, StringMap};
 use throughline_core::data::time::UnixMillis;
 
 impl SimClusters {
@@ -56,7 +56,8 @@ impl SimClusters {
         };
         cluster.record(change, &object, previous);
         let is_watched = !cluster.lost_watches.contains(&kind);
-        let (cluster, seen) = (name.clone(), object.clone());
+        let cluster = name.clone();
+        let seen = object.clone();
         match notice {
             WatchNotice::Applied if is_watched => {
                 self.emit(EventKind::Applied { cluster, object: seen });
@@ -70,8 +71,37 @@ impl SimClusters {
         Some(object)
     }
 
+    /// Applies an action as the executor and an API server would.
+    pub fn carry_out(&mut self, action: &Action) -> Outcome {
+        let Action { cluster, kind, object, annotations, precondition, .. } = action;
+        let absent = precondition.absent.as_ref();
+        if let Some(error) = absent.and_then(|absent| self.absence_conflict(absent)) {
+            return Outcome::Conflict { error: error.into() };
+        }
+
+        let must = Preconditions::from(precondition);
+        let result = if action.verb == Verb::Delete {
+            let deleted = self.delete(cluster, *kind, object, &must);
+            deleted.map(|()| Outcome::Applied { resource_version: None })
+        } else {
+            let patched = self.patch(cluster, *kind, object, annotations, &must, FIELD_MANAGER);
+            patched.map(|(version, is_changed)| match is_changed {
+                true => Outcome::Applied { resource_version: Some(version) },
+                false => Outcome::Unchanged,
+            })
+        };
+        result.unwrap_or_else(|error| match error {
+            ApiError::NotFound => Outcome::NotFound,
+            ApiError::Conflict(error) => Outcome::Conflict { error: error.into() },
+            ApiError::Invalid(error) => Outcome::Refused { error: error.into() },
+            ApiError::Unreachable => {
+                Outcome::Failed { error: error.to_string().into(), retry_after_ms: None }
+            }
+        })
+    }
+
     /// Checks that objects are absent as a write requires. Returns the reason if they are not.
-    pub fn absence_conflict(&self, absent: &AbsentObjects) -> Option<String> {
+    fn absence_conflict(&self, absent: &AbsentObjects) -> Option<String> {
         let AbsentObjects { cluster, namespace, namespace_uid, kind, names, .. } = absent;
         let found = self.get(cluster, Kind::Namespace, &ObjectKey::new("", namespace));
         let is_same = found.is_some_and(|found| Some(&*found.meta.uid) == namespace_uid.as_deref());

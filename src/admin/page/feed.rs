@@ -99,7 +99,7 @@ async fn run(admin: Arc<Admin>) {
     let mut stopping = feed.stopping.clone();
     loop {
         let began = Instant::now();
-        let update = look(&admin, &sent).await;
+        let update = next_update(&admin, &sent).await;
         let update = update.map_err(|error| event("trouble", &error.to_string()).into());
         feed.updates.send_replace(Some(update));
         tokio::select! {
@@ -120,7 +120,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The current fleet.
-async fn look(admin: &Admin, sent: &Arc<Mutex<Sent>>) -> Result<Moment, NoAnswer> {
+async fn next_update(admin: &Admin, sent: &Arc<Mutex<Sent>>) -> Result<Moment, NoAnswer> {
     let state = state::known(admin).await?;
     let hops = admin.ask(Query::PassedHops).await?;
     let sent = sent.clone();

@@ -90,7 +90,8 @@ pub(super) fn too_slow() -> DialError {
 impl Target {
     /// Connects, offering HTTP/2 if asked to.
     pub(super) async fn dial(&self, offers_h2: bool) -> Result<Stream, DialError> {
-        let (host, port) = (self.url.host().unwrap_or_default(), self.url.port_u16());
+        let host = self.url.host().unwrap_or_default();
+        let port = self.url.port_u16();
         if let Some(connecting) = environment::connect(host, port.unwrap_or(80)) {
             let stream = connecting.await.map_err(DialError::new)?;
             return Ok(Stream::new(Transport::Simulated(stream)));

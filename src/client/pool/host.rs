@@ -191,7 +191,8 @@ impl Host {
     /// Drops the HTTP/1.1 connections, which are dead: no idle one carries another request.
     pub(super) fn forget_http1(&self) {
         let mut state = self.state();
-        (state.http1, state.probe) = (None, None);
+        state.http1 = None;
+        state.probe = None;
     }
 
     pub(super) fn tidy(&self, lane: Lane) {

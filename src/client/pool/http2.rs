@@ -137,7 +137,8 @@ pub(super) async fn drive(
             _ = &mut connection => true,
             () = sleep(LOOK_EVERY) => false,
         };
-        let (http2, host) = (http2.upgrade(), host.upgrade());
+        let http2 = http2.upgrade();
+        let host = host.upgrade();
         if let Some(http2) = &http2 {
             http2.allowed.store(connection.current_max_send_streams(), Relaxed);
             if has_ended {

@@ -84,7 +84,8 @@ impl Pools {
         let (Some(scheme), Some(authority)) = (url.scheme(), url.authority()) else {
             return Err("the server's URL has no host".to_owned());
         };
-        let (scheme, authority) = (scheme.clone(), authority.clone());
+        let scheme = scheme.clone();
+        let authority = authority.clone();
         let key = HostKey { scheme, authority, tls: tls.identity };
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = hosts.get(&key).and_then(Weak::upgrade) {

@@ -101,7 +101,8 @@ async fn connect(target: &Target) -> Result<Connection, BoxError> {
 
 async fn ask(connection: &mut Connection, target: &Target) -> Result<(), BoxError> {
     // Not the whole authority, which may contain a password.
-    let (host, port) = (target.url.host().unwrap_or_default(), target.url.port());
+    let host = target.url.host().unwrap_or_default();
+    let port = target.url.port();
     let host = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
     connection.ready().await?;
     let request = Request::get(PATH).header(HOST, host).body(Empty::new())?;

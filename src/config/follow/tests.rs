@@ -48,7 +48,7 @@ impl Bench {
         let follower = Follower::new(source, started, metrics.clone(), to);
         let mut bench = Self { folder, file, follower, followed, metrics };
         // The first checks find the configuration of the start.
-        assert_eq!(bench.looks(2).await, None);
+        assert_eq!(bench.checks(2).await, None);
         assert_eq!(bench.counts(), (0, 0));
         bench
     }
@@ -61,16 +61,16 @@ impl Bench {
         fs::write(&self.file, text).unwrap();
     }
 
-    /// The clusters that the last of `looks` checks sends.
-    async fn looks(&mut self, looks: usize) -> Option<Vec<ClusterConfig>> {
-        for _ in 0..looks {
-            self.follower.look().await;
+    /// The clusters that the last of `checks` checks sends.
+    async fn checks(&mut self, checks: usize) -> Option<Vec<ClusterConfig>> {
+        for _ in 0..checks {
+            self.follower.check().await;
         }
         self.followed.try_recv().ok()
     }
 
     async fn sighup(&mut self) -> Option<Vec<ClusterConfig>> {
-        self.follower.look_now().await;
+        self.follower.check_now().await;
         self.followed.try_recv().ok()
     }
 
@@ -86,22 +86,22 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_when_two_looks_show_the_same() {
+async fn a_changed_file_is_taken_when_two_checks_show_the_same() {
     let mut bench = Bench::new("stable", &[]).await;
     bench.write(&["hub", "a", "b", "c"], "");
-    assert_eq!(bench.looks(1).await, None);
+    assert_eq!(bench.checks(1).await, None);
     // The write continues.
     bench.write(&["hub", "a", "b", "c", "d"], "");
-    assert_eq!(bench.looks(1).await, None);
-    let clusters = bench.looks(1).await.unwrap();
+    assert_eq!(bench.checks(1).await, None);
+    let clusters = bench.checks(1).await.unwrap();
     assert_eq!(names(&clusters), ["hub", "a", "b", "c", "d"]);
-    assert_eq!(bench.looks(3).await, None);
+    assert_eq!(bench.checks(3).await, None);
     // Written again with the same content, or with comments only.
     bench.write(&["hub", "a", "b", "c", "d"], "");
-    assert_eq!(bench.looks(3).await, None);
+    assert_eq!(bench.checks(3).await, None);
     assert_eq!(bench.counts(), (1, 0));
     bench.write(&["hub", "a", "b", "c", "d"], "# four");
-    assert_eq!(bench.looks(3).await, None);
+    assert_eq!(bench.checks(3).await, None);
     assert_eq!(bench.counts(), (2, 0));
 }
 
@@ -118,10 +118,10 @@ async fn a_swapped_directory_behind_symbolic_links_is_a_change() {
     version("..1", &["hub", "a", "b"]);
     fs::remove_file(&bench.file).unwrap();
     symlink("..data/config.yaml", &bench.file).unwrap();
-    assert_eq!(bench.looks(2).await, None);
+    assert_eq!(bench.checks(2).await, None);
     version("..2", &["hub", "a", "c"]);
     fs::remove_dir_all(folder.join("..1")).unwrap();
-    assert_eq!(bench.looks(2).await.unwrap().len(), 3);
+    assert_eq!(bench.checks(2).await.unwrap().len(), 3);
     assert_eq!(bench.names(), ["hub", "a", "c"]);
 }
 
@@ -130,15 +130,15 @@ async fn a_broken_file_is_refused_once_and_the_former_stays() {
     let mut bench = Bench::new("broken", &[]).await;
     for (text, refused) in [("clusters: [", 1), ("clusters: 7\ntouch: {scope: all}", 2)] {
         bench.write_text(text);
-        assert_eq!(bench.looks(5).await, None);
+        assert_eq!(bench.checks(5).await, None);
         assert_eq!((bench.counts(), bench.names().len()), ((0, refused), 3));
     }
     fs::remove_file(&bench.file).unwrap();
-    assert_eq!(bench.looks(4).await, None);
+    assert_eq!(bench.checks(4).await, None);
     assert_eq!(bench.counts(), (0, 3));
     // The current content again.
     bench.write(&["hub", "a", "b"], "");
-    assert_eq!(bench.looks(2).await, None);
+    assert_eq!(bench.checks(2).await, None);
     assert_eq!(bench.counts(), (1, 3));
 }
 
@@ -150,7 +150,7 @@ async fn a_file_whose_clusters_vanish_changes_nothing_whoever_asks() {
     let texts = ["", "# all gone\n", "touch: {enabled: false}\n", "clusters: []\n", "clusters:\n"];
     for (i, text) in texts.into_iter().enumerate() {
         bench.write_text(text);
-        assert_eq!(bench.looks(4).await, None, "{text}");
+        assert_eq!(bench.checks(4).await, None, "{text}");
         assert_eq!(bench.sighup().await, None, "{text}");
         let refused = 2 * (i as u64 + 1);
         assert_eq!(
@@ -161,14 +161,14 @@ async fn a_file_whose_clusters_vanish_changes_nothing_whoever_asks() {
     }
     // The second step.
     bench.write(&["hub", "a", "b", "c"], "");
-    assert_eq!(bench.looks(2).await.unwrap().len(), 4);
+    assert_eq!(bench.checks(2).await.unwrap().len(), 4);
 }
 
 #[tokio::test]
 async fn what_takes_away_the_hub_or_a_third_needs_a_persons_word() {
     let mut bench = Bench::new("harm", &[]).await;
     bench.write(&["hub"], "");
-    assert_eq!(bench.looks(4).await, None);
+    assert_eq!(bench.checks(4).await, None);
     assert_eq!((bench.counts(), bench.names().len()), ((0, 1), 3));
     assert_eq!(bench.sighup().await.unwrap().len(), 1);
     assert_eq!(bench.counts(), (1, 1));
@@ -181,7 +181,7 @@ async fn what_takes_away_the_hub_or_a_third_needs_a_persons_word() {
     assert_eq!(bench.counts(), (2, 3));
 
     bench.write(&["other", "hub", "b"], "");
-    assert_eq!(bench.looks(3).await, None);
+    assert_eq!(bench.checks(3).await, None);
     assert_eq!(bench.names(), ["hub", "b"]);
     assert_eq!(names(&bench.sighup().await.unwrap()), ["other", "hub", "b"]);
 }
@@ -191,7 +191,7 @@ async fn clusters_from_a_flag_stay_whatever_the_file_says() {
     let mut bench = Bench::new("flags", &["clusters=[{name: one, roles: [edge]}]"]).await;
     for text in ["", "clusters: [{name: two, roles: [edge]}]", "touch: {enabled: false}"] {
         bench.write_text(text);
-        assert_eq!(bench.looks(2).await, None, "{text}");
+        assert_eq!(bench.checks(2).await, None, "{text}");
     }
     assert_eq!((bench.counts(), bench.names()), ((3, 0), vec!["one"]));
 }
@@ -235,7 +235,7 @@ async fn the_cluster_of_the_lease_keeps_its_connection() {
     let mut bench = Bench::new("lease", &[]).await;
     let moved = yaml(&["hub", "a", "b", "c"], "").replace("context: hub", "context: other");
     bench.write_text(&moved);
-    let clusters = bench.looks(2).await.unwrap();
+    let clusters = bench.checks(2).await.unwrap();
     assert_eq!(clusters[0].context.as_deref(), Some("hub"));
     assert_eq!(clusters.len(), 4);
 }

@@ -22,9 +22,9 @@ fn action(id: u64, name: &str, urgency: Urgency) -> PendingAction {
         precondition: Precondition::default(),
         connectors: Vec::new(),
     };
-    let concerned = Applier::default().concerned(&action);
+    let clusters = Applier::default().clusters(&action);
     let decision = Decision { at: UnixMillis(1), action, urgency, because: "of a test".into() };
-    PendingAction::new(decision, concerned)
+    PendingAction::new(decision, clusters)
 }
 
 /// Queues actions named by their objects; returns the actions that they replaced.

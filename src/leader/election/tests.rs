@@ -205,7 +205,8 @@ fn a_takeover_closes_the_gate_once_seen() {
 fn an_attempt_ends_whatever_the_response() {
     for response in [LeaseResponse::Conflict, LeaseResponse::NotFound, LeaseResponse::Failed] {
         let mut election = leader();
-        let (mut next, mut requests) = (election.begin_attempt(3_000, "a"), 0);
+        let mut next = election.begin_attempt(3_000, "a");
+        let mut requests = 0;
         while let Some(request) = next {
             requests += 1;
             let answer = match request {

@@ -60,7 +60,7 @@ table! {
           --clusterrole={role} --user={account}`"];
     KindNotServed: Error, None, Some(Unknown), false, [NotWatched],
         ["{cluster} does not serve {kind}."],
-        ["Install its CustomResourceDefinition; throughline finds it by itself."];
+        ["Install its CustomResourceDefinition; throughline then follows it without a restart."];
     ClusterUnavailable: Error, None, Some(Unknown), false, [NotWatched],
         ["The API server of {cluster} does not answer: {error}."],
         ["`@{cluster} get --raw '/readyz?verbose'`"];
@@ -75,7 +75,7 @@ table! {
         ["`throughline check`"];
     ClustersMissing: Warning, None, None, true, [Ticket],
         ["{part} of {whole} clusters of {source} vanished at once. They stay."],
-        ["Check where the source looks; restart throughline if they are gone for good."];
+        ["Check the source; if the clusters are gone for good, restart throughline."];
     ClusterNameTaken: Warning, None, None, false, [Ticket],
         ["{source} offers {cluster}, a name that is in use."],
         ["Rename one of the two clusters."];
@@ -86,18 +86,18 @@ table! {
          "Rename {what} to {upstream} where it is configured.",
          "Add {upstream} to `clusters` or to what discovery finds."];
     ProjectMissing: Warning, Some(Mirrored), Some(Held), true, [Ticket],
-        ["Project {upstream}, to which {file} leads, does not exist.",
+        ["{file} points to Project {upstream}, which does not exist.",
          "Project {upstream} does not exist, but hub objects name it and may serve traffic."],
         ["Correct the path of the server in {file}, or create the Project.",
          "`throughline orphans`, then `orphans.deletedProjects: true`"];
     UpstreamRestored: Warning, Some(Mirrored), Some(Held), true, [Ticket],
-        ["{upstream} was restored from an older state; what it lacks is not removed."],
+        ["{upstream} was restored from an older state; no annotation is removed for it."],
         ["Finish the restore; restart throughline only once `throughline check` lists no \
-          lacking Connectors."];
+          missing Connectors."];
     NoLeader: Error, Some(Mirrored), Some(Stuck), false, [Leader],
-        ["{holder}, no throughline, holds Lease {object}; nothing is mirrored, nudged or \
-          deleted.",
-         "No instance leads by Lease {object}; nothing is mirrored, nudged or deleted."],
+        ["{holder}, which is not throughline, holds Lease {object}; nothing is mirrored, \
+          nudged or deleted.",
+         "No instance holds Lease {object}; nothing is mirrored, nudged or deleted."],
         ["`@{hub} -n {namespace} get lease {name} -o yaml`; if you do not know its holder, set \
           another `leaderElection.leaseName`."];
     LeaseUnusable: Error, None, None, false, [Ticket],
@@ -107,20 +107,20 @@ table! {
           --role={role} --user={account}`",
          "`@{hub} get --raw '/readyz?verbose'`"];
     ShardUnheld: Error, Some(Mirrored), Some(Stuck), true, [Shard],
-        ["No instance holds shard {what}; what belongs to it is not mirrored."],
+        ["No instance holds shard {what}; its Connectors are not mirrored."],
         ["Start an instance for this shard, or read the log of the one that runs."];
     NotReplicated: Warning, Some(Mirrored), Some(Held), false, [Upstream, Ticket],
         ["The hub has no Connector for {object} of {upstream}."],
         ["Check that the platform's replicator runs, and its log."];
     LabelsMissing: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["Hub Connector {object} lacks the label {key}; nothing is mirrored to it."],
-        ["Let the replicator write it; by uid and name it was made from {what} of {upstream}.",
-         "Let the replicator write it."];
+        ["The replicator must write it; uid and name match {what} of {upstream}.",
+         "The replicator must write it."];
     NamespaceMissing: Warning, Some(Mirrored), Some(Held), true, [Ticket],
-        ["Namespace {what}, from which {object} was made, is not in {upstream}."],
-        ["Check that the kubeconfig of {upstream} leads to its own control plane."];
+        ["Namespace {what}, the source of {object}, is not in {upstream}."],
+        ["Check that the kubeconfig of {upstream} points to its own control plane."];
     NamespaceMismatch: Warning, Some(Mirrored), Some(Held), true, [Ticket],
-        ["Namespace {what} of {upstream} is not the one that {object} was made from."],
+        ["Namespace {what} of {upstream} is not the namespace that {object} was made from."],
         ["`@{upstream} get namespace {what} -o yaml`"];
     RemovalsHeld: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["{part} of {whole} Connectors of {upstream} vanished at once; annotations stay."],
@@ -130,13 +130,13 @@ table! {
           `allow-removals-`"];
     StatusTooLarge: Warning, Some(Mirrored), None, true, [Ticket],
         ["The status of {object} exceeds 256 KiB of annotations; {what}."],
-        ["Shorten the upstream status; what is kept routes as it should."];
+        ["Shorten the upstream status; routing is not affected."];
     Deferred: Info, Some(Mirrored), None, false, [],
-        ["{object} changed in what does not route; the rest follows within {limit}."],
+        ["{object} changed in fields that do not affect routing; they follow within {limit}."],
         [];
     NotMirrored: Error, Some(Mirrored), Some(Stuck), true, [],
         ["The hub annotation of {object} differs from its upstream status; last write: {what}."],
-        ["`throughline status --state` of {holder}",
+        ["Run `throughline status --state` against {holder}",
          "`@{hub} get --raw '/readyz?verbose'`"];
     WriteRefused: Error, None, Some(Stuck), true, [Ticket],
         ["{cluster} refuses to {verb} {kind} {object}: {error}."],
@@ -155,14 +155,14 @@ table! {
     NotCarried: Error, Some(Carried), Some(Stuck), true, [],
         ["{edge} does not have the hub annotation of {object}."],
         ["`@{hub} -n {namespace} describe resourcebinding {what}`",
-         "See whether what carries Connectors from {hub} to {edge} runs, and its log."];
+         "Check that the carrier from {hub} to {edge} runs, and its log."];
     NotPlaced: Warning, Some(Carried), Some(Held), true, [Ticket],
         ["No edge has the Connector {object}."],
         ["Create a PropagationPolicy that selects it: `echo {what} | @{hub} apply -f -`",
          "Create a PropagationPolicy that selects it (`throughline check` prints one)."];
     NotAnnounced: Error, Some(Announced), Some(Stuck), true, [],
         ["Gateway {object} at {edge} does not announce its connectors; last touch: {what}."],
-        ["`throughline status --state` of {holder}",
+        ["Run `throughline status --state` against {holder}",
          "`@{edge} get --raw '/readyz?verbose'`"];
     TouchesQueued: Info, Some(Announced), None, false, [],
         ["{part} touches wait at {edge}; they take about {limit}."],
@@ -202,7 +202,7 @@ table! {
         ["The changed file {file} is not used: {error}."],
         ["`throughline config --config {file}`"];
     EventLogFailing: Warning, None, None, false, [Ticket],
-        ["{file} does not take all lines: {error}. Orphan deletes wait."],
+        ["Lines of {file} cannot be written: {error}. Orphan deletes wait."],
         ["Free or enlarge the volume; see `eventLog.size`."];
     Bug: Error, None, None, false, [Ticket],
         ["throughline reached a state that should not exist: {error}."],
@@ -221,8 +221,8 @@ table! {
         ["Remove these permissions."];
     AnnotationRemoved: Info, Some(Mirrored), None, true, [],
         ["The upstream Connector of {object} is gone; its annotation was removed."],
-        ["None if that was meant: the platform deletes the hub Connector. Else restore it at \
-          {upstream}."];
+        ["None if it was deleted on purpose: the platform deletes the hub Connector. \
+          Otherwise restore it in {upstream}."];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -610,7 +610,8 @@ mod tests {
 
     #[test]
     fn every_text_is_short_ends_with_a_full_stop_and_uses_only_facts() {
-        let (about, facts) = (about(), all_facts());
+        let about = about();
+        let facts = all_facts();
         let texts = Texts { about: &about, facts: &facts, kubectl: &|_| None };
         for cause in Cause::ALL {
             let CauseInfo { sentence, remedy, severity, .. } = cause.info();
@@ -634,7 +635,8 @@ mod tests {
         let mut facts = Facts { upstream: Some("a".into()), ..Facts::default() };
         let sentence = |facts: &Facts| Cause::UpstreamUnknown.sentence(&about(), facts);
         assert_eq!(sentence(&facts), "Hub objects name upstream a, which is not followed.");
-        (facts.what, facts.key) = (Some("b".into()), Some("clusters[0].name".into()));
+        facts.what = Some("b".into());
+        facts.key = Some("clusters[0].name".into());
         assert_eq!(
             sentence(&facts),
             "Upstream b is configured under another name; hub objects call it a."

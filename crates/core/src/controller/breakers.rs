@@ -71,7 +71,7 @@ impl Breakers {
     }
 
     /// The pending removals of an upstream, including those that an operator allowed.
-    pub(crate) fn would_go(&self, upstream: &ClusterName) -> Vec<ObjectRef> {
+    pub(crate) fn pending_removals(&self, upstream: &ClusterName) -> Vec<ObjectRef> {
         let key = BreakerKey::Removals(upstream.clone());
         let wanted = self.breakers.get(&key).into_iter().flat_map(CircuitBreaker::wanted);
         let allowed = self.allowed.get(upstream).into_iter().flatten();

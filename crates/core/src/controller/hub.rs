@@ -132,10 +132,11 @@ impl Facts<'_> {
 
     fn plan_nudge(&self, memory: &HubMemory, verdict: Verdict) -> Next {
         let HubMemory { mirror, nudge, hop, .. } = memory;
-        let right_since = mirror.sync.right_since().unwrap_or_default();
-        let behind_since = hop.seen_behind_since(self.world).filter(|_| verdict.is_right());
-        behind_since.map_or(Next::AwaitChange, |since| {
-            let since = since.max(right_since);
+        let in_sync_since = mirror.sync.in_sync_since().unwrap_or_default();
+        let out_of_sync_since =
+            hop.seen_out_of_sync_since(self.world).filter(|_| verdict.routes_as_desired());
+        out_of_sync_since.map_or(Next::AwaitChange, |since| {
+            let since = since.max(in_sync_since);
             nudge::plan(&self.view(mirror), nudge, since)
         })
     }
@@ -157,7 +158,7 @@ impl Facts<'_> {
 
 /// A value was carried to an edge, so the carrier answers.
 fn on_carried(c: &mut Controller, hub: ClusterId) {
-    if c.memory.carriers.get_mut(&hub).is_some_and(Carrier::on_arrived) {
+    if c.memory.carriers.get_mut(&hub).is_some_and(Carrier::on_carried) {
         restart_nudges(c, hub, c.now);
     }
 }

@@ -29,8 +29,8 @@ pub(super) fn on_change(c: &mut Controller, change: &Change) {
             }
         }
         Change::EvidenceLost { upstream } => {
-            let would_go = c.breakers.would_go(upstream).into_iter();
-            c.dirty.extend(would_go.map(Subject::HubConnector));
+            let pending_removals = c.breakers.pending_removals(upstream).into_iter();
+            c.dirty.extend(pending_removals.map(Subject::HubConnector));
         }
         _ => {}
     }

@@ -18,10 +18,10 @@ pub(crate) struct HubMemory {
 impl HubMemory {
     /// The hub Connector or one of its edges is known to be out of sync. A failed write is not
     /// released when the API server answers unless this is so.
-    pub(super) fn is_unsettled(&self) -> bool {
-        self.mirror.sync == SyncState::Behind
+    pub(super) fn is_out_of_sync(&self) -> bool {
+        self.mirror.sync == SyncState::OutOfSync
             || self.mirror.deferred_since.is_some()
-            || self.hop.is_any_edge_behind()
+            || self.hop.is_any_edge_out_of_sync()
     }
 
     pub(super) fn forget_what_is_over(
@@ -37,9 +37,9 @@ impl HubMemory {
                 self.nudge.on_mirrored();
             }
             Verdict::InSync | Verdict::BothAbsent
-                if !self.hop.is_any_edge_behind() && !is_nudged =>
+                if !self.hop.is_any_edge_out_of_sync() && !is_nudged =>
             {
-                self.mirror.on_settled(settings, now);
+                self.mirror.on_edges_in_sync(settings, now);
             }
             _ => {}
         }

@@ -118,7 +118,7 @@ impl Memory {
         match kind {
             Kind::Connector => {
                 let hub = self.hub.iter().filter(|(at, memory)| {
-                    memory.is_unsettled() && has_failed(at.cluster, &memory.mirror.write)
+                    memory.is_out_of_sync() && has_failed(at.cluster, &memory.mirror.write)
                 });
                 hub.map(|(at, _)| Subject::HubConnector(at.clone())).collect()
             }

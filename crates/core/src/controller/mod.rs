@@ -3,7 +3,7 @@
 //! The [`Controller`] has three kinds of methods:
 //!
 //! - A. `on_*` take an event, an outcome, or a change of leadership, and mark subjects dirty.
-//! - B. [`Controller::end_moment`] plans the dirty subjects and those whose timer is due.
+//! - B. [`Controller::end_step`] plans the dirty subjects and those whose timer is due.
 //! - C. [`InFlight::poll_action`] returns actions for the executor, and [`Notes::poll`] returns
 //!   notes. [`Scheduler::next_deadline`] is when B must be called even without an event.
 //!
@@ -197,14 +197,14 @@ impl Controller {
 /// Planning.
 impl Controller {
     /// Plans everything that changed or is due, and gives the resulting actions to the executor.
-    pub(crate) fn end_moment(&mut self) {
+    pub(crate) fn end_step(&mut self) {
         self.with_roster(Roster::run);
         self.run();
         self.number_decided();
         touch::report_waiting(self);
         orphan::report_verdicts(self);
         self.notes.add(self.symptoms.update(&self.world));
-        self.notes.end_moment(self.now);
+        self.notes.end_step(self.now);
     }
 
     /// Plans everything that changed, then updates the breakers, then admits writes. In this order,
@@ -241,7 +241,7 @@ impl Controller {
                 Timer::Breaker(key) => self.breakers.on_expiry(key),
                 Timer::Outage(edge) => touch::on_outage_over(self, edge),
                 Timer::Naming => naming::report(self),
-                // `end_moment` has already run the roster.
+                // `end_step` has already run the roster.
                 Timer::Roster => {}
                 Timer::Queue(key) => self.scheduler.on_queue_due(key),
             }

@@ -42,7 +42,7 @@ impl Notes {
         self.ready.pop_front()
     }
 
-    pub(crate) fn end_moment(&mut self, now: UnixMillis) {
+    pub(crate) fn end_step(&mut self, now: UnixMillis) {
         let notes = self.notes.drain(..).map(|kind| Note { at: now, kind });
         self.ready.extend(notes);
     }

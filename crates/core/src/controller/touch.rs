@@ -73,7 +73,7 @@ fn on_edge_change(c: &mut Controller, change: &EdgeChange) {
         EdgeChange::Liveness { connector, is_unseen, is_ordered } => {
             on_liveness(c, connector, *is_unseen, *is_ordered);
         }
-        EdgeChange::Arrived { connector, is_online } => {
+        EdgeChange::Carried { connector, is_online } => {
             let cluster = c.world.name_of(connector.cluster);
             c.notes.hop_passed(&cluster, &connector.name, Hop::Carried, *is_online, None);
         }

@@ -55,7 +55,7 @@ pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) 
 
 pub(super) fn on_report(c: &mut Controller, report: &Report) {
     match report {
-        Report::UpstreamSays { cluster, connector, is_online } => {
+        Report::UpstreamStatus { cluster, connector, is_online } => {
             c.notes.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
         }
         Report::Restored { cluster } => {
@@ -107,7 +107,8 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
 
 /// Reports whether hub labels and an upstream's name match.
 pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verdict) {
-    let (mut not_followed, mut not_replicated) = (None, None);
+    let mut not_followed = None;
+    let mut not_replicated = None;
     match verdict {
         Verdict::NotFollowed(connectors) => {
             let about = first_naming(c, upstream, connectors);

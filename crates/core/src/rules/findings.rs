@@ -31,14 +31,14 @@ impl Findings {
         self.problems.push(problem);
     }
 
-    pub(crate) fn look_again_at(&mut self, at: UnixMillis) {
+    pub(crate) fn requeue_at(&mut self, at: UnixMillis) {
         self.next_at = self.next_at.into_iter().chain([at]).min();
     }
 
     /// Adds a problem that counts only once it has lasted until `late_at`.
     pub(crate) fn push_late(&mut self, problem: Problem, late_at: UnixMillis, now: UnixMillis) {
         if now < late_at {
-            self.look_again_at(late_at);
+            self.requeue_at(late_at);
             self.not_late.push(problem);
         } else {
             self.push(problem);
@@ -97,7 +97,7 @@ impl Findings {
         let facts = Facts { manager, key: Some(writes.key.into()), ..Facts::default() };
         let problem = Problem::new(Cause::Overwritten, writes.about.clone(), contention.last_at());
         self.push(Problem { facts, ..problem });
-        self.look_again_at(contention.quiet_at(quiet_ms));
+        self.requeue_at(contention.quiet_at(quiet_ms));
         true
     }
 }

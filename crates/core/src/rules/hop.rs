@@ -36,7 +36,7 @@ pub(crate) struct HopMemory {
     /// another writer. Otherwise the hop's latency is unknown.
     is_change_seen: bool,
     /// Edges that are out of sync with the hub and since when, in the order of their ids.
-    behind: Vec<(ClusterId, UnixMillis)>,
+    out_of_sync: Vec<(ClusterId, UnixMillis)>,
     /// The annotation was removed, because the upstream Connector is gone.
     is_removed: bool,
 }
@@ -160,23 +160,24 @@ impl View<'_> {
             problem.facts.limit_ms = Some(self.mirror.settings.mirror.defer_ms);
             found.push(problem);
         }
-        self.find_edges_behind(memory, found);
+        self.find_edges_out_of_sync(memory, found);
     }
 
     fn find_not_carried(&self, memory: &HopMemory, found: &mut Findings) {
-        let wanted_since = memory.behind.iter().map(|(_, since)| *since).min();
+        let wanted_since = memory.out_of_sync.iter().map(|(_, since)| *since).min();
         self.find_writes(wanted_since, UnixMillis::NEVER, found);
-        self.find_edges_behind(memory, found);
+        self.find_edges_out_of_sync(memory, found);
     }
 
     /// Only an edge with a live watch is known to be out of sync.
-    fn find_edges_behind(&self, memory: &HopMemory, found: &mut Findings) {
+    fn find_edges_out_of_sync(&self, memory: &HopMemory, found: &mut Findings) {
         let Place { at, hub, .. } = self.mirror.place;
-        let right_since = self.mirror.memory.sync.right_since().unwrap_or_default();
-        for (id, behind_since) in &memory.behind {
+        let in_sync_since = self.mirror.memory.sync.in_sync_since().unwrap_or_default();
+        for (id, out_of_sync_since) in &memory.out_of_sync {
             let Some(edge) = self.world.clusters.get(id) else { continue };
             let Some(live_since) = edge.live_since(Kind::Connector) else { continue };
-            let since = (*behind_since).max(right_since).max(live_since).max(self.lease_wait_until);
+            let since =
+                (*out_of_sync_since).max(in_sync_since).max(live_since).max(self.lease_wait_until);
 
             let about = About::object(&edge.name, Kind::Connector, at.name.key());
             let mut problem = Problem::new(Cause::NotCarried, about, since);
@@ -199,7 +200,9 @@ impl View<'_> {
         found: &mut Findings,
     ) -> bool {
         let mirror::View { memory, settings, now, .. } = self.mirror;
-        let (state, about, key) = (&memory.write, self.about(), UPSTREAM_STATUS);
+        let state = &memory.write;
+        let about = self.about();
+        let key = UPSTREAM_STATUS;
         let writes = Writes { state, about, key, wanted_since, late_at };
         found.push_writes(&writes, &settings.mirror, now)
     }
@@ -223,7 +226,7 @@ impl HopMemory {
         if !matches!(verdict, Verdict::InSync | Verdict::BothAbsent) {
             self.on_difference(change, before.sync, view.now);
         }
-        if !verdict.is_right() {
+        if !verdict.routes_as_desired() {
             return Vec::new();
         }
 
@@ -239,11 +242,11 @@ impl HopMemory {
     fn on_difference(&mut self, change: LastChange, before: SyncState, now: UnixMillis) {
         let changes_now = change.at == now;
         let is_since_mirrored = match before {
-            SyncState::Right { since } => {
+            SyncState::InSync { since } => {
                 changes_now || since.is_some_and(|since| change.at > since)
             }
-            SyncState::NotSeen | SyncState::Behind if changes_now => true,
-            SyncState::NotSeen | SyncState::Behind => return,
+            SyncState::NotSeen | SyncState::OutOfSync if changes_now => true,
+            SyncState::NotSeen | SyncState::OutOfSync => return,
         };
         self.is_change_seen = change.is_observed && is_since_mirrored;
     }
@@ -276,16 +279,16 @@ impl HopMemory {
     /// Updates which edges are out of sync, and returns those that are in sync again.
     fn on_edges(&mut self, view: &mirror::View<'_>, world: &World) -> Vec<Passed> {
         let live_since = view.place.hub.live_since(Kind::Connector);
-        let right_since = view.memory.sync.right_since();
-        let mirrored_at = right_since.filter(|since| Some(*since) > live_since);
+        let in_sync_since = view.memory.sync.in_sync_since();
+        let mirrored_at = in_sync_since.filter(|since| Some(*since) > live_since);
 
         let mut carried = Vec::new();
-        let mut behind = Vec::new();
+        let mut out_of_sync = Vec::new();
         for (edge, annotation) in edges(world, view.place.at) {
-            let since = self.behind_since(edge.id);
+            let since = self.out_of_sync_since(edge.id);
             if annotation != view.place.digest() {
                 if edge.listed_since(Kind::Connector).is_some() {
-                    behind.push((edge.id, since.unwrap_or(view.now)));
+                    out_of_sync.push((edge.id, since.unwrap_or(view.now)));
                 }
             } else if let Some(since) = since {
                 // An edge Connector that went out of sync after the mirror was changed by another
@@ -296,7 +299,7 @@ impl HopMemory {
                 carried.push(Passed { hop: Hop::Carried, cluster, after_ms });
             }
         }
-        self.behind = behind;
+        self.out_of_sync = out_of_sync;
         carried
     }
 
@@ -311,34 +314,34 @@ impl HopMemory {
 
     /// The edges are not expected to have a value.
     pub(crate) fn forget_edges(&mut self) {
-        self.behind.clear();
+        self.out_of_sync.clear();
     }
 
     /// The upstream cluster left the run. The edges count as out of sync again once it is back.
     pub(crate) fn on_upstream_left(&mut self) {
         self.is_change_seen = false;
-        self.behind.clear();
+        self.out_of_sync.clear();
     }
 
-    pub(crate) fn is_any_edge_behind(&self) -> bool {
-        !self.behind.is_empty()
+    pub(crate) fn is_any_edge_out_of_sync(&self) -> bool {
+        !self.out_of_sync.is_empty()
     }
 
-    pub(crate) fn behind_since(&self, edge: ClusterId) -> Option<UnixMillis> {
-        self.behind.iter().find(|(id, _)| *id == edge).map(|(_, since)| *since)
+    pub(crate) fn out_of_sync_since(&self, edge: ClusterId) -> Option<UnixMillis> {
+        self.out_of_sync.iter().find(|(id, _)| *id == edge).map(|(_, since)| *since)
     }
 
     /// Since when an edge with a live watch is out of sync.
-    pub(crate) fn seen_behind_since(&self, world: &World) -> Option<UnixMillis> {
+    pub(crate) fn seen_out_of_sync_since(&self, world: &World) -> Option<UnixMillis> {
         let seen_since = |(id, since): &(ClusterId, UnixMillis)| {
             let live_since = world.clusters.get(id)?.live_since(Kind::Connector)?;
             Some(live_since.max(*since))
         };
-        self.behind.iter().filter_map(seen_since).min()
+        self.out_of_sync.iter().filter_map(seen_since).min()
     }
 
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.behind.is_empty() && !self.is_removed
+        self.out_of_sync.is_empty() && !self.is_removed
     }
 }
 
@@ -377,7 +380,7 @@ mod tests {
 
     impl Stage {
         /// The edge Connector is out of sync.
-        fn behind() -> Self {
+        fn out_of_sync() -> Self {
             let mut stage = fixture::Stage::new(&Settings::default());
             let hub = stage.add("hub", &[Role::Hub]);
             stage.add("edge", &[Role::Edge]);
@@ -385,7 +388,7 @@ mod tests {
             let at = ObjectRef { cluster: hub, kind: Kind::Connector, name };
             let (mirror, memory, settings) = Default::default();
             let mut stage = Self { stage, at, mirror, memory, settings };
-            stage.mirror.sync = SyncState::Right { since: None };
+            stage.mirror.sync = SyncState::InSync { since: None };
             stage.shows("hub", "{}", 1);
             stage.shows("edge", "[]", 1);
             assert_eq!(stage.carried_after(stage.stage.now), []);
@@ -434,26 +437,26 @@ mod tests {
     #[test]
     fn an_edge_that_went_wrong_later_was_somebody_elses_doing() {
         for (mirrored_ms, after_ms) in [(0, Some(70)), (-1, None)] {
-            let mut stage = Stage::behind();
-            let behind_since = stage.stage.now;
-            let since = UnixMillis(behind_since.0.saturating_add_signed(mirrored_ms));
-            stage.mirror.sync = SyncState::Right { since: Some(since) };
+            let mut stage = Stage::out_of_sync();
+            let out_of_sync_since = stage.stage.now;
+            let since = UnixMillis(out_of_sync_since.0.saturating_add_signed(mirrored_ms));
+            stage.mirror.sync = SyncState::InSync { since: Some(since) };
 
             stage.shows("edge", "{}", 2);
-            assert_eq!(stage.carried_after(behind_since.plus(70)), [after_ms]);
+            assert_eq!(stage.carried_after(out_of_sync_since.plus(70)), [after_ms]);
         }
     }
 
     #[test]
     fn what_karmada_carries_is_looked_for_in_its_binding() {
-        let mut stage = Stage::behind();
+        let mut stage = Stage::out_of_sync();
         let late_at = stage.stage.now.plus(60_000);
         let remedy = |stage: &Stage| {
             let found = find(&stage.view(Verdict::InSync, late_at), &stage.memory).unwrap();
             let problem = &found.problems[0];
             problem.cause.remedy(&problem.about, &problem.facts, &|_| None).unwrap()
         };
-        assert!(remedy(&stage).starts_with("See whether what carries Connectors"));
+        assert!(remedy(&stage).starts_with("Check that the carrier"));
         let policy = "propagationpolicy.karmada.io/name";
         stage.stage.shows("hub", connector("ns", "lab", 2).annotation(policy, "p"));
         assert_eq!(
@@ -464,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_hop_is_late_after_its_limit() {
-        let stage = Stage::behind();
+        let stage = Stage::out_of_sync();
         let since = stage.stage.now;
         let [mirrored_at, carried_at] = [5_000, 10_000].map(|ms| since.plus(ms));
         let found = |cause, cluster: &str, since| vec![(cause, cluster.to_owned(), since)];

@@ -113,9 +113,9 @@ pub(crate) struct MirrorMemory {
 pub(crate) enum SyncState {
     #[default]
     NotSeen,
-    Behind,
+    OutOfSync,
     /// `None`: it already did when this instance first saw it.
-    Right {
+    InSync {
         since: Option<UnixMillis>,
     },
 }
@@ -571,7 +571,7 @@ impl Verdict {
     }
 
     /// The annotation routes as upstream's status asks.
-    pub(crate) fn is_right(self) -> bool {
+    pub(crate) fn routes_as_desired(self) -> bool {
         matches!(self, Self::InSync | Self::BothAbsent | Self::Deferred { .. })
     }
 }
@@ -631,7 +631,7 @@ fn desired_by<'w>(
     if connector.is_unreadable {
         return Err(Verdict::Held(Cause::ObjectUnreadable).into());
     }
-    let status = connector.said.as_ref();
+    let status = connector.status.as_ref();
 
     // A restored API server shows old statuses until the platform reports again.
     let differs = status.map(|status| status.digest.all) != view.place.digest();
@@ -738,22 +738,22 @@ pub(crate) fn is_overwritten(view: &View<'_>, before: Option<StatusDigest>) -> b
     if view.memory.is_writing(view.place.digest()) {
         return false;
     }
-    let said = upstream.connector.and_then(|connector| connector.said.as_ref());
-    let desired = said.map(|status| status.digest.all);
+    let status = upstream.connector.and_then(|connector| connector.status.as_ref());
+    let desired = status.map(|status| status.digest.all);
     let before = before.map(|before| before.all);
     let after = view.place.digest();
 
     // While another difference is deferred, the annotation is still in sync for routing.
     let is_deferred = view.memory.deferred_since.is_some();
     let was_as_desired = before == desired || (is_deferred && after != desired);
-    before != after && was_as_desired && was_right(view, upstream)
+    before != after && was_as_desired && was_in_sync(view, upstream)
 }
 
 /// Nothing is remembered of an annotation at rest: it was in sync if everything was listed.
-fn was_right(view: &View<'_>, upstream: Upstream<'_>) -> bool {
+fn was_in_sync(view: &View<'_>, upstream: Upstream<'_>) -> bool {
     match view.memory.sync {
-        SyncState::Right { .. } => true,
-        SyncState::Behind => false,
+        SyncState::InSync { .. } => true,
+        SyncState::OutOfSync => false,
         SyncState::NotSeen => {
             let clusters = [view.place.hub, upstream.cluster];
             let is_listed = |cluster: &Cluster| cluster.listed_since(Kind::Connector).is_some();
@@ -766,10 +766,10 @@ fn was_right(view: &View<'_>, upstream: Upstream<'_>) -> bool {
 
 impl SyncState {
     /// When this instance saw the annotation become right.
-    pub(crate) fn right_since(self) -> Option<UnixMillis> {
+    pub(crate) fn in_sync_since(self) -> Option<UnixMillis> {
         match self {
-            Self::Right { since } => since,
-            Self::NotSeen | Self::Behind => None,
+            Self::InSync { since } => since,
+            Self::NotSeen | Self::OutOfSync => None,
         }
     }
 }
@@ -782,7 +782,8 @@ impl Before {
 
     /// Whether the annotation becomes right with this verdict.
     pub(crate) fn is_mirrored(self, verdict: Verdict) -> bool {
-        verdict.is_right() && (self.sync == SyncState::Behind || self.was_deferred(verdict))
+        verdict.routes_as_desired()
+            && (self.sync == SyncState::OutOfSync || self.was_deferred(verdict))
     }
 }
 
@@ -837,14 +838,14 @@ impl MirrorMemory {
             Verdict::Disabled | Verdict::Paused | Verdict::UpstreamNotConfigured => {
                 SyncState::NotSeen
             }
-            Verdict::OutOfSync { .. } | Verdict::RemovalDue { .. } => SyncState::Behind,
+            Verdict::OutOfSync { .. } | Verdict::RemovalDue { .. } => SyncState::OutOfSync,
             Verdict::InSync | Verdict::BothAbsent if self.deferred_since.is_some() => {
-                SyncState::Right { since: Some(now) }
+                SyncState::InSync { since: Some(now) }
             }
             Verdict::InSync | Verdict::BothAbsent | Verdict::Deferred { .. } => match self.sync {
-                SyncState::NotSeen => SyncState::Right { since: None },
-                SyncState::Behind => SyncState::Right { since: Some(now) },
-                SyncState::Right { .. } => self.sync,
+                SyncState::NotSeen => SyncState::InSync { since: None },
+                SyncState::OutOfSync => SyncState::InSync { since: Some(now) },
+                SyncState::InSync { .. } => self.sync,
             },
             _ => self.sync,
         }
@@ -891,7 +892,7 @@ impl MirrorMemory {
         if self.deferred_since.is_some() {
             // The remaining difference arose during this write, so its delay starts now.
             self.deferred_since = Some(now);
-            self.sync = SyncState::Right { since: Some(now) };
+            self.sync = SyncState::InSync { since: Some(now) };
         }
     }
 
@@ -913,7 +914,7 @@ impl MirrorMemory {
 
     /// Every edge is in sync with the hub. Forgets earlier failures, unless another writer recently
     /// overwrote the value.
-    pub(crate) fn on_settled(&mut self, settings: &MirrorSettings, now: UnixMillis) {
+    pub(crate) fn on_edges_in_sync(&mut self, settings: &MirrorSettings, now: UnixMillis) {
         let contention = self.write.contention();
         if !contention.is_some_and(|last| last.is_recent(settings.contention_quiet_ms, now)) {
             self.forget_writes();
@@ -939,7 +940,7 @@ impl MirrorMemory {
             && self.writing.is_none()
             && !is_limited
             && self.repeats_until <= now
-            && self.sync != SyncState::Behind
+            && self.sync != SyncState::OutOfSync
             && self.deferred_since.is_none()
             && !self.is_held
     }
@@ -1070,7 +1071,8 @@ mod tests {
         }
 
         fn write(&mut self, outcome: &Outcome) {
-            let (planned, now) = (self.planned(0), self.now());
+            let planned = self.planned(0);
+            let now = self.now();
             self.memory.on_decided(&planned, now);
             self.memory.write.on_started(ActionId(1));
             self.memory.on_finished(ActionId(1), outcome, &self.settings, now).unwrap();
@@ -1222,7 +1224,8 @@ mod tests {
     fn a_mirror_waits_in_the_queue_that_its_past_asks_for() {
         let conflict = Outcome::Conflict { error: "409".into() };
         let mut stage = Stage::flipped();
-        let (up, hub) = (stage.stage.world.id_of(&"up".into()).unwrap(), stage.at.cluster);
+        let up = stage.stage.world.id_of(&"up".into()).unwrap();
+        let hub = stage.at.cluster;
         stage.write(&conflict);
         stage.memory.on_seen(None);
         assert_eq!(stage.queue(0), Some(QueueKey::Immediate), "it was not mirrored");
@@ -1249,12 +1252,12 @@ mod tests {
     fn a_foreign_value_in_place_of_a_right_one_is_an_overwrite() {
         let mut stage = Stage::flipped();
         let upstream = stage.view(0).place.upstream.unwrap();
-        let right = upstream.connector.unwrap().said.as_ref().map(|status| status.digest);
+        let right = upstream.connector.unwrap().status.as_ref().map(|status| status.digest);
         for (sync, before, expected) in [
             (SyncState::NotSeen, right, true),
-            (SyncState::Behind, right, false),
-            (SyncState::Right { since: None }, right, true),
-            (SyncState::Right { since: None }, None, false),
+            (SyncState::OutOfSync, right, false),
+            (SyncState::InSync { since: None }, right, true),
+            (SyncState::InSync { since: None }, None, false),
         ] {
             stage.memory.sync = sync;
             assert_eq!(is_overwritten(&stage.view(0), before), expected, "{sync:?} {before:?}");

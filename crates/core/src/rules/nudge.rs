@@ -38,11 +38,11 @@ pub(crate) struct Carrier {
     unanswered: u32,
 }
 
-/// `behind_since`: since when an edge with a live watch is out of sync.
+/// `out_of_sync_since`: since when an edge with a live watch is out of sync.
 pub(crate) fn plan(
     view: &mirror::View<'_>,
     memory: &NudgeMemory,
-    behind_since: UnixMillis,
+    out_of_sync_since: UnixMillis,
 ) -> Next {
     let settings = &view.settings.mirror;
     let write = &view.memory.write;
@@ -52,13 +52,13 @@ pub(crate) fn plan(
 
     let now = view.now;
     let next_at = (memory.nudges(settings, now) > 0).then_some(memory.next_at);
-    let due_at = behind_since.plus(settings.nudge_after_ms);
+    let due_at = out_of_sync_since.plus(settings.nudge_after_ms);
     let due_at = [next_at, write.not_before()].into_iter().flatten().fold(due_at, UnixMillis::max);
     if now < due_at {
         return Next::RequeueAt(due_at);
     }
     let queue = QueueKey::Nudges(view.place.at.cluster);
-    let write = || nudge(view, now.since(behind_since) / 1_000);
+    let write = || nudge(view, now.since(out_of_sync_since) / 1_000);
     Next::Write(Turn::in_queue(queue, Due::at(due_at), view.admitted_by, now, write))
 }
 
@@ -112,7 +112,7 @@ impl Carrier {
     }
 
     /// A value was carried to an edge. Returns whether the carrier had been silent.
-    pub(crate) fn on_arrived(&mut self) -> bool {
+    pub(crate) fn on_carried(&mut self) -> bool {
         let was_silent = self.is_silent();
         self.unanswered = 0;
         was_silent
@@ -149,6 +149,6 @@ mod tests {
         let mut carrier = Carrier::default();
         let fell_silent: Vec<_> = (0..25).filter(|_| carrier.on_nudged()).collect();
         assert_eq!((fell_silent, carrier.is_silent()), (vec![19], true));
-        assert!(carrier.on_arrived() && !carrier.on_arrived());
+        assert!(carrier.on_carried() && !carrier.on_carried());
     }
 }

@@ -422,7 +422,8 @@ mod tests {
 
         fn plan(&self, now: UnixMillis) -> Plan {
             let view = view(&self.world, &self.at, &self.memory, &self.settings, now).unwrap();
-            let (breaker, deleted_project) = (self.breaker, self.deleted_project);
+            let breaker = self.breaker;
+            let deleted_project = self.deleted_project;
             let admitted_by = Some(QueueKey::Deletes);
             plan(&View { breaker, deleted_project, is_leader: true, admitted_by, ..view })
         }

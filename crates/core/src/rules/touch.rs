@@ -1251,6 +1251,8 @@ mod tests {
         let (_, Write { precondition, .. }) = stage.planned().unwrap();
         assert_eq!(precondition.resource_version.as_deref(), Some("7"));
         assert_eq!(precondition.annotation, None, "another writer's text is not kept");
+        let next = stage.next().map(|(_, trigger)| trigger.n);
+        assert_eq!(next, Some(5), "no number is used twice");
     }
 
     #[test]

@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_stand_in_has_the_hash_of_its_node_id_in_a_redacted_log_alone() {
-        let (real, redacted) = (NodeIds::Real, NodeIds::Redacted);
+        let real = NodeIds::Real;
+        let redacted = NodeIds::Redacted;
         for (id, bytes) in [("8c5d", 0), ("8c5d", 41), ("8c5d", 42), ("8c5d", 64), ("é<", 13)] {
             let stand_in = node_stand_in(id, bytes);
             assert_eq!(stand_in.len(), bytes.max(41));

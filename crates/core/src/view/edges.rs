@@ -58,7 +58,7 @@ impl<'c> EdgeAt<'c> {
         }
         match hub {
             // Where the hub is the edge itself, both are one object.
-            Some(hub) if hub.cluster.id != self.cluster.id && self.is_behind(hub) => {
+            Some(hub) if hub.cluster.id != self.cluster.id && self.is_out_of_sync(hub) => {
                 hub.not_carried(self.cluster).unwrap_or(Judged::state(State::Pending))
             }
             _ => Judged::ok(),
@@ -77,7 +77,7 @@ impl<'c> EdgeAt<'c> {
         std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs)
     }
 
-    fn is_behind(&self, hub: &HubAt<'_>) -> bool {
+    fn is_out_of_sync(&self, hub: &HubAt<'_>) -> bool {
         hub.digest() != self.row.annotation
     }
 
@@ -88,13 +88,14 @@ impl<'c> EdgeAt<'c> {
         expected: Option<LivenessView>,
     ) -> HopAt<'c> {
         let judged = self.judged(c, hub);
-        let behind_since = hub.and_then(|hub| hub.memory?.hop.behind_since(self.cluster.id));
+        let out_of_sync_since =
+            hub.and_then(|hub| hub.memory?.hop.out_of_sync_since(self.cluster.id));
         let since = match judged.state {
             State::Unknown => unknown_since(self.compared(c, hub), &[Kind::Connector]),
             State::Ok => self.row.changed_at,
-            _ => behind_since,
+            _ => out_of_sync_since,
         };
-        let is_behind = matches!(judged.state, State::Pending | State::Stuck);
+        let is_out_of_sync = matches!(judged.state, State::Pending | State::Stuck);
         HopAt {
             hop: Hop::Carried,
             cluster: self.cluster,
@@ -104,8 +105,11 @@ impl<'c> EdgeAt<'c> {
             says: Some(self.says()),
             expected,
             since,
-            next_attempt: hub.filter(|_| is_behind).and_then(HubAt::next_attempt),
-            evidence: hub.filter(|_| is_behind).map(HubAt::carried_evidence).unwrap_or_default(),
+            next_attempt: hub.filter(|_| is_out_of_sync).and_then(HubAt::next_attempt),
+            evidence: hub
+                .filter(|_| is_out_of_sync)
+                .map(HubAt::carried_evidence)
+                .unwrap_or_default(),
         }
     }
 

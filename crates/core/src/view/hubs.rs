@@ -93,8 +93,8 @@ impl<'c> HubAt<'c> {
         Some(upstream::judged(self.c, self.upstream?))
     }
 
-    pub(super) fn is_right(&self) -> bool {
-        self.verdict.is_right()
+    pub(super) fn routes_as_desired(&self) -> bool {
+        self.verdict.routes_as_desired()
     }
 
     pub(super) fn judged(&self) -> Judged<'c> {
@@ -200,10 +200,10 @@ impl<'c> HubAt<'c> {
 
     pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'c> {
         let judged = self.judged();
-        let said = self.connector().and_then(|connector| connector.said.as_ref());
+        let status = self.connector().and_then(|connector| connector.status.as_ref());
         let upstream = self
             .upstream
-            .map(|_| LivenessView::of(said.map(|status| status.text.text()).as_deref()));
+            .map(|_| LivenessView::of(status.map(|status| status.text.text()).as_deref()));
         let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
         let expected = upstream.filter(|_| is_known);
         HopAt {
@@ -223,8 +223,8 @@ impl<'c> HubAt<'c> {
     fn since(&self, judged: Judged<'_>) -> Option<UnixMillis> {
         match (judged.state, self.verdict) {
             (_, Verdict::Deferred { since }) => Some(since),
-            (State::Ok, _) => self.right_since(),
-            (State::Pending | State::Stuck, _) => self.wrong_since(),
+            (State::Ok, _) => self.in_sync_since(),
+            (State::Pending | State::Stuck, _) => self.out_of_sync_since(),
             (State::Unknown, Verdict::HubNotLive) => unknown_since([self.cluster], &COMPARED),
             (State::Unknown, Verdict::UpstreamNotLive) => unknown_since(self.upstream, &COMPARED),
             (State::Unknown | State::Held, _) => None,
@@ -277,14 +277,14 @@ impl<'c> HubAt<'c> {
     }
 
     /// When upstream last changed, or when another writer changed the annotation after that.
-    fn wrong_since(&self) -> Option<UnixMillis> {
+    fn out_of_sync_since(&self) -> Option<UnixMillis> {
         self.changed_at.max(self.contention().map(Contention::last_at))
     }
 
     /// An object at rest has no memory. It has been right at least since everything was listed and
     /// upstream last changed.
-    fn right_since(&self) -> Option<UnixMillis> {
-        let seen = self.memory.and_then(|memory| memory.mirror.sync.right_since());
+    fn in_sync_since(&self) -> Option<UnixMillis> {
+        let seen = self.memory.and_then(|memory| memory.mirror.sync.in_sync_since());
         seen.or_else(|| {
             let live_since = [self.cluster, self.upstream?].map(|c| c.live_since(Kind::Connector));
             live_since.into_iter().chain([self.changed_at]).flatten().max()
@@ -295,9 +295,9 @@ impl<'c> HubAt<'c> {
     /// upstream or an edge has the same value.
     pub(super) fn says(&self, at_edges: &[&EdgeConnector]) -> Option<LivenessView> {
         let digest = self.digest()?;
-        if self.is_right() {
-            let said = self.connector()?.said.as_ref();
-            return Some(LivenessView::of(said.map(|status| status.text.text()).as_deref()));
+        if self.routes_as_desired() {
+            let status = self.connector()?.status.as_ref();
+            return Some(LivenessView::of(status.map(|status| status.text.text()).as_deref()));
         }
 
         let same = at_edges.iter().find(|row| row.annotation == Some(digest))?;

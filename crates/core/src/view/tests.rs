@@ -213,8 +213,9 @@ fn what_differs_only_in_what_does_not_route_is_ok_and_deferred() {
     let hop = hop_of(&connector, Hop::Mirrored);
     assert_eq!((hop.state, hop.cause), (State::Ok, Some(Cause::Deferred)));
     assert_eq!(hop.since_ms, Some(UnixMillis(stage.now)));
-    let sentence =
-        format!("{PLACE}/lab changed in what does not route; the rest follows within 5 s.");
+    let sentence = format!(
+        "{PLACE}/lab changed in fields that do not affect routing; they follow within 5 s."
+    );
     assert_eq!(hop.message.as_deref(), Some(&*sentence));
 }
 

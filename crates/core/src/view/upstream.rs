@@ -16,7 +16,7 @@ pub(super) fn hop<'c>(
     name: &NamespacedName,
     row: Option<&UpstreamConnector>,
 ) -> HopAt<'c> {
-    let text = row.and_then(|connector| connector.said.as_ref()).map(|status| status.text.text());
+    let text = row.and_then(|connector| connector.status.as_ref()).map(|status| status.text.text());
     let says = row.map(|_| LivenessView::of(text.as_deref()));
     let why_not = says.as_ref().filter(|says| !says.online).and(text.as_deref());
     let judged = judged(c, cluster);

@@ -101,7 +101,7 @@ pub(crate) enum EdgeChange {
     /// `is_ordered`: a live watch showed the change, so its order is known.
     Liveness { connector: ObjectRef, is_unseen: bool, is_ordered: bool },
     /// The liveness of a Connector changed, and no hub of this instance has the Connector.
-    Arrived { connector: ObjectRef, is_online: bool },
+    Carried { connector: ObjectRef, is_online: bool },
     /// The HTTPProxy of this Gateway references other connectors than before.
     References { gateway: ObjectRef },
     /// `is_later`: the list of Gateways had already been complete.
@@ -129,7 +129,7 @@ pub(crate) enum EdgeChange {
 #[derive(Clone, Debug)]
 pub(crate) enum Report {
     /// The status of an upstream Connector changed, or the Connector went while it was online.
-    UpstreamSays { cluster: ClusterName, connector: NamespacedName, is_online: bool },
+    UpstreamStatus { cluster: ClusterName, connector: NamespacedName, is_online: bool },
     /// The upstream was restored from an older state, for the first time in this run.
     Restored { cluster: ClusterName },
 }

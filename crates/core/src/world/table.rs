@@ -217,7 +217,7 @@ impl<T> Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::fixture::watched;
+    use crate::world::fixture::{watched, with_uid};
 
     fn lab() -> NamespacedName {
         NamespacedName::new("ns", "lab")
@@ -234,6 +234,8 @@ mod tests {
 
         assert_eq!(table.refresh(&lab(), watched(3)), None);
         assert_eq!(table.refresh(&lab(), listed(3)), Some(&mut 4));
+        table.refresh(&lab(), with_uid("another", listed(3)));
+        assert_eq!(table.row(&lab()).uid, Uid::new("another"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::status::liveness::{self, Liveness, StatusDigest};
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamConnector {
     /// Its status, or the last one that could be read.
-    pub(crate) said: Option<Status>,
+    pub(crate) status: Option<Status>,
     /// The object cannot be read, or its status cannot be encoded for the annotation. The latter
     /// does not affect other objects of the kind.
     pub(crate) is_unreadable: bool,
@@ -56,7 +56,7 @@ impl UpstreamConnector {
     /// The stamp that the extension server would write for its status, or for the last one that
     /// could be read.
     pub(crate) fn stamp(&self) -> Stamp {
-        self.said.as_ref().map_or_else(Stamp::default, |status| status.stamp)
+        self.status.as_ref().map_or_else(Stamp::default, |status| status.stamp)
     }
 
     pub(super) fn on_seen(
@@ -80,11 +80,11 @@ impl UpstreamConnector {
 
         let text = text.flatten();
         let all = text.as_deref().map(Digest::of_bytes);
-        if was_readable && all == self.said.as_ref().map(|status| status.digest.all) {
+        if was_readable && all == self.status.as_ref().map(|status| status.digest.all) {
             return StatusChange::None;
         }
         self.is_loss_seen = text.is_none() && shown == Shown::Watched;
-        self.said = text.map(Status::from);
+        self.status = text.map(Status::from);
         self.changed_at = now;
         StatusChange::Changed
     }
@@ -141,7 +141,7 @@ mod tests {
         for (step, status, expected) in steps {
             assert_eq!(shows(&mut row, status), expected, "{step}");
         }
-        assert!(row.is_loss_seen && row.said.is_none());
+        assert!(row.is_loss_seen && row.status.is_none());
     }
 
     #[test]

@@ -176,7 +176,8 @@ async fn respond(
     let front = site.front().clone();
     let _counted = front.requests.count();
     let (head, body) = request.into_parts();
-    let (arrived, within) = (Instant::now(), timeout_of(&head.uri));
+    let arrived = Instant::now();
+    let within = timeout_of(&head.uri);
     let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
     let mut mode = front.mode.subscribe();
     // Fails only if the server is gone, and then the connection is gone too.
@@ -240,7 +241,8 @@ fn answer_once(
             Ok(response) => (response.status().as_u16(), true),
             Err(failure) => (failure.code(), failure.is_executed()),
         };
-        let (cluster, request) = (server.cluster.clone(), request.clone());
+        let cluster = server.cluster.clone();
+        let request = request.clone();
         audit(&AuditedRequest { cluster, client, request, code, executed, is_repeat });
     }
     response

@@ -44,7 +44,8 @@ impl SimMilo {
         tls: Option<TlsAcceptor>,
         settings: SimApiServerSettings,
     ) -> std::io::Result<SimMiloHandle> {
-        let (address, is_tls) = (listener.local_addr()?, tls.is_some());
+        let address = listener.local_addr()?;
+        let is_tls = tls.is_some();
         let handle = Self::start_without_listener(sim, address, settings);
         tokio::spawn(accept(Site::Milo(handle.milo.clone()), listener, tls));
         Ok(handle.with_tls(is_tls))

@@ -239,7 +239,8 @@ impl SimApiServer {
         tls: Option<TlsAcceptor>,
         settings: SimApiServerSettings,
     ) -> std::io::Result<SimApiServerHandle> {
-        let (address, is_tls) = (listener.local_addr()?, tls.is_some());
+        let address = listener.local_addr()?;
+        let is_tls = tls.is_some();
         let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
         tokio::spawn(accept(Site::Cluster(server.clone()), listener, tls));
         Ok(SimApiServerHandle { server, address, is_tls })

@@ -84,7 +84,8 @@ fn requirement(text: &str) -> Option<Requirement> {
     }
     for (operator, is_equal) in [("!=", false), ("==", true), ("=", true)] {
         if let Some((left, value)) = text.split_once(operator) {
-            let (key, values) = (key(left)?, vec![value.trim().to_owned()]);
+            let key = key(left)?;
+            let values = vec![value.trim().to_owned()];
             return Some(match is_equal {
                 true => Requirement::In(key, values),
                 false => Requirement::NotIn(key, values),

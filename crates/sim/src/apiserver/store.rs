@@ -266,9 +266,11 @@ impl<'a> LockedCluster<'a> {
         let Some(mut object) = self.state.raw_objects.remove(&(resource, key.clone())) else {
             return;
         };
-        let (version, previous) = (self.sim.next_version(self.name), object.clone());
+        let version = self.sim.next_version(self.name);
+        let previous = object.clone();
         Arc::make_mut(&mut object)["metadata"]["resourceVersion"] = version.to_string().into();
-        let (object, previous) = ((resource, object), Some((resource, previous)));
+        let object = (resource, object);
+        let previous = Some((resource, previous));
         let change = Change { version, kind: ChangeKind::Deleted, object, previous };
         self.state.raw_changes.record(change);
     }

@@ -89,7 +89,8 @@ impl ObjectWrite<'_> {
 
     pub(super) fn update(&self, cluster: &mut LockedCluster<'_>, body: &Bytes) -> WriteResult {
         let new = self.parse(body)?;
-        let (key, resource) = (self.target.key(), self.resource());
+        let key = self.target.key();
+        let resource = self.resource();
         let Some(old) = cluster.get(resource, &key) else {
             if resource != Resource::Leases {
                 return Err(Failure::not_found(resource, &key.name));
@@ -153,7 +154,8 @@ impl ObjectWrite<'_> {
             false => serde_json::from_slice(body)
                 .map_err(|error| Failure::bad_request(error.to_string()))?,
         };
-        let (key, resource) = (self.target.key(), self.resource());
+        let key = self.target.key();
+        let resource = self.resource();
         let Some(old) = cluster.get(resource, &key) else {
             return Err(Failure::not_found(resource, &key.name));
         };
@@ -185,7 +187,8 @@ impl ObjectWrite<'_> {
     fn parse(&self, body: &Bytes) -> Result<Value, Failure> {
         let object: Value = serde_json::from_slice(body)
             .map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))?;
-        let (kind, version) = (self.resource().kind(), self.resource().api_version());
+        let kind = self.resource().kind();
+        let version = self.resource().api_version();
         // Built-in kinds may omit both.
         let may_omit = self.resource().is_built_in();
         let matches = |member: &str, want: &str| match object[member].as_str() {
@@ -232,7 +235,8 @@ impl ObjectWrite<'_> {
         old: &ServedObject,
         new: Value,
     ) -> WriteResult {
-        let (resource, name) = (self.resource(), old.key().name);
+        let resource = self.resource();
+        let name = old.key().name;
         let before = old.to_value();
         let version = metadata(&new, "resourceVersion");
         if !version.is_empty() {
@@ -281,7 +285,8 @@ impl ObjectWrite<'_> {
         target: &RequestTarget,
         mut object: Value,
     ) -> Result<ServedObject, Failure> {
-        let (resource, key) = (target.resource, target.key());
+        let resource = target.resource;
+        let key = target.key();
         remove_empty(&mut object);
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind().into();

@@ -36,7 +36,8 @@ fn carried(connectors: usize, rate: &str) -> Carried {
 impl Carried {
     /// Changes the annotation of a Connector at the hub.
     fn change(&mut self, i: usize, value: &str) {
-        let (hub, key) = (ClusterName::from("hub"), ObjectKey::new("n", format!("c{i}")));
+        let hub = ClusterName::from("hub");
+        let key = ObjectKey::new("n", format!("c{i}"));
         let patch = [("k".to_owned(), Some(value.to_owned()))];
         let guards = Preconditions::default();
         self.sim.patch(&hub, Kind::Connector, &key, &patch, &guards, "test").unwrap();

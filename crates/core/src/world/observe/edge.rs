@@ -33,7 +33,7 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
             let is_ordered = shown.shown == Shown::Watched && is_ready;
             liveness_changed(o, &shown.name, false, is_ordered);
             if is_ready {
-                report_arrival(o, &shown.name, is_online);
+                report_carried(o, &shown.name, is_online);
             }
         }
     }
@@ -93,12 +93,12 @@ fn liveness_changed(
 }
 
 /// A Connector of a watched hub is reported by the hop rule instead.
-fn report_arrival(o: &mut Observation<'_>, name: &NamespacedName, is_online: bool) {
+fn report_carried(o: &mut Observation<'_>, name: &NamespacedName, is_online: bool) {
     let is_at_hub = o.world.hub_connector_of(name).is_some();
     let is_owned = o.world.settings.shard.owns(name.namespace());
     if is_owned && !is_at_hub && o.cluster().is_hub_namespace(name.namespace()) {
         let connector = o.object(Kind::Connector, name);
-        o.changes.push(Change::Edge(EdgeChange::Arrived { connector, is_online }));
+        o.changes.push(Change::Edge(EdgeChange::Carried { connector, is_online }));
     }
 }
 

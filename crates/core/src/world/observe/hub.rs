@@ -81,13 +81,13 @@ fn relink(
 
 fn read_connector(world: &World, at: &ObjectRef, object: &Object) -> HubConnector {
     let upstream = UpstreamRef::of(&object.meta).map(|named| shared_ref(world, named));
-    let said = upstream.as_ref().and_then(|named| {
+    let status = upstream.as_ref().and_then(|named| {
         let cluster = world.upstream_named(&named.cluster)?;
-        let status = cluster.upstream_connectors.seen(&named.name)?.said.as_ref()?;
+        let status = cluster.upstream_connectors.seen(&named.name)?.status.as_ref()?;
         Some(status.digest)
     });
     let before = world.clusters[&at.cluster].hub_connectors.seen(&at.name);
-    let likely = [said, before.and_then(|before| before.annotation)];
+    let likely = [status, before.and_then(|before| before.annotation)];
     HubConnector::new(&object.meta, &world.settings.mirror.nudge_key, upstream, likely)
 }
 

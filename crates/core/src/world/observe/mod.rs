@@ -210,7 +210,8 @@ impl Observation<'_> {
 
     /// The tiers of the cluster for which this instance keeps the namespace, upstream first.
     fn tiers_of(&self, namespace: &str) -> impl Iterator<Item = Role> + use<> {
-        let (world, cluster) = (&self.world, self.cluster());
+        let world = &self.world;
+        let cluster = self.cluster();
         let is_kept = |role: &Role| cluster.has(*role) && world.keeps(*role, cluster, namespace);
         Role::ALL.map(|role| Some(role).filter(is_kept)).into_iter().flatten()
     }

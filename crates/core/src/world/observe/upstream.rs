@@ -49,7 +49,7 @@ fn report_status(o: &mut Observation<'_>, at: &UpstreamRef, change: StatusChange
     o.changes.push(match change {
         StatusChange::Changed if is_live => {
             let UpstreamRef { cluster, name: connector } = at.clone();
-            Change::Report(Report::UpstreamSays { cluster, connector, is_online })
+            Change::Report(Report::UpstreamStatus { cluster, connector, is_online })
         }
         StatusChange::Unreadable => {
             Change::Unreadable { at: cluster.object(Kind::Connector, &at.name) }
@@ -69,7 +69,7 @@ pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, 
     }
     if row.is_some_and(|row| row.seen.was_online()) {
         let UpstreamRef { cluster, name: connector } = at.clone();
-        let report = Report::UpstreamSays { cluster, connector, is_online: false };
+        let report = Report::UpstreamStatus { cluster, connector, is_online: false };
         o.changes.push(Change::Report(report));
     }
     naming_changed(o);

@@ -31,7 +31,7 @@ pub(crate) struct Found {
 
 /// The offers of the sources.
 #[derive(Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Offers {
     pub(crate) found: BTreeMap<ClusterName, Found>,
     /// By source: the rule by which its clusters join, or why it can't be read; `None` if no answer
     /// came in time.
@@ -39,18 +39,18 @@ pub(crate) struct Look {
 }
 
 /// Lists the configured sources once, for at most `within`. Secrets are read in one of `clusters`.
-pub(crate) async fn look(
+pub(crate) async fn offers(
     config: &Config,
     clusters: &ClusterTable,
     connections: &Connections,
     metrics: &Arc<Metrics>,
     within: Duration,
-) -> Look {
+) -> Offers {
     let (bus, mut events) = mpsc::channel(QUEUE);
     let discovery = Discovery::start(config, clusters, None, connections, bus, metrics);
-    let mut look = Look::default();
+    let mut offers = Offers::default();
     let mut pending: BTreeSet<_> = discovery.sources().clone();
-    look.sources = pending.iter().map(|source| (*source, None)).collect();
+    offers.sources = pending.iter().map(|source| (*source, None)).collect();
     let until = Instant::now() + within;
     let mut rules = BTreeMap::new();
     while !pending.is_empty() {
@@ -61,22 +61,22 @@ pub(crate) async fn look(
                 let connection = discovery.connections.get(source, &cluster);
                 // A name of the file, or of an earlier source, takes precedence.
                 let is_taken = clusters.contains(&cluster)
-                    || look.found.get(&cluster).is_some_and(|found| found.source < source);
+                    || offers.found.get(&cluster).is_some_and(|found| found.source < source);
                 if !is_taken {
-                    look.found.insert(cluster, Found { source, roles, state, connection });
+                    offers.found.insert(cluster, Found { source, roles, state, connection });
                 }
             }
             EventKind::DiscoveryFinished { source } => {
                 pending.remove(&source);
                 let join = rules.get(&source).copied().unwrap_or_default();
-                look.sources.insert(source, Some(Ok(join)));
+                offers.sources.insert(source, Some(Ok(join)));
             }
             EventKind::DiscoveryLost { source, error } => {
                 pending.remove(&source);
-                look.sources.insert(source, Some(Err(error)));
+                offers.sources.insert(source, Some(Err(error)));
             }
             _ => {}
         }
     }
-    look
+    offers
 }

@@ -40,7 +40,8 @@ fn judge_by_writers(
     limits: &LateSettings,
     kubectl: Kubectl<'_>,
 ) -> Vec<Problem> {
-    let (now, leader) = (fleet.at_ms, fleet.leader.clone());
+    let now = fleet.at_ms;
+    let leader = fleet.leader.clone();
     let mut found = Vec::new();
     for connector in &mut fleet.connectors {
         for i in 0..connector.hops.len() {
@@ -50,7 +51,9 @@ fn judge_by_writers(
                 continue;
             };
             if leader.waits_until_ms.is_some() && hop.hop == Hop::Mirrored {
-                let (cause, message, remedy) = (None, None, None);
+                let cause = None;
+                let message = None;
+                let remedy = None;
                 *hop = HopView { state: State::Pending, cause, message, remedy, ..hop.clone() };
                 continue;
             }

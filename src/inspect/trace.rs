@@ -168,7 +168,8 @@ fn put_lines(
 /// `carried (edge)`, `announced (edge, app-1)`.
 fn place(group: &[&HopView]) -> String {
     let hop = group[0];
-    let (name, cluster) = (hop.hop.as_str(), &hop.cluster);
+    let name = hop.hop.as_str();
+    let cluster = &hop.cluster;
     match hop.hop {
         Hop::Announced if hop.object.is_some() => {
             format!("{name} ({cluster}, {})", gateways(group))

@@ -42,7 +42,8 @@ pub fn fleet<R: BufRead>(
     let mut problems = Problems::default();
     let settings = if acted { settings } else { read_only_settings(&settings) };
     let mut machine = Machine::new(settings).with_node_ids(node_ids);
-    let (mut first, mut last) = (None, UnixMillis(0));
+    let mut first = None;
+    let mut last = UnixMillis(0);
     let mut has_more = false;
     while let Some(line) = reader.next_line()? {
         let LogEntry::Event(event) = line else { continue };

@@ -115,7 +115,8 @@ impl ClusterWatcher {
         let lease = config.election_cluster().and_then(|cluster| {
             let cluster = self.engine.fleet.table().get(&cluster.name)?;
             let election = &config.leader_election;
-            let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
+            let namespace = election.lease_namespace.clone();
+            let name = election.lease_name.clone();
             Some(LeaseClient::new(
                 cluster,
                 namespace,
@@ -214,7 +215,8 @@ impl ClusterWatcher {
         let now = fleet.at_ms;
         let waits_until = self.leader.waits_until_ms.filter(|until| now < *until);
         fleet.leader = Leader { waits_until_ms: waits_until, ..self.leader.clone() };
-        let (limits, problems) = (&self.late_limits, &self.engine.problems);
+        let limits = &self.late_limits;
+        let problems = &self.engine.problems;
         judge::complete(&mut fleet, &self.writers, limits, problems, &kubectl);
         fleet.add_received(self.engine.metrics.received(now));
         fleet
