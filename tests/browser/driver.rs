@@ -1,13 +1,11 @@
 //! Drives a headless Chromium with the WebDriver protocol, as far as these tests need it.
 
 use std::env;
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Result as IoResult, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::{Deserializer, Value, json};
 
 const MISSING: &str = "chromedriver can't be started; install Chromium and its driver (Debian: \
                        apt-get install chromium chromium-driver), or set CHROMEDRIVER to its path";
@@ -19,10 +17,13 @@ pub(crate) struct Browser {
     _output: Lines<BufReader<ChildStdout>>,
     port: u16,
     session: String,
+    /// What the page may ask for: what is in its folder.
+    allowed: String,
 }
 
 impl Browser {
-    pub(crate) fn start() -> Self {
+    /// A browser that has loaded this page.
+    pub(crate) fn at(url: &str) -> Self {
         let name = env::var("CHROMEDRIVER").unwrap_or_else(|_| "chromedriver".to_owned());
         let mut driver = Command::new(name)
             .arg("--port=0")
@@ -36,7 +37,9 @@ impl Browser {
             line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
         });
         let port = port.expect(MISSING);
-        let mut browser = Self { driver, _output: output, port, session: String::new() };
+        let session = "/session".to_owned();
+        let allowed = url[..=url.rfind('/').unwrap()].to_owned();
+        let mut browser = Self { driver, _output: output, port, session, allowed };
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -44,50 +47,38 @@ impl Browser {
             "--disable-dev-shm-usage",
             "--window-size=1500,1000",
         ];
-        let wanted = json!({"capabilities": {"alwaysMatch": {
-            "goog:chromeOptions": {"args": arguments},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-            "timeouts": {"script": 30_000, "pageLoad": 60_000},
-        }}});
-        let session = browser.call("POST", "/session", &wanted);
+        let session = browser.post(
+            "",
+            &json!({"capabilities": {"alwaysMatch": {
+                "goog:chromeOptions": {"args": arguments},
+                "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+                "timeouts": {"script": 30_000, "pageLoad": 60_000},
+            }}}),
+        );
         browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        browser.open(url);
         browser
     }
 
-    /// Sends a command and returns the value of its answer.
-    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
-        let body = body.to_string();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+    fn send(&self, method: &str, path: &str, body: &str) -> IoResult<Value> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
-        )
-        .unwrap();
+        )?;
         let mut answer = BufReader::new(stream);
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            answer.read_line(&mut line).unwrap();
-            match line.trim_end().split_once(':') {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.trim().parse().unwrap();
-                }
-                None if line.trim_end().is_empty() => break,
-                _ => {}
-            }
-        }
-        let mut text = vec![0; length];
-        answer.read_exact(&mut text).unwrap();
-        let mut answer: Value = serde_json::from_slice(&text).unwrap();
-        let value = answer["value"].take();
-        assert!(value.get("error").is_none(), "{method} {path} {body}: {value:#}");
-        value
+        answer.by_ref().lines().map_while(Result::ok).find(String::is_empty);
+        // The connection stays open.
+        Ok(Deserializer::from_reader(answer).into_iter().next().transpose()?.unwrap_or_default())
     }
 
+    /// Sends a command of the session; returns the value of its answer.
     fn post(&self, path: &str, body: &Value) -> Value {
-        self.call("POST", &format!("{}{path}", self.session), body)
+        let path = format!("{}{path}", self.session);
+        let value = self.send("POST", &path, &body.to_string()).unwrap()["value"].take();
+        assert!(value.get("error").is_none(), "{path} {body}: {value:#}");
+        value
     }
 
     /// Opens an address and waits until the page has loaded.
@@ -135,14 +126,10 @@ impl Browser {
 
     /// Presses keys one after another; names are WebDriver's.
     pub(crate) fn press(&self, keys: &[&str]) {
-        let press = |key| {
-            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
-        };
+        let press = |key| ["keyDown", "keyUp"].map(|step| json!({"type": step, "value": key}));
         let actions: Vec<_> = keys.iter().flat_map(press).collect();
-        self.post(
-            "/actions",
-            &json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}),
-        );
+        let keys = json!({"type": "key", "id": "keys", "actions": actions});
+        self.post("/actions", &json!({"actions": [keys]}));
     }
 
     /// Moves the pointer onto the first element that matches a selector, and clicks it if `click`.
@@ -155,10 +142,10 @@ impl Browser {
         ));
         let mut actions = vec![json!({"type": "pointerMove", "x": middle[0], "y": middle[1]})];
         if click {
-            actions.push(json!({"type": "pointerDown", "button": 0}));
-            actions.push(json!({"type": "pointerUp", "button": 0}));
+            let press = |step| json!({"type": step, "button": 0});
+            actions.extend(["pointerDown", "pointerUp"].map(press));
         }
-        let mouse = json!({"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": actions});
+        let mouse = json!({"type": "pointer", "id": "mouse", "actions": actions});
         self.post("/actions", &json!({"actions": [mouse]}));
     }
 
@@ -171,18 +158,12 @@ impl Browser {
         );
     }
 
-    /// What the window shows, as PNG.
-    pub(crate) fn screenshot(&self, width: u32, height: u32) -> Vec<u8> {
-        // The frame of the window counts, and a headless one has none.
-        self.post("/window/rect", &json!({"width": width, "height": height}));
-        self.js("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
-        let shot = self.call("GET", &format!("{}/screenshot", self.session), &json!({}));
-        STANDARD.decode(shot.as_str().unwrap()).unwrap()
-    }
-
-    /// The page's policy refuses markup, requests to other hosts and their images, also from the page's
-    /// own scripts.
-    pub(crate) fn assert_policy(&self) {
+    /// Asserts that no name became markup, and that the page's policy refuses markup, requests to other hosts
+    /// and their images, also from the page's own scripts.
+    pub(crate) fn assert_harmless(&self, scripts: usize) {
+        self.assert_is("document.querySelectorAll('img, iframe, [onerror]').length", "0");
+        self.assert_is("document.scripts.length + typeof hacked", &format!("{scripts}undefined"));
+        self.assert_quiet();
         let tried = "try { document.body.innerHTML = '<b>x</b>'; return 'taken' } catch { return 'refused' }";
         assert_eq!(self.js(tried), "refused");
         self.js(
@@ -194,34 +175,33 @@ impl Browser {
         self.until("refused.includes('connect-src') && refused.includes('img-src')");
     }
 
-    /// Asserts that the page asked for nothing but what begins like this, and logged nothing.
-    pub(crate) fn assert_quiet(&self, allowed: &str) {
-        let console = self.post("/se/log", &json!({"type": "browser"}));
-        assert_eq!(console, json!([]), "the console is not empty");
+    /// Asserts that the page asked for nothing outside its folder, and logged nothing.
+    pub(crate) fn assert_quiet(&self) {
+        assert_eq!(self.post("/se/log", &json!({"type": "browser"})), json!([]), "the console");
         let events = self.post("/se/log", &json!({"type": "performance"}));
-        let mut requested = Vec::new();
-        for event in events.as_array().unwrap() {
-            let event: Value = serde_json::from_str(event["message"].as_str().unwrap()).unwrap();
-            if event["message"]["method"] == "Network.requestWillBeSent" {
-                requested.push(
-                    event["message"]["params"]["request"]["url"].as_str().unwrap().to_owned(),
-                );
-            }
-        }
-        assert!(!requested.is_empty(), "not even the page was requested, so the log is incomplete");
-        requested.retain(|url| !url.starts_with(allowed) && url != "about:blank");
-        assert!(requested.is_empty(), "requested {requested:?}");
+        let request = |event: &Value| {
+            let event: Value = serde_json::from_str(event["message"].as_str()?).ok()?;
+            let is_request = event["message"]["method"] == "Network.requestWillBeSent";
+            let url = event["message"]["params"]["request"]["url"].as_str()?;
+            (is_request && url != "about:blank").then(|| url.to_owned())
+        };
+        let requested: Vec<_> = events.as_array().unwrap().iter().filter_map(request).collect();
+        let is_allowed = |url: &String| url.starts_with(&self.allowed);
+        assert!(!requested.is_empty() && requested.iter().all(is_allowed), "{requested:?}");
+    }
+
+    /// Asserts that the page is accessible.
+    pub(crate) fn audit(&self, of: &str) {
+        self.until("document.getAnimations().length === 0");
+        let wrong = self.js(include_str!("audit.js"));
+        assert_eq!(wrong, json!([]), "{of}: {wrong:#}");
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
         // On shutdown the driver ends its browser; if it were killed, the browser would stay.
-        let result = TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
-            write!(stream, "GET /shutdown HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
-            stream.read(&mut [0; 64])
-        });
-        if result.is_err() {
+        if self.send("GET", "/shutdown", "").is_err() {
             let _ = self.driver.kill();
         }
         let _ = self.driver.wait();

@@ -8,46 +8,62 @@ use crate::program::{Ended, Place};
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, project_and_hub};
 
-/// A project with the Gateway `site`, and its hub with the route `alive`.
-struct Environment {
-    up: TestServer,
-    hub: TestServer,
-    place: Place,
+/// A project and its hub, and the program.
+pub(crate) struct Site {
+    pub(crate) up: TestServer,
+    pub(crate) hub: TestServer,
+    pub(crate) place: Place,
 }
 
-impl Environment {
-    async fn new() -> Self {
+impl Site {
+    /// The project has the Gateway `site`, and the hub its route `alive`.
+    pub(crate) async fn new(config: Value) -> Self {
         let (up, hub) = project_and_hub().await;
-        let place = Place::new(&[(&up, &["upstream"]), (&hub, &["hub"])], json!({}));
-        up.put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-            "metadata": {"namespace": "shop", "name": "site"}}));
+        let place = Place::new(&[(&up, &["upstream"]), (&hub, &["hub"])], config);
+        up.put(json!({"kind": "Gateway", "metadata": {"namespace": "shop", "name": "site"}}));
+        hub.put(json!({"kind": "Namespace", "metadata": {"name": orphan::ns()}}));
         hub.put(orphan::route("alive", &["site"]));
         Self { up, hub, place }
     }
 
-    async fn orphans(&self, args: &[&str]) -> Ended {
+    pub(crate) async fn orphans(&self, args: &[&str]) -> Ended {
         self.place.run(&[&["orphans"], args].concat()).await
     }
 
-    async fn routes(&self) -> Vec<String> {
-        let (_, list) = self.hub.get("/apis/gateway.networking.k8s.io/v1/httproutes").await;
+    pub(crate) async fn routes(&self) -> Vec<String> {
+        let (_, list) = self.hub.get(&routes()).await;
         let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
         list["items"].as_array().unwrap().iter().map(name).collect()
     }
+
+    /// Creates what was printed by `orphans restore`.
+    pub(crate) async fn restore(&self, printed: &str) -> Vec<Value> {
+        let manifests = printed.split("---\n").skip(1).map(serde_saphyr::from_str);
+        let manifests: Vec<Value> = manifests.map(Result::unwrap).collect();
+        for manifest in &manifests {
+            let (code, said) = self.hub.send("POST", &routes(), manifest).await;
+            assert_eq!(code, 201, "{said}");
+        }
+        manifests
+    }
+}
+
+fn routes() -> String {
+    format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes", orphan::ns())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_candidate_is_listed_with_its_evidence() {
-    let environment = Environment::new().await;
-    let (code, out, err) = environment.orphans(&[]).await;
+    let site = Site::new(json!({})).await;
+    let (code, out, err) = site.orphans(&[]).await;
     assert_eq!((code, &*out, &*err), (0, "no orphaned routes\n", ""));
 
-    environment.hub.put(orphan::route("orphan", &["gone"]));
+    site.hub.put(orphan::route("orphan", &["gone"]));
     let mut protected = orphan::route("protected", &["gone"]);
     let label = "resourcetemplate.karmada.io/deletion-protected";
     protected["metadata"]["labels"][label] = "Always".into();
-    environment.hub.put(protected);
-    let (code, out, _) = environment.orphans(&[]).await;
+    site.hub.put(protected);
+    let (code, out, _) = site.orphans(&[]).await;
     assert_eq!(code, 1);
     for text in [
         "ns-6bcb0b35-0000-4000-8000-000000000001/orphan at hub (created ",
@@ -60,7 +76,7 @@ async fn each_candidate_is_listed_with_its_evidence() {
     }
     assert!(!out.contains("alive"), "{out}");
 
-    let (code, out, _) = environment.orphans(&["--output", "json"]).await;
+    let (code, out, _) = site.orphans(&["--output", "json"]).await;
     assert_eq!(code, 1);
     let json: Value = serde_json::from_str(&out).unwrap();
     let candidates = json["candidates"].as_array().unwrap();
@@ -72,24 +88,24 @@ async fn each_candidate_is_listed_with_its_evidence() {
     assert!(orphan["heard_ms"].is_u64() && orphan["orphan_since_ms"].is_u64());
     assert_eq!(candidates[1]["kept"], "route_protected");
 
-    let (_, of_up, _) = environment.orphans(&["--upstream", "up"]).await;
+    let (_, of_up, _) = site.orphans(&["--upstream", "up"]).await;
     assert!(of_up.contains("/orphan at hub"), "{of_up}");
-    let (code, out, _) = environment.orphans(&["--upstream", "another"]).await;
+    let (code, out, _) = site.orphans(&["--upstream", "another"]).await;
     assert_eq!((code, &*out), (0, "no orphaned routes\n"));
     // Whatever the configuration says, a look writes nothing.
     let delete = ["--set", "orphans.mode=delete", "--set", "eventLog.file=run.jsonl"];
-    assert_eq!(environment.orphans(&delete).await.0, 1);
-    assert_eq!(environment.routes().await, ["alive", "orphan", "protected"]);
-    let requests = environment.hub.handle.requests();
+    assert_eq!(site.orphans(&delete).await.0, 1);
+    assert_eq!(site.routes().await, ["alive", "orphan", "protected"]);
+    let requests = site.hub.handle.requests();
     let is_read = |verb: &ApiVerb| matches!(verb, ApiVerb::List | ApiVerb::Watch | ApiVerb::Get);
     assert!(requests.keys().all(|(verb, _)| is_read(verb)), "{requests:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_that_cannot_be_judged_are_no_success() {
-    let environment = Environment::new().await;
-    environment.up.handle.inject(&Fault::on_watches(Kind::Gateway, 403), 1_000);
-    let (code, out, err) = environment.orphans(&[]).await;
+    let site = Site::new(json!({})).await;
+    site.up.handle.inject(&Fault::on_watches(Kind::Gateway, 403), 1_000);
+    let (code, out, err) = site.orphans(&[]).await;
     assert_eq!(code, 1, "{out}");
     assert!(out.contains("kept (route_unproven): The Gateways of up "), "{out}");
     assert!(out.contains("alive") && out.contains("parent Gateways: site (unknown)"), "{out}");
@@ -101,7 +117,7 @@ async fn routes_that_cannot_be_judged_are_no_success() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_routes_are_printed_as_they_were_last() {
     const AT: u64 = 1_763_715_600_000;
-    let environment = Environment::new().await;
+    let site = Site::new(json!({})).await;
     let before = |at_ms: u64, name: &str, uid: &str, parent: &str| {
         let mut route = orphan::route(name, &[parent]);
         route["metadata"]["uid"] = uid.into();
@@ -123,27 +139,24 @@ async fn deleted_routes_are_printed_as_they_were_last() {
         before(AT, "three", "u-4", "gone"),
         after("u-4", "refused"),
     ];
-    environment.place.write("run.jsonl.deleted.jsonl", &lines.join("\n"));
-    let (code, out, err) = environment.orphans(&["restore", "run.jsonl"]).await;
+    site.place.write("run.jsonl.deleted.jsonl", &lines.join("\n"));
+    let (code, out, err) = site.orphans(&["restore", "run.jsonl"]).await;
     assert_eq!(code, 0, "{err}");
-    assert_eq!(environment.orphans(&["restore", "run.jsonl.deleted.jsonl"]).await.1, out);
+    assert_eq!(site.orphans(&["restore", "run.jsonl.deleted.jsonl"]).await.1, out);
     // What deleted them once does so again.
     assert_eq!(err.matches("warning: ").count(), 1, "{err}");
     assert!(err.contains("while orphans.mode is delete"), "{err}");
     assert!(err.contains("paused: \"true\""), "{err}");
     assert!(out.starts_with("---\n# Deleted at 2025-11-21T09:00:00.001Z.\napiVersion: "), "{out}");
     assert_eq!(out.matches("did not confirm this delete").count(), 1, "{out}");
-    let manifests = out.split("---\n").skip(1).map(|text| serde_saphyr::from_str(text).unwrap());
-    let manifests: Vec<Value> = manifests.collect();
+    let manifests = site.restore(&out).await;
     let parents = |manifest: &Value| manifest["spec"]["parentRefs"][0]["name"].clone();
     assert_eq!(manifests.iter().map(parents).collect::<Vec<_>>(), ["gone", "lost"]);
-    let path = format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes", orphan::ns());
     for manifest in &manifests {
         for set_by_servers in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
             assert_eq!(manifest["metadata"][set_by_servers], Value::Null);
         }
         assert_eq!(manifest["status"], Value::Null);
-        assert_eq!(environment.hub.send("POST", &path, manifest).await.0, 201);
     }
-    assert_eq!(environment.routes().await, ["alive", "one", "two"]);
+    assert_eq!(site.routes().await, ["alive", "one", "two"]);
 }

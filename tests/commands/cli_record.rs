@@ -1,10 +1,10 @@
-//! `throughline record` on simulated API servers: its requests, its summary and its exit codes.
-//! `tests/e2e/recording.rs` has its permissions.
+//! `throughline record` on simulated API servers: its summary and its exit codes.
+//! `tests/e2e/recording.rs` has its requests, its permissions and its replay.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use throughline_sim::apiserver::{ApiVerb, ServerMode, SimApiServerSettings};
+use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 
 use crate::program::Place;
 use crate::sim_apiserver::{TestServer, serve};
@@ -22,7 +22,7 @@ impl Recorded {
             "watch": { "backoffMaxMs": 300, "timeoutMs": 1000 } });
         let place = Place::new(&[(&served, &["upstream", "edge"])], config);
         place.write("live.jsonl", "the live run's");
-        served.put(connector("a", "False"));
+        served.put(connector());
         Self { served, place }
     }
 
@@ -45,72 +45,11 @@ impl Recorded {
     }
 }
 
-fn connector(name: &str, ready: &str) -> Value {
+fn connector() -> Value {
     json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-        "metadata": {"namespace": "shop", "name": name},
-        "status": {"conditions": [{"type": "Ready", "status": ready}],
+        "metadata": {"namespace": "shop", "name": "a"},
+        "status": {"conditions": [{"type": "Ready", "status": "False"}],
             "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node-1"}}}})
-}
-
-/// The Connector of shop/a as an edge has it, offline; its HTTPProxy and its Gateway.
-fn edge_objects() -> [Value; 3] {
-    let labels = json!({ "meta.datumapis.com/upstream-cluster-name": "cluster-one",
-        "meta.datumapis.com/upstream-namespace": "shop", "meta.datumapis.com/upstream-name": "a" });
-    let mut copy = connector("a", "False");
-    copy["metadata"] = json!({ "namespace": "ns-1", "name": "a", "labels": labels });
-    let proxy = json!({ "apiVersion": "networking.datumapis.com/v1alpha", "kind": "HTTPProxy",
-        "metadata": { "namespace": "ns-1", "name": "app" },
-        "spec": { "rules": [{ "backends": [{ "connector": { "name": "a" } }] }] } });
-    let gateway = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-        "metadata": { "namespace": "ns-1", "name": "app" }, "spec": { "gatewayClassName": "eg" } });
-    [copy, proxy, gateway]
-}
-
-/// An outage that is not over lasted until the end of the recording, not until its last change. And a
-/// connector that two tiers have is one connector.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_recording_only_reads_and_counts_an_outage_to_its_end() {
-    const BROKEN: Duration = Duration::from_millis(1_500);
-    let recorded = Recorded::new().await;
-    let Recorded { served, place } = &recorded;
-    for object in edge_objects() {
-        served.put(object);
-    }
-    let roles = "clusters[0].roles=[upstream, hub, edge]";
-    let running = place.start(&["record", "night.jsonl", "--set", roles]);
-    recorded.until("night.jsonl", "list_finished", 5).await;
-    served.put(connector("a", "True"));
-    recorded.until("night.jsonl", "applied", 1).await;
-    tokio::time::sleep(BROKEN).await;
-    let (code, out, err) = running.stop().await;
-    assert_eq!((code, &*out), (0, ""), "{err}");
-    let lines = recorded.lines("night.jsonl");
-    let ends: Vec<_> = lines.iter().filter(|line| line["event"] == "recording_ended").collect();
-    assert!(ends.len() == 1 && lines.last() == Some(ends[0]), "{lines:#?}");
-    let printed: Vec<_> = err.lines().collect();
-    assert_eq!(printed.len(), 3, "no counter line in a pipe: {err}");
-    assert!(printed[0].starts_with("recording 1 cluster to night.jsonl; addresses"), "{err}");
-    let start = format!("recorded {} events, 1 connector, ", lines.len() - 1);
-    assert!(printed[1].starts_with(&start) && printed[1].contains(", 5 watches live, "), "{err}");
-    assert_eq!(printed[2], "replay it: throughline replay night.jsonl");
-    let requests = served.handle.requests();
-    assert!(requests.keys().all(|(verb, _)| matches!(verb, ApiVerb::List | ApiVerb::Watch)));
-    assert_eq!(served.handle.writes(), 0);
-
-    // It replays as a what-if with the configuration's settings.
-    assert_eq!(lines[0]["settings"]["orphans"]["mode"], "report");
-    let (code, out, err) = place.run(&["replay", "--output", "json", "night.jsonl"]).await;
-    assert_eq!((code, &*err), (0, ""));
-    let replay: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(replay["mode"], "what-if");
-    let [outage] = &replay["outages"]["recorded"].as_array().unwrap()[..] else {
-        panic!("{:#}", replay["outages"])
-    };
-    assert_eq!((&outage["kind"], &outage["until_ms"]), (&json!("offline"), &Value::Null));
-    let ms = |value: &Value| Duration::from_millis(value.as_u64().unwrap());
-    let lasted = ms(&replay["to_ms"]).saturating_sub(ms(&outage["from_ms"]));
-    assert!(lasted >= BROKEN, "{lasted:?}");
-    assert_eq!(replay["to_ms"], ends[0]["at_ms"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,10 +89,17 @@ async fn an_incomplete_recording_says_so() {
     assert!(err.contains("watch lost; retrying"), "{err}");
 
     // The API server returns before the end: nothing is missing.
-    let running = recorded.place.start(&["record", "day.jsonl"]);
-    recorded.until("day.jsonl", "watch_lost", 4).await;
+    let roles = "clusters[0].roles=[upstream, hub, edge]";
+    let running = recorded.place.start(&["record", "day.jsonl", "--set", roles]);
+    recorded.until("day.jsonl", "watch_lost", 5).await;
     recorded.served.handle.set_mode(ServerMode::Serving);
-    recorded.until("day.jsonl", "list_finished", 4).await;
-    let (code, _, err) = running.stop().await;
-    assert_eq!(code, 0, "{err}");
+    recorded.until("day.jsonl", "list_finished", 5).await;
+    let (code, out, err) = running.stop().await;
+    assert_eq!((code, &*out), (0, ""), "{err}");
+    assert!(err.starts_with("recording 1 cluster to day.jsonl; addresses"), "{err}");
+    let ended =
+        format!("\nrecorded {} events, 1 connector, ", recorded.lines("day.jsonl").len() - 1);
+    assert!(err.contains(&ended) && err.contains(", 5 watches live"), "{err}");
+    assert!(err.ends_with("\nreplay it: throughline replay day.jsonl\n"), "{err}");
+    assert_eq!(recorded.served.handle.writes(), 0);
 }

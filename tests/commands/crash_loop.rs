@@ -4,65 +4,44 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::program::{Place, Running};
-use crate::sim_apiserver::TestServer;
-use crate::sim_apiserver::orphan::{self, project_and_hub};
+use crate::cli_orphans::Site;
+use crate::program::Running;
+use crate::sim_apiserver::orphan;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Environment {
-    _up: TestServer,
-    hub: TestServer,
-    place: Place,
+async fn site() -> Site {
+    let config = json!({
+        "leaderElection": {"enabled": false},
+        "orphans": {"mode": "delete", "minAge": "1ms", "settleMs": 50},
+        "limits": {"maxShare": 1},
+        "eventLog": {"file": "live.jsonl"},
+    });
+    Site::new(config).await
 }
 
-impl Environment {
-    async fn new() -> Self {
-        let (up, hub) = project_and_hub().await;
-        hub.put(
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": orphan::ns()}}),
-        );
-        let config = json!({
-            "leaderElection": {"enabled": false},
-            "orphans": {"mode": "delete", "minAge": "1ms", "settleMs": 50},
-            "limits": {"maxShare": 1},
-            "eventLog": {"file": "live.jsonl"},
-        });
-        let place = Place::new(&[(&up, &["upstream"]), (&hub, &["hub"])], config);
-        Self { _up: up, hub, place }
-    }
-
-    fn output(&self, args: &[&str]) -> Output {
-        self.place.command(args).output().unwrap()
-    }
-
+impl Site {
     fn start(&self, stderr: impl Into<Stdio>) -> Running {
         let mut command = self.place.command(&["run", "--set", "admin.address=127.0.0.1:0"]);
         Running(command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap())
     }
 
-    fn assert_start_fails(&self, address: &str, message: &str) {
+    async fn assert_start_fails(&self, address: &str, message: &str) {
         let address = format!("admin.address={address}");
-        let ended = self.output(&["run", "--set", &address]);
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(ended.status.code() == Some(1) && said.contains(message), "{said}");
-    }
-
-    fn routes(&self) -> String {
-        format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes", orphan::ns())
+        let (code, _, said) = self.place.run(&["run", "--set", &address]).await;
+        assert!(code == 1 && said.contains(message), "{said}");
     }
 
     /// Waits until a running instance has deleted the orphan of this name.
     async fn deletes(&self, name: &str) {
         self.hub.put(orphan::route(name, &["gone"]));
-        let path = format!("{}/{name}", self.routes());
         let until = Instant::now() + PATIENCE;
-        while self.hub.get(&path).await.0 == 200 {
+        while self.routes().await.iter().any(|route| route == name) {
             assert!(Instant::now() < until, "{name} still stands");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -76,28 +55,28 @@ fn log(number: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_crash_looping_starts_lose_nothing() {
-    let environment = Environment::new().await;
+    let site = site().await;
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let mut names = BTreeSet::new();
     let mut first = String::new();
     for start in 0..100 {
         if start % 5 > 0 {
-            environment.assert_start_fails(&taken, "cannot listen on");
+            site.assert_start_fails(&taken, "cannot listen on").await;
             continue;
         }
         let name = format!("orphan-{start}");
-        let running = environment.start(Stdio::null());
-        environment.deletes(&name).await;
+        let running = site.start(Stdio::null());
+        site.deletes(&name).await;
         names.insert(name);
         if start % 10 == 0 {
             let message = "another process writes this event log";
-            environment.assert_start_fails("127.0.0.1:0", message);
+            site.assert_start_fails("127.0.0.1:0", message).await;
         }
         // With SIGKILL.
         drop(running);
         if start == 0 {
-            first = environment.place.read(&log(0));
+            first = site.place.read(&log(0));
             assert!(first.len() > 1_000);
         }
     }
@@ -105,33 +84,27 @@ async fn a_hundred_crash_looping_starts_lose_nothing() {
     // One log for each start that saw anything; the first is the oldest, to the byte.
     let killed = names.len();
     assert_eq!(killed, 20);
-    assert!(!environment.place.path(&log(killed)).exists());
-    assert!(environment.place.read(&log(killed - 1)) == first, "the first log changed");
+    assert!(!site.place.path(&log(killed)).exists());
+    assert!(site.place.read(&log(killed - 1)) == first, "the first log changed");
     for number in 0..killed {
-        let replay = environment.output(&["replay", "--mode", "verify", &log(number)]);
-        assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stdout));
+        let (code, out, _) = site.place.run(&["replay", "--mode", "verify", &log(number)]).await;
+        assert_eq!(code, 0, "{out}");
     }
 
-    let restored = environment.output(&["orphans", "restore", "live.jsonl"]);
-    assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
-    let text = String::from_utf8(restored.stdout).unwrap();
-    let manifests: Vec<Value> =
-        text.split("---\n").skip(1).map(|text| serde_saphyr::from_str(text).unwrap()).collect();
-    let name = |manifest: &Value| manifest["metadata"]["name"].as_str().unwrap().to_owned();
-    assert_eq!(manifests.iter().map(name).collect::<BTreeSet<_>>(), names);
-    for manifest in &manifests {
-        let (code, said) = environment.hub.send("POST", &environment.routes(), manifest).await;
-        assert_eq!(code, 201, "{said}");
-    }
+    let (code, out, err) = site.orphans(&["restore", "live.jsonl"]).await;
+    assert_eq!(code, 0, "{err}");
+    let manifests = site.restore(&out).await;
+    let restored = manifests.iter().map(|of| of["metadata"]["name"].as_str().unwrap().to_owned());
+    assert_eq!(restored.collect::<BTreeSet<_>>(), names);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_log_lines_nobody_reads_works_and_stops() {
-    let environment = Environment::new().await;
+    let site = site().await;
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let running = environment.start(writer);
-    environment.deletes("orphan").await;
+    let running = site.start(writer);
+    site.deletes("orphan").await;
     let (code, ..) = tokio::time::timeout(PATIENCE, running.stop()).await.expect("it still runs");
     assert_eq!(code, 0);
 }

@@ -1,8 +1,6 @@
 //! The HTML report, as far as it can be tested without a browser; `tests/browser` uses one.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,33 +9,29 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::logs;
+use crate::program::{Ended, fixture, run};
 
 /// As it was built into the page, which an update of the file changes only in the next build.
 const POLICY: &str = include_str!("../../src/report/html/policy");
 
-fn source(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+fn temporary(name: &str) -> String {
+    format!("{}/html-{name}.jsonl", env!("CARGO_TARGET_TMPDIR"))
 }
 
-fn fixture(name: &str) -> PathBuf {
-    source(&format!("fixtures/{name}.jsonl"))
-}
-
-fn written(name: &str, text: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+fn written(name: &str, text: &str) -> String {
+    let path = temporary(name);
     fs::write(&path, text).unwrap();
     path
 }
 
-fn run_replay(output: &str, log: &Path, more: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
-    command.args(["replay", "--output", output]).args(more).arg(log).output().unwrap()
+fn run_replay(output: &str, log: &str, more: &[&str]) -> Ended {
+    run(&[&["replay", "--output", output, log], more].concat())
 }
 
-fn report_of(output: &str, log: &Path, more: &[&str]) -> String {
-    let made = run_replay(output, log, more);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    String::from_utf8(made.stdout).unwrap()
+fn report_of(output: &str, log: &str, more: &[&str]) -> String {
+    let (code, report, err) = run_replay(output, log, more);
+    assert_eq!(code, 0, "{err}");
+    report
 }
 
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
@@ -64,15 +58,16 @@ fn the_policy_allows_only_the_pages_own_style_and_script() {
          form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     );
     assert!(page.contains(&format!("content=\"{POLICY}\"")));
-    expect_file![source("src/report/html/policy")].assert_eq(&policy);
+    assert!(frame(&page).len() < 120_000, "{} bytes before anything happened", frame(&page).len());
+    expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/html/policy")].assert_eq(&policy);
 }
 
 #[test]
 fn the_page_holds_the_json_report_without_annotations() {
     let log = fixture("careless-platform");
-    let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("html-acted.jsonl");
+    let acted = temporary("acted");
     let mut modes = Vec::new();
-    report_of("json", &log, &["--save", acted.to_str().unwrap()]);
+    report_of("json", &log, &["--save", &acted]);
     for log in [&log, &acted] {
         let mut report: Value = serde_json::from_str(&report_of("json", log, &[])).unwrap();
         for action in report["actions"].as_array_mut().unwrap() {
@@ -84,6 +79,10 @@ fn the_page_holds_the_json_report_without_annotations() {
         let mut shown: Value = serde_json::from_str(data(&page)).unwrap();
         let picture = shown.as_object_mut().unwrap().remove("picture").unwrap();
         assert_eq!(shown, report);
+        let hops = report["connectors"].as_array().unwrap().iter();
+        let hops: usize = hops.map(|of| of["hops"].as_array().unwrap().len()).sum();
+        let entries = hops + report["actions"].as_array().unwrap().len();
+        assert!(data(&page).len() < 500 * entries, "{} of {entries}", data(&page).len());
         assert!(!page.contains("upstream-status\":"), "an annotation is in the page");
         modes.push(shown["mode"].clone());
         // Every action belongs to an entry of a story.
@@ -129,17 +128,17 @@ fn the_page_has_the_sentences_of_the_text_report() {
 /// `U+202E` makes what follows it read backwards, and an escape moves a terminal's cursor.
 #[test]
 fn no_report_turns_the_direction_of_text() {
-    let log = written("html-steering.jsonl", &logs::flips(2, 2, "lab\u{202e}\x1b[2J\rc-"));
-    let saved = Path::new(env!("CARGO_TARGET_TMPDIR")).join("html-steering-saved.jsonl");
+    let log = written("steering", &logs::flips(2, 2, "lab\u{202e}\x1b[2J\rc-"));
+    let saved = temporary("saved");
     let [text, json, page] = ["text", "json", "html"].map(|output| report_of(output, &log, &[]));
-    report_of("text", &log, &["--save", saved.to_str().unwrap()]);
+    report_of("text", &log, &["--save", &saved]);
     // The verdict quotes the first action that the log lacks.
     let lines = fs::read_to_string(&saved).unwrap();
     let lines: Vec<_> = lines.lines().filter(|line| !line.contains("\"id\":1,")).collect();
     fs::write(&saved, lines.join("\n")).unwrap();
-    let made = run_replay("text", &saved, &[]);
-    assert_eq!(made.status.code(), Some(1));
-    let verdict = String::from_utf8([made.stdout, made.stderr].concat()).unwrap();
+    let (code, out, err) = run_replay("text", &saved, &[]);
+    assert_eq!(code, 1);
+    let verdict = out + &err;
     for report in [&text, &json, &page, &verdict] {
         let steers = |c: char| c == '\u{202e}' || c.is_control() && c != '\n';
         assert!(!report.contains(steers), "{report}");
@@ -152,27 +151,9 @@ fn no_report_turns_the_direction_of_text() {
     assert!(name(data(&page)).starts_with(r"lab\u{202e}"), "a page shows the escape");
 
     // Markup in names stays inside the data.
-    let plain = report_of("html", &written("html-plain.jsonl", &logs::flips(2, 2, "c-")), &[]);
-    let page = report_of("html", &written("html-evil.jsonl", &logs::flips(2, 2, logs::EVIL)), &[]);
+    let plain = report_of("html", &written("plain", &logs::flips(2, 2, "c-")), &[]);
+    let page = report_of("html", &written("evil", &logs::flips(2, 2, logs::EVIL)), &[]);
     assert!(!data(&page).contains('<'), "a tag can begin in the data");
     assert_eq!(frame(&page), frame(&plain), "a name is outside the data");
     assert_eq!(name(data(&page)), format!("{}1", logs::EVIL));
-}
-
-/// The page of a long log is small enough to mail.
-#[test]
-fn each_hop_and_action_adds_few_bytes() {
-    let size = |times| {
-        let log = written(&format!("html-{times}.jsonl"), &logs::flips(20, times, "c-"));
-        let page = report_of("html", &log, &[]);
-        let shown: Value = serde_json::from_str(data(&page)).unwrap();
-        let hops = shown["connectors"].as_array().unwrap().iter();
-        let hops: usize = hops.map(|c| c["hops"].as_array().unwrap().len()).sum();
-        (page.len(), hops + shown["actions"].as_array().unwrap().len())
-    };
-    let (few, many) = (size(5), size(25));
-    let each = (many.0 - few.0) / (many.1 - few.1);
-    assert!(many.1 > 4 * few.1 && each < 350, "{each} bytes for each hop and action");
-    let bare = frame(&report_of("html", &fixture("incident-503"), &[])).len();
-    assert!(bare < 120_000, "{bare} bytes before anything happened");
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use expect_test::expect_file;
 use throughline::core::view::fleet::Fleet;
-use throughline::look::{find, status, trace};
+use throughline::inspect::{find, status, trace};
 use throughline::problems::Problems;
 use throughline::report::ReportOptions;
 
@@ -56,10 +56,8 @@ fn trace_of(fleet: &Fleet, connectors: &[Connector]) -> String {
 
 /// As RBAC says it.
 fn denied(verb: &str, resource: &str) -> RequestFailure {
-    let text = format!(
-        "403 Forbidden: User \"tl\" cannot {verb} resource \"{resource}\" in API group \"x.y\""
-    );
-    RequestFailure::new(ErrorCause::Forbidden, text)
+    let text = format!(r#"User "tl" cannot {verb} resource "{resource}" in API group "x.y""#);
+    RequestFailure::new(ErrorCause::Forbidden, format!("403 Forbidden: {text}"))
 }
 
 fn refused(verb: &str, resource: &str) -> Outcome {
@@ -69,7 +67,7 @@ fn refused(verb: &str, resource: &str) -> Outcome {
 type Scene = (&'static str, fn(&mut Stage));
 
 /// Each begins with three tiers that agree.
-const SCENES: [Scene; 17] = [
+const SCENES: [Scene; 18] = [
     ("every hop agrees", |_| {}),
     ("a change that is being mirrored", |stage| {
         stage.upstream(OFFLINE).pass(2_000);
@@ -138,6 +136,12 @@ const SCENES: [Scene; 17] = [
     ("an edge alone", |stage| {
         stage.leave("up").leave("hub");
     }),
+    ("a cause counts the connectors of its own upstream", |stage| {
+        for (cluster, name) in [("x", "a"), ("x", "b"), ("y", "c")] {
+            stage.applied("hub", Tenant { cluster, ..UP }.copy(name, N1));
+        }
+        stage.applied("up", UP.connector("ape", N2)).pass(60_000);
+    }),
 ];
 
 #[test]
@@ -157,61 +161,16 @@ fn status_and_trace_name_the_hop_the_cause_and_what_to_do() {
     expect_file![file].assert_eq(&text);
 }
 
-/// A Gateway at an edge is traced with its connectors, and with the missing ones that its HTTPProxy names.
-#[test]
-fn a_gateway_is_traced_with_each_connector_that_it_should_announce() {
-    let mut stage = Stage::settled(Settings::default());
-    let traced = |stage: &Stage, name| find::gateway(&fleet(stage), &at_edge(name), None).unwrap();
-    let hops = |of: &Connector| of.hops.iter().map(|hop| hop.hop).collect::<Vec<_>>();
-    assert_eq!(traced(&stage, "app").iter().map(hops).collect::<Vec<_>>(), [Hop::ALL]);
-
-    let of_one = |stage: &Stage| {
-        let [one] = &traced(stage, "app")[..] else { panic!("one connector") };
-        let [hop] = &one.hops[..] else { panic!("{one:#?}") };
-        (hop.state, hop.cause, trace_of(&fleet(stage), std::slice::from_ref(one)))
-    };
-    stage.proxy(&["ghost"]);
-    let (state, cause, text) = of_one(&stage);
-    assert_eq!((state, cause), (State::Ok, Some(Cause::ConnectorMissing)));
-    let sentence = "names Connector ghost, which does not exist";
-    assert!(text.replace("\n  ", " ").contains(sentence), "{text}");
-    stage.proxy(&[]);
-    let (state, cause, text) = of_one(&stage);
-    assert_eq!((state, cause), (State::Ok, None));
-    assert!(text.contains("- the HTTPProxy of this name references no connector\n"), "{text}");
-}
-
 /// Of a class, one Gateway carries the trigger for all.
 #[test]
 fn a_trace_names_the_gateway_that_carries_the_trigger_of_its_class() {
     let mut stage = Stage::settled(with_scope(TouchScope::GatewayClass));
     stage.applied("edge", UP.gateway("www", json!({}))).applied("edge", UP.proxy("www", &["lab"]));
     stage.settle_to(700_000);
-    let fleet = fleet(&stage);
-    let traced = find::gateway(&fleet, &at_edge("www"), None).unwrap();
+    let traced = find::gateway(&fleet(&stage), &at_edge("www"), None).unwrap();
     let evidence = &traced[0].hops.last().unwrap().evidence;
     let carrier = format!(" on {} for its class", at_edge("app"));
     assert!(evidence.iter().any(|fact| fact.ends_with(&carrier)), "{evidence:?}");
-}
-
-/// Each cause has one line for each cluster or upstream, which counts its own connectors.
-#[test]
-fn a_cause_counts_the_connectors_of_its_own_upstream() {
-    let mut stage = Stage::settled(Settings::default());
-    for (cluster, name) in [("x", "a"), ("x", "b"), ("y", "c")] {
-        stage.applied("hub", Tenant { cluster, ..UP }.copy(name, N1));
-    }
-    stage.applied("up", UP.connector("ape", N2)).pass(60_000);
-    let text = status_of(&fleet(&stage));
-    let causes: Vec<_> = text.lines().filter(|line| line.contains(" connector")).skip(1).collect();
-    let heads = causes.iter().map(|line| line.split_once("connector").unwrap().0);
-    let mut heads: Vec<_> = heads.collect();
-    heads.sort_unstable();
-    assert_eq!(
-        heads,
-        ["hub: not_replicated, 1 ", "x: upstream_unknown, 2 ", "y: upstream_unknown, 1 "],
-        "{text}"
-    );
 }
 
 /// What comes from outside can neither end a line nor move the cursor.

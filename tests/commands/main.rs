@@ -12,7 +12,6 @@ mod config;
 mod constants;
 mod crash_loop;
 mod demo;
-mod environment;
 #[path = "../support/every_metric.rs"]
 mod every_metric;
 mod html;
@@ -23,7 +22,6 @@ mod logs;
 mod look;
 mod program;
 mod readme;
-mod report;
 #[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]

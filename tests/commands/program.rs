@@ -4,12 +4,18 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use throughline::core::contract::event::ClusterSpec;
+use throughline::core::data::ids::Role;
+use throughline::core::data::time::UnixMillis;
+use throughline_sim::SimClusters;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::constants;
-use crate::sim_apiserver::TestServer;
+use crate::sim_apiserver::{TestServer, serve_cluster_with};
 
 /// Exit code, standard output and standard error.
 pub(crate) type Ended = (i32, String, String);
@@ -27,26 +33,53 @@ pub(crate) fn run(args: &[&str]) -> Ended {
     ended(program().args(args).output().unwrap())
 }
 
+/// What the program prints with these arguments.
+pub(crate) fn printed(args: &[&str]) -> String {
+    let (_, out, err) = run(args);
+    assert!(!out.is_empty(), "{args:?}: {err}");
+    out
+}
+
+pub(crate) fn fixture(name: &str) -> String {
+    format!("{}/fixtures/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))
+}
+
 fn ended(output: Output) -> Ended {
     let Output { status, stdout, stderr } = output;
     let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     (status.code().unwrap(), out, err)
 }
 
+/// Serves these clusters, which begin at this time.
+pub(crate) async fn serve_all<const N: usize>(
+    clusters: [(&str, &[Role]); N],
+    now: UnixMillis,
+) -> [TestServer; N] {
+    let spec =
+        |(name, roles): (&str, &[Role])| ClusterSpec { name: name.into(), roles: roles.to_vec() };
+    let specs = clusters.map(spec);
+    let mut sim = SimClusters::new(&specs, 0);
+    sim.advance(now);
+    let sim = Arc::new(Mutex::new(sim));
+    let mut servers = Vec::new();
+    for spec in specs {
+        servers.push(serve_cluster_with(&sim, spec.name, None).await);
+    }
+    servers.try_into().unwrap_or_else(|_| unreachable!())
+}
+
+/// Lines, as they come.
+pub(crate) fn lines_of(output: impl Read + Send + 'static) -> UnboundedReceiver<String> {
+    let (sender, received) = tokio::sync::mpsc::unbounded_channel();
+    let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+    std::thread::spawn(move || lines.try_for_each(|line| sender.send(line)));
+    received
+}
+
 /// A program that ends with its test.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
-    /// The lines of standard output, as they come.
-    pub(crate) fn lines(&mut self) -> tokio::sync::mpsc::UnboundedReceiver<String> {
-        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        let (sender, received) = tokio::sync::mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            lines.map_while(Result::ok).try_for_each(|line| sender.send(line))
-        });
-        received
-    }
-
     /// Sends SIGTERM and waits for the end.
     pub(crate) async fn stop(mut self) -> Ended {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();

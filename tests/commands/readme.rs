@@ -1,8 +1,6 @@
 //! The transcripts of README.md and docs/how-to/record-and-replay.md show what the program prints today.
 
-use std::path::Path;
-use std::process::Command;
-
+use crate::program::printed;
 use crate::transcript::{found_within, lines_of};
 
 const PAGES: [&str; 2] = ["README.md", "docs/how-to/record-and-replay.md"];
@@ -11,10 +9,9 @@ const PAGES: [&str; 2] = ["README.md", "docs/how-to/record-and-replay.md"];
 /// that need clusters are skipped.
 #[test]
 fn the_readme_shows_what_is_printed_today() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut played = 0;
     for name in PAGES {
-        let page = std::fs::read_to_string(repository.join(name)).unwrap();
+        let page = std::fs::read_to_string(name).unwrap();
         for transcript in page.split("<!-- transcript: ").skip(1) {
             let (command, rest) = transcript.split_once(" -->\n```text\n").unwrap();
             let is_demo = command == "throughline demo";
@@ -23,15 +20,9 @@ fn the_readme_shows_what_is_printed_today() {
             }
 
             let shown = rest.split("```").next().unwrap().replace(&format!("$ {command}\n"), "");
-            let mut program = Command::new(env!("CARGO_BIN_EXE_throughline"));
-            program.args(command.split(' ').skip(1)).current_dir(repository);
-            program.env("COLUMNS", "100").env_remove("RUST_LOG");
-            let printed = String::from_utf8(program.output().unwrap().stdout).unwrap();
+            let printed = printed(&command.split(' ').skip(1).collect::<Vec<_>>());
             let is_shown = found_within(&lines_of(&shown), &lines_of(&printed)).is_some();
-            assert!(
-                is_shown,
-                "{name}: {command}\nprints:\n{printed}\nand the page shows:\n{shown}"
-            );
+            assert!(is_shown, "{name}: {command}\nprints:\n{printed}\nnot:\n{shown}");
 
             // The recording does not change, so this number is exact.
             let outage = "503 in the recording: 52.2 s";

@@ -9,38 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use expect_test::expect_file;
 use serde_json::Value;
 use throughline::metrics::{Format, MachineCounts, Metrics};
 
 use crate::every_metric;
-
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::program::printed;
 
 fn surface(name: &str) -> PathBuf {
-    repository().join("tests/commands/surface").join(name)
-}
-
-fn fixture(name: &str) -> String {
-    repository().join("fixtures").join(format!("{name}.jsonl")).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/surface").join(name)
 }
 
 fn assert_golden(name: &str, text: &str) {
     expect_file![surface(name)].assert_eq(text);
-}
-
-/// What the program prints with these arguments.
-fn printed(args: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
-    let command = command.args(args).env_clear().env("NO_COLOR", "1").stdin(Stdio::null());
-    let output = command.output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.stdout.is_empty(), "{args:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn json(args: &[&str]) -> Value {
@@ -101,14 +83,11 @@ fn metric_names_with_type_and_labels() {
             families.insert(name, (kind, BTreeSet::new()));
             continue;
         }
-        let Some((series, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) else {
-            continue;
-        };
-        let family = series.strip_suffix("_bucket").filter(|name| families.contains_key(name));
-        let family = families.get_mut(family.unwrap_or(series));
-        let keys = labels.split("=\"").filter_map(|part| part.rsplit(['"', ',', '{']).next());
-        let keys = keys.filter(|key| !key.is_empty() && !key.starts_with('}') && *key != "le");
-        if let Some((_, known)) = family {
+        let labelled = line.split_once('{').filter(|_| !line.starts_with('#'));
+        let Some((series, labels)) = labelled else { continue };
+        let keys = labels.split('"').step_by(2).filter_map(|key| key.strip_suffix('='));
+        let keys = keys.map(|key| key.trim_start_matches(',')).filter(|key| *key != "le");
+        if let Some((_, known)) = families.get_mut(series.trim_end_matches("_bucket")) {
             known.extend(keys);
         }
     }

@@ -136,18 +136,3 @@ fn the_words_are_plain() {
     }
     assert!(found.is_empty(), "\n{found}{} in all", found.lines().count());
 }
-
-/// Who installs by hand starts from what the page shows.
-#[test]
-fn the_install_page_shows_the_configuration_of_the_hubs_overlay() {
-    let without_comments = |text: &str| -> Vec<String> {
-        let lines = text.lines().map(|line| line.split('#').next().unwrap().trim_end().to_owned());
-        lines.filter(|line| !line.is_empty()).collect()
-    };
-    let read = |path| fs::read_to_string(repository().join(path)).unwrap();
-    let page = read("docs/how-to/install.md");
-    let (_, block) = page.split_once("```yaml\n# config.yaml\n").unwrap();
-    let shown = without_comments(block.split("```").next().unwrap());
-    let overlay = read("deploy/kustomize/overlays/standalone-hub/config.yaml");
-    assert_eq!(shown, without_comments(&overlay));
-}

@@ -1,6 +1,6 @@
 //! Commands as a person types them, and what they print. Each file of `transcripts/` is a list of shell
 //! commands, each with its output and its exit code; `UPDATE_EXPECT=1` rewrites what follows a command.
-//! The commands of a file run in one folder, which has the fixtures and the examples of `deploy`. `try` is
+//! The commands of a file run in one folder, which has the fixtures, `deploy` and `docs`. `try` is
 //! `throughline`, with the exit code of each of several runs.
 
 use std::fs;
@@ -31,13 +31,12 @@ fn output(shell: &str, folder: &Path) -> String {
     if text.is_empty() { text } else { text + "\n" }
 }
 
-#[track_caller]
 fn assert_transcript(name: &str) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transcripts").join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    for shown in ["fixtures", "deploy"] {
+    for shown in ["fixtures", "deploy", "docs"] {
         symlink(repository.join(shown), folder.join(shown)).unwrap();
     }
     let golden =
@@ -62,31 +61,12 @@ fn assert_transcript(name: &str) {
 }
 
 #[test]
-fn replays_as_text() {
-    assert_transcript("reports");
-}
-
-#[test]
-fn replays_and_their_input() {
-    assert_transcript("replay");
-}
-
-#[test]
-fn status_and_trace_of_logs() {
-    assert_transcript("look");
-}
-
-#[test]
-fn configurations() {
-    assert_transcript("config");
-}
-
-#[test]
-fn restored_routes() {
-    assert_transcript("restore");
-}
-
-#[test]
-fn the_other_commands() {
-    assert_transcript("others");
+fn each_transcript_shows_what_is_printed() {
+    let files = fs::read_dir("tests/commands/transcripts").unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let names: Vec<_> = names.map(|name| name.replace(".transcript", "")).collect();
+    assert_eq!(names.len(), 6, "{names:?}");
+    std::thread::scope(|scope| {
+        names.iter().for_each(|name| drop(scope.spawn(|| assert_transcript(name))));
+    });
 }

@@ -8,36 +8,37 @@ use throughline::core::contract::cause::{AlertRule, Cause};
 
 use crate::tools::{read, repo, run_tool, temp_folder};
 
-/// The alerting rules of the PrometheusRule.
-pub(crate) fn rules() -> Vec<Value> {
-    let file = read(&rule_file()).remove(0);
-    let groups = file["spec"]["groups"].as_array().unwrap();
-    groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+fn spec() -> Value {
+    read("deploy/kustomize/components/monitoring/prometheusrule.yaml").remove(0)["spec"].take()
 }
 
-fn rule_file() -> std::path::PathBuf {
-    repo("deploy/kustomize/components/monitoring/prometheusrule.yaml")
+/// The alerting rules of the PrometheusRule.
+pub(crate) fn rules() -> Vec<Value> {
+    let spec = spec();
+    let groups = spec["groups"].as_array().unwrap().iter();
+    groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
 #[test]
 #[ignore = "needs promtool: make deploy-test"]
 fn alerts_fire_when_they_should() {
     let folder = temp_folder("alerts");
-    let spec = read(&rule_file()).remove(0)["spec"].clone();
-    fs::write(folder.join("rules.yaml"), spec.to_string()).unwrap();
-    let tests = folder.join("alerts.test.yaml");
+    let [rules, tests] = ["rules.yaml", "alerts.test.yaml"].map(|name| folder.join(name));
     fs::copy(repo("tests/deploy/alerts.test.yaml"), &tests).unwrap();
-    let rules = folder.join("rules.yaml");
-    run_tool("promtool", &["check", "rules", rules.to_str().unwrap()]).unwrap();
-    run_tool("promtool", &["test", "rules", tests.to_str().unwrap()]).unwrap();
+    let promtool = |command: &str, spec: &Value| {
+        fs::write(&rules, spec.to_string()).unwrap();
+        let file = if command == "test" { &tests } else { &rules };
+        run_tool("promtool", &[command, "rules", file.to_str().unwrap()])
+    };
+    let spec = spec();
+    promtool("check", &spec).unwrap();
+    promtool("test", &spec).unwrap();
 
     // Each alert is tested: without it, a test fails.
-    for (left_out, rule) in spec["groups"][0]["rules"].as_array().unwrap().iter().enumerate() {
+    for (left_out, rule) in self::rules().iter().enumerate() {
         let mut fewer = spec.clone();
         fewer["groups"][0]["rules"].as_array_mut().unwrap().remove(left_out);
-        fs::write(folder.join("rules.yaml"), fewer.to_string()).unwrap();
-        let tested = run_tool("promtool", &["test", "rules", tests.to_str().unwrap()]);
-        assert!(tested.is_err(), "no test fails without {}", rule["alert"]);
+        assert!(promtool("test", &fewer).is_err(), "no test fails without {}", rule["alert"]);
     }
 }
 
@@ -52,14 +53,14 @@ fn every_alert_leads_to_a_section_of_the_runbook_that_says_when_it_pages() {
         assert!(rule["annotations"]["summary"].is_string(), "{name}");
         let link = rule["annotations"]["runbook_url"].as_str().unwrap();
         let anchor = link.strip_prefix("docs/how-to/runbook.md#").unwrap();
+        // tests/commands/causes.rs holds that each cause has a section.
         if anchor == "{{ $labels.cause }}" {
-            // tests/commands/causes.rs holds that each cause has a section.
             continue;
         }
 
         let section = sections.get(anchor).unwrap_or_else(|| panic!("{name}: no section {anchor}"));
-        if let (Some("page"), Some(after)) =
-            (rule["labels"]["severity"].as_str(), rule["for"].as_str())
+        if rule["labels"]["severity"] == "page"
+            && let Some(after) = rule["for"].as_str()
         {
             let after = after.strip_suffix('m').unwrap();
             assert!(section.contains(&format!("ages after {after} minutes")), "{name}: {section}");
@@ -70,21 +71,18 @@ fn every_alert_leads_to_a_section_of_the_runbook_that_says_when_it_pages() {
 /// Causes are found by name, and a new one is easily forgotten here.
 #[test]
 fn the_rules_name_the_causes_that_the_table_gives_them() {
-    let named = |alert: &str| -> BTreeSet<String> {
-        let rule = rules().into_iter().find(|rule| rule["alert"] == alert).unwrap();
-        let expression = rule["expr"].as_str().unwrap().to_owned();
-        let (_, rest) = expression.split_once("throughline_causes_open{cause=").unwrap();
-        let causes = rest.trim_start_matches('~').split('"').nth(1).unwrap();
-        causes.split('|').map(str::to_owned).collect()
-    };
     for (alert, rule) in [
         ("ThroughlineClusterNotWatched", AlertRule::NotWatched),
         ("ThroughlineCauseOpen", AlertRule::Ticket),
         ("ThroughlineShardUnheld", AlertRule::Shard),
         ("ThroughlinePaused", AlertRule::Paused),
     ] {
-        let given = Cause::ALL.into_iter().filter(|cause| cause.info().alert.contains(&rule));
-        let given: BTreeSet<_> = given.map(|cause| cause.as_str().to_owned()).collect();
-        assert_eq!(named(alert), given, "{alert}");
+        let given = Cause::ALL.iter().filter(|cause| cause.info().alert.contains(&rule));
+        let given: BTreeSet<_> = given.map(|cause| cause.as_str()).collect();
+        let found = rules().into_iter().find(|found| found["alert"] == alert).unwrap();
+        let expression = found["expr"].as_str().unwrap();
+        let (_, rest) = expression.split_once("throughline_causes_open{cause=").unwrap();
+        let named: BTreeSet<_> = rest.split('"').nth(1).unwrap().split('|').collect();
+        assert_eq!(given, named, "{alert}");
     }
 }

@@ -9,30 +9,43 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use crate::accepted::{apply, namespace};
-use crate::cluster::apiserver::ApiServer;
+use crate::cluster::apiserver::{ADMIN, ApiServer};
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::install_crds;
-use crate::cluster::rest::{EVENTS, Rest};
+use crate::cluster::rest::EVENTS;
 use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::render::{Choice, config_map, kustomize};
-use crate::tools::{read, repo};
+use crate::tools::{read, run_tool, temp_folder};
 
 pub(crate) const NAMESPACE: &str = "throughline";
 
+/// Runs kubectl as the administrator.
+pub(crate) fn kubectl(server: &ApiServer, words: &[&str]) -> Result<String, String> {
+    let (access, cache) = (server.kubeconfig(ADMIN), temp_folder("kubectl"));
+    let access = ["--kubeconfig", access.to_str().unwrap(), "--cache-dir", cache.to_str().unwrap()];
+    run_tool("kubectl", &[&access[..], words].concat())
+}
+
+/// Applies objects. A field that the API server does not know is an error.
+pub(crate) fn apply(server: &ApiServer, objects: &[Value]) -> Result<String, String> {
+    let file = temp_folder("apply").join("objects.yaml");
+    // Of a `List`, kubectl does not let the API server find unknown fields.
+    let documents: Vec<_> = objects.iter().map(Value::to_string).collect();
+    fs::write(&file, documents.join("\n---\n")).unwrap();
+    let how = ["apply", "--server-side", "--force-conflicts", "--validate=strict", "--filename"];
+    kubectl(server, &[&how[..], &[file.to_str().unwrap()]].concat())
+}
+
+pub(crate) fn namespace() -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } })
+}
+
 /// A ServiceAccount's token, as its pod or kubeconfig has it.
-pub(crate) async fn token(rest: &Rest, account: &str) -> String {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
-    let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-                       "spec": { "expirationSeconds": 3_600 } });
-    let request = http::Request::post(path)
-        .header("content-type", "application/json")
-        .body(body.to_string().into_bytes())
-        .unwrap();
-    let made: Value = rest.0.request(request).await.unwrap();
-    made["status"]["token"].as_str().unwrap().to_owned()
+pub(crate) fn token(server: &ApiServer, account: &str) -> String {
+    let token = kubectl(server, &["create", "token", "-n", NAMESPACE, account]);
+    token.unwrap().trim_end().to_owned()
 }
 
 /// Access to a cluster: its name, its API server and a token.
@@ -40,35 +53,36 @@ pub(crate) type Access<'a> = (&'a str, &'a ApiServer, String);
 
 /// Writes a kubeconfig with a context for each cluster, as docs/how-to/install.md does; the first is the
 /// current one.
-pub(crate) fn kubeconfig(path: &Path, clusters: &[Access<'_>]) {
-    let named = |what: &str, of: &dyn Fn(&Access<'_>) -> Value| -> Vec<Value> {
-        clusters.iter().map(|access| json!({ "name": access.0, what: of(access) })).collect()
-    };
+pub(crate) fn kubeconfig(path: &Path, access: &[Access<'_>]) {
+    let (mut clusters, mut users, mut contexts) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, server, token) in access {
+        let ca = BASE64.encode(fs::read(server.ca()).unwrap());
+        let cluster = json!({ "server": server.url(), "certificate-authority-data": ca });
+        let context = json!({ "cluster": name, "user": name, "namespace": NAMESPACE });
+        clusters.push(json!({ "name": name, "cluster": cluster }));
+        users.push(json!({ "name": name, "user": { "token": token } }));
+        contexts.push(json!({ "name": name, "context": context }));
+    }
     let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": named("cluster", &|(_, server, _)| {
-            let ca = BASE64.encode(fs::read(server.ca()).unwrap());
-            json!({ "server": server.url(), "certificate-authority-data": ca })
-        }),
-        "users": named("user", &|(.., token)| json!({ "token": token })),
-        "contexts": named("context", &|(name, ..)| {
-            json!({ "cluster": name, "user": name, "namespace": NAMESPACE })
-        }),
-        "current-context": clusters[0].0,
+        "apiVersion": "v1", "kind": "Config", "current-context": access[0].0,
+        "clusters": clusters, "users": users, "contexts": contexts,
     });
     fs::write(path, config.to_string()).unwrap();
 }
 
-/// Creates the account and the permissions of a remote cluster; returns the account's token.
-async fn create_account(cluster: &Cluster, rights: &str) -> String {
-    let rbac = repo("deploy/rbac");
-    for file in [rbac.join("account.yaml"), rbac.join(rights).join("rules.yaml")] {
-        for object in read(&file) {
-            apply(cluster.rest(), &object).await.unwrap();
-        }
+/// Creates the permissions of standalone-hub in the other clusters; returns the kubeconfig for them.
+pub(crate) fn create_remotes(testbed: &Testbed) -> PathBuf {
+    let mut remotes = Vec::new();
+    for (cluster, role) in [(testbed.upstream(), "upstream"), (testbed.edge(), "edge")] {
+        let files = ["account.yaml".to_owned(), format!("{role}/rules.yaml")];
+        let objects = files.map(|file| read(format!("deploy/rbac/{file}")));
+        apply(&cluster.server, &objects.concat()).unwrap();
+        let token = token(&cluster.server, "throughline");
+        remotes.push((cluster.name, &cluster.server, token));
     }
-    token(cluster.rest(), "throughline").await
+    let path = temp_folder("remotes").join("kubeconfig");
+    kubeconfig(&path, &remotes);
+    path
 }
 
 /// A form that is applied in its cluster, without its Deployment.
@@ -81,50 +95,41 @@ pub(crate) struct Applied {
     pub(crate) token: String,
 }
 
-pub(crate) async fn apply_form(form: &str, choice: &Choice, own: &Cluster) -> Applied {
+pub(crate) fn apply_form(form: &str, choice: &Choice, own: &Cluster) -> Applied {
     let objects = kustomize(form, choice);
-    for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
-        apply(own.rest(), object).await.unwrap();
-    }
-    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
-    let pod = deployment["spec"]["template"]["spec"].clone();
-    let token = token(own.rest(), pod["serviceAccountName"].as_str().unwrap()).await;
+    let is_deployment = |object: &Value| object["kind"] == "Deployment";
+    let (deployments, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_deployment);
+    apply(&own.server, &objects).unwrap();
+    let pod = deployments[0]["spec"]["template"]["spec"].clone();
+    let token = token(&own.server, pod["serviceAccountName"].as_str().unwrap());
     let config = config_map(&objects)["data"]["config.yaml"].as_str().unwrap().to_owned();
     Applied { pod, config, token }
 }
 
 /// Applies a form and starts throughline. These clusters run no pods, so a kubeconfig with the token of
 /// the pod's ServiceAccount replaces `inCluster`.
-async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: PathBuf) -> Throughline {
-    let Applied { config, token, .. } = apply_form(form, choice, own).await;
+async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: &Path) -> Throughline {
+    let Applied { config, token, .. } = apply_form(form, choice, own);
     let in_cluster = own.server.folder().join(format!("{form}.kubeconfig"));
     kubeconfig(&in_cluster, &[(own.name, &own.server, token)]);
 
     let mut config: Value = serde_saphyr::from_str(&config).unwrap();
     for cluster in config["clusters"].as_array_mut().unwrap() {
-        let cluster = cluster.as_object_mut().unwrap();
-        let file = match cluster.remove("inCluster") {
-            Some(_) => &in_cluster,
-            None => &remotes,
-        };
-        cluster.insert("kubeconfig".to_owned(), json!(file));
+        let is_own = cluster.as_object_mut().unwrap().remove("inCluster").is_some();
+        cluster["kubeconfig"] = json!(if is_own { in_cluster.as_path() } else { remotes });
     }
     Setup::new(&config).ready().await
 }
 
 /// Starts the clusters of a form, with CRDs and a fleet, and without permissions.
-pub(crate) async fn start_clusters(
-    topology: Topology,
-    names: &[&'static str],
-) -> (Testbed, Fleet, PathBuf) {
+pub(crate) async fn start_clusters(topology: Topology, names: &[&'static str]) -> (Testbed, Fleet) {
     let testbed = Testbed::start_named(topology, names, |_| false).await;
     for cluster in &testbed.clusters {
         install_crds(cluster.rest()).await;
-        namespace(cluster.rest(), NAMESPACE).await;
+        apply(&cluster.server, &[namespace()]).unwrap();
     }
     let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(3) }).await;
-    let remotes = testbed.clusters[0].server.folder().join("remotes.kubeconfig");
-    (testbed, fleet, remotes)
+    (testbed, fleet)
 }
 
 /// Flips a connector and back, moves another, and checks that no request was refused.
@@ -153,53 +158,26 @@ async fn flip_and_stop(testbed: &Testbed, fleet: &Fleet, processes: Vec<Throughl
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers and kustomize: make deploy-test"]
 async fn all_in_one() {
-    let (testbed, fleet, remotes) = start_clusters(Topology::One, &["local"]).await;
-    let process = install("all-in-one", &Choice::plain(), testbed.hub(), remotes).await;
+    let (testbed, fleet) = start_clusters(Topology::One, &["local"]).await;
+    let process = install("all-in-one", &Choice::plain(), testbed.hub(), Path::new("")).await;
     flip_and_stop(&testbed, &fleet, vec![process]).await;
 }
 
 pub(crate) const THREE: [&str; 3] = ["project-a", "hub", "edge-1"];
 
-/// Creates the permissions of standalone-hub in the other clusters, and the kubeconfig for them.
-pub(crate) async fn create_remotes(testbed: &Testbed, path: &Path) {
-    let (up, edge) = (testbed.upstream(), testbed.edge());
-    let up = (up.name, &up.server, create_account(up, "upstream").await);
-    let edge = (edge.name, &edge.server, create_account(edge, "edge").await);
-    kubeconfig(path, &[up, edge]);
-}
-
-/// Installs standalone-hub, with its permissions in the other clusters.
-async fn install_at_hub(choice: &Choice, testbed: &Testbed, remotes: &Path) -> Throughline {
-    create_remotes(testbed, remotes).await;
-    install("standalone-hub", choice, testbed.hub(), remotes.to_owned()).await
-}
-
+/// The hub alone, and without touches beside an instance at the edge.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers and kustomize: make deploy-test"]
-async fn standalone_hub() {
-    let (testbed, fleet, remotes) = start_clusters(Topology::Three, &THREE).await;
-    let hub = install_at_hub(&Choice::plain(), &testbed, &remotes).await;
-    flip_and_stop(&testbed, &fleet, vec![hub]).await;
-}
-
-/// One instance at the hub mirrors, and another at the edge touches.
-async fn with_an_instance_at_the_edge(form: &str) {
-    let (testbed, fleet, remotes) = start_clusters(Topology::Three, &THREE).await;
-    let config = json!({ "touch": { "enabled": false } });
-    let choice = Choice { name: "no-touch", config, ..Choice::default() };
-    let hub = install_at_hub(&choice, &testbed, &remotes).await;
-    let edge = install(form, &Choice::plain(), testbed.edge(), remotes).await;
-    flip_and_stop(&testbed, &fleet, vec![hub, edge]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers and kustomize: make deploy-test"]
-async fn standalone_edge() {
-    with_an_instance_at_the_edge("standalone-edge").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers and kustomize: make deploy-test"]
-async fn sidecar() {
-    with_an_instance_at_the_edge("sidecar").await;
+async fn standalone_hub_and_forms_at_the_edge() {
+    let (testbed, fleet) = start_clusters(Topology::Three, &THREE).await;
+    let remotes = create_remotes(&testbed);
+    for edge in [None, Some("standalone-edge"), Some("sidecar")] {
+        let config = json!({ "touch": { "enabled": edge.is_none() } });
+        let choice = Choice { name: "touch", config, ..Choice::plain() };
+        let mut processes = vec![install("standalone-hub", &choice, testbed.hub(), &remotes).await];
+        if let Some(form) = edge {
+            processes.push(install(form, &Choice::plain(), testbed.edge(), &remotes).await);
+        }
+        flip_and_stop(&testbed, &fleet, processes).await;
+    }
 }

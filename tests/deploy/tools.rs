@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,12 +12,16 @@ use serde_json::Value;
 /// The folder with the tools and the CRDs of other projects.
 pub(crate) fn tools_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let script = repo("tests/deploy/tools/build");
-        let output = Command::new(&script).stderr(std::process::Stdio::inherit()).output().unwrap();
-        assert!(output.status.success(), "{} failed: {}", script.display(), output.status);
-        PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
-    })
+    FOLDER.get_or_init(|| built_by("tests/deploy/tools/build"))
+}
+
+/// Runs a script that builds something; returns the path that it prints.
+pub(crate) fn built_by(script: &str) -> PathBuf {
+    let mut command = Command::new(repo(script));
+    without_cargo(&mut command);
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{script} failed: {}", output.status);
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
 }
 
 /// A path in this repository.
@@ -25,28 +29,48 @@ pub(crate) fn repo(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// Runs a command; returns exit code, standard output and standard error.
+pub(crate) fn output(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = command.output().unwrap();
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (output.status.code(), said, complained)
+}
+
+/// The standard output of a command that succeeds.
+pub(crate) fn succeeds(command: &mut Command) -> String {
+    let (code, said, complained) = output(command);
+    assert_eq!(code, Some(0), "{command:?}\n{said}{complained}");
+    said
+}
+
 /// Runs a tool; returns its standard output, or all of its output if it failed.
 pub(crate) fn run_tool<A: AsRef<OsStr>>(name: &str, args: &[A]) -> Result<String, String> {
     let mut command = Command::new(tools_folder().join(name));
     // Without the plugins and the kubeconfig of the person who runs the test.
     command.args(args).env("HELM_PLUGINS", "/none").env("KUBECONFIG", "/none");
-    let output = command.output().unwrap();
-    let [said, complained] =
-        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    if output.status.success() { Ok(said) } else { Err(format!("{said}{complained}")) }
+    let (code, said, complained) = output(&mut command);
+    if code == Some(0) { Ok(said) } else { Err(said + &complained) }
+}
+
+/// A script in the repository's folder, with the tools.
+pub(crate) fn shell(script: &str) -> Command {
+    let path = format!("{}:{}", tools_folder().display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", script]).current_dir(repo(".")).env("PATH", path);
+    command
 }
 
 /// Removes what cargo and make set for this test. With it, a cargo that the command runs would build
 /// crates again whose build scripts look at these variables.
 pub(crate) fn without_cargo(command: &mut Command) {
+    let by_cargo = ["CARGO_PKG_", "CARGO_MANIFEST", "CARGO_BIN_", "CARGO_CRATE_"];
+    let of_cargo_or_make = ["CARGO", "CARGO_PRIMARY_PACKAGE", "MAKEFLAGS", "MAKELEVEL"];
     for (name, _) in std::env::vars() {
-        let by_cargo = ["CARGO_PKG_", "CARGO_MANIFEST", "CARGO_BIN_", "CARGO_CRATE_"];
-        if by_cargo.iter().any(|prefix| name.starts_with(prefix)) {
+        let is_one = by_cargo.iter().any(|prefix| name.starts_with(prefix));
+        if is_one || of_cargo_or_make.contains(&name.as_str()) {
             command.env_remove(name);
         }
-    }
-    for name in ["CARGO", "CARGO_PRIMARY_PACKAGE", "MAKEFLAGS", "MAKELEVEL"] {
-        command.env_remove(name);
     }
 }
 
@@ -59,9 +83,10 @@ pub(crate) fn documents(text: &str) -> Vec<Value> {
     all.filter(|document| !document.is_null()).collect()
 }
 
-/// The documents of a file.
-pub(crate) fn read(path: &Path) -> Vec<Value> {
-    documents(&fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+/// The documents of a file in this repository.
+pub(crate) fn read(path: impl AsRef<Path>) -> Vec<Value> {
+    let path = repo(".").join(path);
+    documents(&fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
 }
 
 /// A new, empty folder.

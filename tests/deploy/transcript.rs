@@ -3,52 +3,54 @@
 /// A line without what differs from run to run: uids, times, durations, ports, a trigger's counters,
 /// and the width of columns. Counts stay.
 pub(crate) fn normalized(line: &str) -> String {
+    const UID: usize = 36;
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line = without_uids(&line);
     let mut out = String::new();
     let mut rest = line.as_str();
-    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
-        let (before, number) = rest.split_at(start);
-        let (number, after) = number.split_at(number_length(number));
-        out.push_str(before);
-        let is_count = number.chars().all(|c| c.is_ascii_digit()) && !is_duration(after);
-        out.push_str(if is_count { number } else { "0" });
-        rest = after;
+    while let Some(first) = rest.chars().next() {
+        let number = number_length(rest);
+        let is_count = rest[..number].chars().all(|c| c.is_ascii_digit());
+        let (shown, length) = if rest.get(..UID).is_some_and(is_uid) {
+            ("UID", UID)
+        } else if let Some(length) = duration_length(rest) {
+            ("DURATION", length)
+        } else if is_count {
+            let length = number.max(first.len_utf8());
+            (&rest[..length], length)
+        } else {
+            ("NUMBER", number)
+        };
+        out.push_str(shown);
+        rest = &rest[length..];
     }
-    out.push_str(rest);
-    out.replace("0 min 0 s", "0 s").replace("0 min", "0 s").replace("0 ms", "0 s")
+    out
 }
 
 /// The length of a number, time, address or trigger counter at the beginning.
 fn number_length(text: &str) -> usize {
     const JOINTS: [char; 4] = ['.', ':', '-', 'T'];
-    let end = text.find(|c: char| !c.is_ascii_digit() && !JOINTS.contains(&c));
-    text[..end.unwrap_or(text.len())].trim_end_matches(JOINTS).len()
+    let digits = text.find(|c: char| !c.is_ascii_digit() && !JOINTS.contains(&c));
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit());
+    if is_number { text[..digits.unwrap_or(text.len())].trim_end_matches(JOINTS).len() } else { 0 }
 }
 
-/// Whether a unit of time follows a number. In `objects=2 ms=10` none follows the 2.
-fn is_duration(after: &str) -> bool {
-    let after = after.trim_start();
-    let end = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
-    let (unit, after) = after.split_at(end);
-    ["ms", "s", "min"].contains(&unit) && !after.starts_with('=')
-}
-
-fn without_uids(line: &str) -> String {
-    const LENGTH: usize = 36;
-    let is_uid = |part: &str| {
-        let groups: Vec<_> = part.split('-').map(str::len).collect();
-        groups == [8, 4, 4, 4, 12] && part.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
-    };
-    let mut line = line.to_owned();
-    let mut at = 0;
-    while at < line.len() {
-        if line.get(at..at + LENGTH).is_some_and(is_uid) {
-            line.replace_range(at..at + LENGTH, "UID");
-        }
-        at += 1;
+/// The length of a duration at the beginning, such as `1 min 22 s`. In `2 ms=10` there is none.
+fn duration_length(text: &str) -> Option<usize> {
+    let number = number_length(text);
+    let unit = text[number..].trim_start();
+    let after = unit.trim_start_matches(char::is_alphabetic);
+    let name = &unit[..unit.len() - after.len()];
+    if number == 0 || after.starts_with('=') || !["ms", "s", "min"].contains(&name) {
+        return None;
     }
-    line
+    let next = after.trim_start();
+    let end = duration_length(next).map_or(after, |length| &next[length..]);
+    Some(text.len() - end.len())
+}
+
+fn is_uid(text: &str) -> bool {
+    let groups = text.split('-').map(str::len);
+    groups.eq([8, 4, 4, 4, 12]) && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
 }
 
 /// The lines, normalized and without the empty ones.
@@ -97,6 +99,7 @@ fn counts_and_names_and_missing_lines_are_differences() {
     for (one, other, is_same) in [
         ("2026-11-22T04:57:54.407Z INFO  x  ", "2026-12-01T14:00:00.000Z INFO x", true),
         ("at 2026-11-22 04:57:54 for 156 ms", "at 2027-01-02 14:57:54 for 1 min 22 s", true),
+        ("for 2 min, 5.5 s later", "for 13.25 s, 90 ms later", true),
         ("app  b910ee9d148fb367-3-0", "app b910ee9d148fb367-12-1", true),
         ("2 gateways", "3 gateways", false),
         ("objects=2 ms=86", "objects=3 ms=86", false),

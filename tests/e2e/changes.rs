@@ -3,7 +3,8 @@
 
 use throughline::core::status::trigger::Trigger;
 
-use crate::cluster::objects::{status, written_annotation};
+use crate::cluster::objects::{gateway, rules, status, written_annotation};
+use crate::cluster::rest::PROXIES;
 use crate::prelude::*;
 
 /// Waits until throughline is idle, checks the clusters, and returns (mirrors, touches, reads) since the last
@@ -23,43 +24,76 @@ async fn settled(testbed: &Testbed) -> (usize, usize, u64) {
     (mirrors, touches, reads)
 }
 
-async fn changes_converge(topology: Topology) {
+/// Three connectors in a namespace, each with two Gateways and a route.
+async fn start(topology: Topology) -> (Testbed, Fleet) {
     let testbed = Testbed::start(topology).await;
     let spec = Spec { per_namespace: 3, gateways: 2, with_routes: true, ..Spec::of(6) };
     let fleet = Fleet::seed(&testbed, spec).await;
-    let throughline = Setup::of(&testbed).ready().await;
-    assert_eq!(settled(&testbed).await.0, 6, "at the start");
+    (testbed, fleet)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn two_clusters() {
+    let (testbed, fleet) = start(Topology::Two).await;
+    changes_converge(&testbed, &fleet).await;
+    a_dry_run_writes_nothing(&testbed, &fleet).await;
+    a_touch_is_confirmed_even_after_a_restart(&testbed, &fleet).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn three_tiers() {
+    let (testbed, fleet) = start(Topology::Three).await;
+    changes_converge(&testbed, &fleet).await;
+    a_restart_on_a_settled_fleet_writes_nothing(&testbed, &fleet).await;
+    a_stuck_carrier_is_nudged(&testbed, &fleet).await;
+}
+
+async fn changes_converge(testbed: &Testbed, fleet: &Fleet) {
+    let throughline = Setup::of(testbed).ready().await;
+    assert_eq!(settled(testbed).await.0, 6, "at the start");
 
     fleet.flip(0).await.unwrap();
-    assert_eq!(settled(&testbed).await, (1, 2, 0), "flipped to offline");
+    assert_eq!(settled(testbed).await, (1, 2, 0), "flipped to offline");
     fleet.flip(0).await.unwrap();
-    assert_eq!(settled(&testbed).await, (1, 2, 0), "flipped to online");
+    assert_eq!(settled(testbed).await, (1, 2, 0), "flipped to online");
     fleet.move_node(1).await.unwrap();
-    assert_eq!(settled(&testbed).await, (1, 2, 0), "moved to another node");
-    fleet.remove_status(2).await.unwrap();
-    assert_eq!(settled(&testbed).await, (1, 2, 0), "status removed");
+    assert_eq!(settled(testbed).await, (1, 2, 0), "moved to another node");
+    let (namespace, name) = fleet.upstream_key(2);
+    let key = (namespace, &*name);
+    fleet.up.merge_status(CONNECTORS, key, &Value::Null).await.unwrap();
+    assert_eq!(settled(testbed).await, (1, 2, 0), "status removed");
     fleet.set(2, true, 2).await.unwrap();
-    assert_eq!(settled(&testbed).await, (1, 2, 0), "status written again");
+    assert_eq!(settled(testbed).await, (1, 2, 0), "status written again");
 
+    let (namespace, _) = fleet.hub_key(4);
+    let repoint = async |to: &[usize]| {
+        let names: Vec<_> = to.iter().map(|i| fleet.hub_key(*i).1).collect();
+        let change = json!({ "spec": { "rules": rules(&names) } });
+        fleet.edge.merge(PROXIES, (namespace, "late"), &change).await.unwrap();
+    };
     fleet.add_app(4, "late", &[4]).await.unwrap();
-    assert_eq!(settled(&testbed).await, (0, 1, 0), "new proxy");
-    fleet.repoint(4, "late", &[5]).await.unwrap();
-    assert_eq!(settled(&testbed).await, (0, 1, 0), "repointed proxy");
-    fleet.repoint(4, "late", &[4, 5]).await.unwrap();
-    assert_eq!(settled(&testbed).await, (0, 1, 0), "proxy of two connectors");
+    assert_eq!(settled(testbed).await, (0, 1, 0), "new proxy");
+    repoint(&[5]).await;
+    assert_eq!(settled(testbed).await, (0, 1, 0), "repointed proxy");
+    repoint(&[4, 5]).await;
+    assert_eq!(settled(testbed).await, (0, 1, 0), "proxy of two connectors");
     fleet.flip(4).await.unwrap();
-    assert_eq!(settled(&testbed).await, (1, 3, 0), "one of two flipped");
-    fleet.recreate_gateway(5, &app(5, 0)).await.unwrap();
-    assert_eq!(settled(&testbed).await, (0, 1, 0), "gateway created again");
+    assert_eq!(settled(testbed).await, (1, 3, 0), "one of two flipped");
+    fleet.edge.delete(GATEWAYS, namespace, &app(5, 0)).await.unwrap();
+    fleet.edge.create(GATEWAYS, gateway(namespace, &app(5, 0))).await.unwrap();
+    assert_eq!(settled(testbed).await, (0, 1, 0), "gateway created again");
     fleet.add_app(4, "unconcerned", &[]).await.unwrap();
-    assert_eq!(settled(&testbed).await, (0, 0, 0), "proxy without connectors");
+    assert_eq!(settled(testbed).await, (0, 0, 0), "proxy without connectors");
 
     // The upstream Connector is deleted first and the hub Connector a little later, as the replicator does it.
     // The Connector and its Namespace are read before the annotation goes.
     fleet.delete_upstream(3).await.unwrap();
-    assert_eq!(settled(&testbed).await, (1, 2, 2), "deleted upstream");
-    fleet.delete_at_hub(3).await.unwrap();
-    assert_eq!(settled(&testbed).await, (0, 0, 0), "hub Connector deleted");
+    assert_eq!(settled(testbed).await, (1, 2, 2), "deleted upstream");
+    let (namespace, name) = fleet.hub_key(3);
+    fleet.hub.delete(CONNECTORS, namespace, &name).await.unwrap();
+    assert_eq!(settled(testbed).await, (0, 0, 0), "hub Connector deleted");
 
     // At rest only watches are open, and nothing is requested.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -71,49 +105,26 @@ async fn changes_converge(topology: Topology) {
     throughline.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn two_clusters() {
-    changes_converge(Topology::Two).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn three_tiers() {
-    changes_converge(Topology::Three).await;
-}
-
 /// A start on a settled fleet writes nothing, also after a SIGKILL.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_restart_on_a_settled_fleet_writes_nothing() {
-    let testbed = Testbed::start(Topology::Three).await;
-    let fleet = Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, ..Spec::of(20) }).await;
-    let throughline = Setup::of(&testbed).ready().await;
-    let (mirrors, touches, _) = settled(&testbed).await;
-    assert_eq!((mirrors, touches), (0, 20));
-    throughline.kill();
-    for _ in 0..2 {
-        let throughline = Setup::of(&testbed).ready().await;
-        wait_until_idle(&testbed).await;
-        assert!(testbed.writes().is_empty(), "{:#?}", testbed.writes());
-        throughline.stop().await;
-    }
+async fn a_restart_on_a_settled_fleet_writes_nothing(testbed: &Testbed, fleet: &Fleet) {
+    testbed.reset_counts();
+    Setup::of(testbed).ready().await.kill();
+    let throughline = Setup::of(testbed).ready().await;
+    wait_until_idle(testbed).await;
+    assert!(testbed.writes().is_empty(), "{:#?}", testbed.writes());
+    throughline.stop().await;
     // A change made while throughline was down is found.
-    fleet.flip(7).await.unwrap();
-    let throughline = Setup::of(&testbed).ready().await;
-    oracle::converges(&testbed).await;
-    wait_until_idle(&testbed).await;
-    assert_eq!(testbed.writes().len(), 2, "{:#?}", testbed.writes());
+    fleet.flip(0).await.unwrap();
+    let throughline = Setup::of(testbed).ready().await;
+    let (mirrors, touches, _) = settled(testbed).await;
+    assert_eq!((mirrors, touches), (1, 2));
     throughline.stop().await;
 }
 
 /// While the carrier is stuck, the edge has an old value and nothing is touched. A nudge frees it.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_stuck_carrier_is_nudged() {
+async fn a_stuck_carrier_is_nudged(testbed: &Testbed, fleet: &Fleet) {
     let nudge = json!({ "mirror": { "nudgeAfterMs": 2_000 } });
-    let (testbed, fleet, throughline) = in_sync(Topology::Three, Spec::of(2), &nudge, &[]).await;
+    let throughline = Setup::of(testbed).set(&nudge).settled(testbed).await;
     // The mirror's write is delayed, so that the carrier is stuck before it arrives.
     let (carrier, hub) = (testbed.carrier(), &testbed.hub().proxy);
     carrier.set_stuck(true);
@@ -122,71 +133,65 @@ async fn a_stuck_carrier_is_nudged() {
     until("the mirror is written", async || !hub.writes().is_empty()).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     carrier.set_stuck(false);
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     assert_eq!(hub.writes().len(), 2, "a mirror and a nudge: {:#?}", hub.writes());
     throughline.stop().await;
 }
 
 /// A dry run decides and logs, and writes nothing. So what it leaves is wrong, and the oracle of these tests
 /// must find each of it: an oracle that finds nothing would let them all pass.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_dry_run_writes_nothing() {
-    let testbed = Testbed::start(Topology::Two).await;
-    let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
-    let throughline = Setup::of(&testbed).set(&json!({ "dryRun": true })).ready().await;
-    fleet.flip(0).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(3)).await;
+async fn a_dry_run_writes_nothing(testbed: &Testbed, fleet: &Fleet) {
+    let throughline = Setup::of(testbed).set(&json!({ "dryRun": true })).ready().await;
+    testbed.reset_counts();
+    fleet.set(0, false, 0).await.unwrap();
+    throughline.logs("c-00000", 1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(testbed.writes().is_empty(), "{:#?}", testbed.writes());
-    assert!(throughline.logged("c-00000"), "{:#?}", throughline.log());
     throughline.stop().await;
 
     let finds = async |expected: &str| {
-        let found = oracle::converged(&testbed).await.unwrap_err();
+        let found = oracle::converged(testbed).await.unwrap_err();
         assert!(found.contains(expected), "{found}");
     };
-    for i in 0..3 {
-        let (namespace, name) = fleet.hub_key(i);
-        finds(&format!("annotation of {namespace}/{name} at down")).await;
-        let right = status(i > 0, u32::try_from(i).unwrap()).to_string();
-        let key = (namespace, &*name);
-        fleet.hub.annotate(CONNECTORS, key, UPSTREAM_STATUS, Some(&right)).await.unwrap();
-    }
-    finds(&format!("trigger of {}/{}", fleet.hub_key(0).0, app(0, 0))).await;
-    let throughline = Setup::of(&testbed).ready().await;
-    oracle::converges(&testbed).await;
+    let (namespace, name) = fleet.hub_key(0);
+    finds(&format!("annotation of {namespace}/{name} at down")).await;
+    let right = status(false, 0).to_string();
+    let key = (namespace, &*name);
+    fleet.hub.annotate(CONNECTORS, key, UPSTREAM_STATUS, Some(&right)).await.unwrap();
+    finds(&format!("trigger of {namespace}/{}", app(0, 0))).await;
+    let throughline = Setup::of(testbed).settled(testbed).await;
     throughline.stop().await;
-    let plain = (fleet.hub_key(0).0, "plain");
-    fleet.edge.annotate(GATEWAYS, plain, TRIGGER, Some("0-0-0")).await.unwrap();
+    let plain = async |trigger| {
+        fleet.edge.annotate(GATEWAYS, (namespace, "plain"), TRIGGER, trigger).await.unwrap();
+    };
+    plain(Some("0-0-0")).await;
     finds("plain").await;
+    plain(None).await;
 }
 
 /// Every touch is followed by its confirmations, even if another process makes them.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_touch_is_confirmed_even_after_a_restart() {
-    let testbed = Testbed::start(Topology::Two).await;
-    let fleet = Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, ..Spec::of(1) }).await;
+async fn a_touch_is_confirmed_even_after_a_restart(testbed: &Testbed, fleet: &Fleet) {
     let confirmed =
-        || Setup::of(&testbed).set(&json!({ "touch": { "confirmAfterMs": [1_500_u64] } }));
-    let throughline = confirmed().ready().await;
-    oracle::converges(&testbed).await;
-    wait_until_idle(&testbed).await;
-    assert_eq!(triggers(&testbed), [(1, 0), (2, 1)]);
-    testbed.reset_counts();
+        || Setup::of(testbed).set(&json!({ "touch": { "confirmAfterMs": [1_500_u64] } }));
+    let throughline = confirmed().settled(testbed).await;
     fleet.flip(0).await.unwrap();
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
+    wait_until_idle(testbed).await;
+    let [(n, 0), (_, 1)] = triggers(testbed)[..] else { panic!("{:?}", triggers(testbed)) };
+    fleet.flip(0).await.unwrap();
+    oracle::converges(testbed).await;
     throughline.kill();
     let throughline = confirmed().ready().await;
-    wait_until_idle(&testbed).await;
-    assert_eq!(triggers(&testbed), [(3, 0), (4, 1)]);
-    oracle::no_needless_write(&testbed).unwrap();
+    wait_until_idle(testbed).await;
+    assert_eq!(triggers(testbed), [(n, 0), (n + 1, 1), (n + 2, 0), (n + 3, 1)]);
+    oracle::no_needless_write(testbed).unwrap();
     throughline.stop().await;
 }
 
-/// The counter and the confirmations of each trigger value written, in order.
+/// The counter and the confirmations of each trigger value written to one Gateway, in order.
 fn triggers(testbed: &Testbed) -> Vec<(u32, u32)> {
     let writes = testbed.edge().proxy.writes();
-    let values = writes.iter().filter_map(|write| written_annotation(&write.body, TRIGGER));
+    let of_it = writes.iter().filter(|write| write.target.name == app(0, 0));
+    let values = of_it.filter_map(|write| written_annotation(&write.body, TRIGGER));
     values.filter_map(Trigger::parse).map(|trigger| (trigger.n, trigger.c)).collect()
 }

@@ -10,7 +10,7 @@ use crate::cluster::rights;
 use crate::prelude::*;
 
 /// Longer than any source takes to notice a change, and the run to act on it.
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(3);
 
 /// A run that has the hub and edge of the testbed from its file, and everything else from `discovery`.
 pub(crate) fn setup(testbed: &Testbed, discovery: &Value) -> Setup {
@@ -63,12 +63,7 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_secret() {
     let discovery = json!({ "kubeconfigSecrets": { "cluster": testbed.hub().name,
                                                    "namespace": "default" } });
     // It is cut off, and refused, while its kubeconfig has the credentials of nobody.
-    let provoked = [
-        Cause::ClusterUnavailable,
-        Cause::DiscoveryFailing,
-        Cause::KubeconfigInvalid,
-        Cause::PermissionMissing,
-    ];
+    let provoked = [Cause::ClusterUnavailable, Cause::DiscoveryFailing, Cause::PermissionMissing];
     let run = setup(&testbed, &discovery).provokes(&provoked);
 
     // Without the right to list Secrets no cluster joins, as `check` says.
@@ -93,18 +88,6 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_secret() {
     fleet.flip(0).await.unwrap();
     oracle::converges(&testbed).await;
     assert_eq!(run.count_logged("cluster joins"), 1);
-
-    // A kubeconfig that would run a program is refused, and the cluster stays as it was.
-    let program = kubeconfig(&upstream.proxy, THROUGHLINE).replace(
-        &format!("\"token\": \"token-of-{THROUGHLINE}\""),
-        "\"exec\": {\"apiVersion\": \"client.authentication.k8s.io/v1\", \"command\": \"/bin/true\", \
-         \"interactiveMode\": \"Never\"}",
-    );
-    assert!(program.contains("exec"), "{program}");
-    update(program).await;
-    run.logs("exec", 1).await;
-    fleet.flip(1).await.unwrap();
-    oracle::converges(&testbed).await;
 
     // Another address: it leaves and joins.
     let moved = FaultProxy::start(&upstream.server).await;
@@ -132,9 +115,6 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_secret() {
 
     // Nothing that a Secret holds is logged.
     let events = fs::read_to_string(run.event_log()).unwrap();
-    let log = run.log().join("\n");
-    for text in ["token-of-", "client.authentication.k8s.io"] {
-        assert!(!events.contains(text) && !log.contains(text), "{text} is logged");
-    }
+    assert!(!events.contains("token-of-") && !run.logged("token-of-"), "a token is logged");
     run.stop().await;
 }

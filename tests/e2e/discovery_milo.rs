@@ -3,11 +3,8 @@
 
 use std::path::Path;
 
-use crate::checking_world::findings;
-use crate::cluster::apiserver::THROUGHLINE;
-use crate::cluster::milo::{CONTROL_PLANES, Milo, PROJECTS};
-use crate::cluster::rights;
-use crate::cluster::throughline::merge_json;
+use crate::checking::findings;
+use crate::cluster::milo::{Milo, PROJECTS};
 use crate::discovery::{flip_is_not_followed, is_left, setup, testbed_and_fleet};
 use crate::prelude::*;
 
@@ -23,36 +20,44 @@ async fn found(config: &Path, check: &str) -> Vec<String> {
     findings.iter().map(text).collect()
 }
 
-fn by(milo: &Milo, more: &Value) -> Value {
-    let mut config = json!({ "kubeconfig": milo.kubeconfig(THROUGHLINE) });
-    merge_json(&mut config, more);
-    json!({ "milo": config })
+fn by(milo: &Milo, join: &str) -> Value {
+    json!({ "milo": { "kubeconfig": milo.kubeconfig(""), "join": join } })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project() {
+async fn projects_of_a_milo() {
     let (testbed, fleet) = testbed_and_fleet().await;
-    let (milo, upstream) = (Milo::start().await, testbed.upstream());
-    rights::grant(milo.root.rest(), &["discovery-milo"]).await.unwrap();
-    milo.serve("up", &upstream.proxy).await;
-    milo.serve("idle", &upstream.proxy).await;
+    let milo = Milo::start().await;
+    a_project_joins_once_it_is_needed_and_leaves_with_its_project(&testbed, &fleet, &milo).await;
+    a_project_that_cannot_be_decoded_stops_no_other(&testbed, &fleet, &milo).await;
+}
+
+async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project(
+    testbed: &Testbed,
+    fleet: &Fleet,
+    milo: &Milo,
+) {
+    let upstream = testbed.upstream();
+    milo.serve("up", &upstream.proxy);
+    milo.serve("idle", &upstream.proxy);
     let config = testbed.config_file(&json!({ "clusters": [testbed.hub().config()],
-        "discovery": by(&milo, &json!({})), "leaderElection": { "enabled": false } }));
+        "discovery": by(milo, "needed"), "leaderElection": { "enabled": false } }));
 
     // No Project shows it, although its control plane answers and hub Connectors name it.
-    let setup = setup(&testbed, &by(&milo, &json!({})));
-    let run = setup.provokes(&[Cause::DiscoveryFailing]).ready().await;
+    let setup = setup(testbed, &by(milo, "needed"));
+    let provoked = [Cause::ClusterUnavailable, Cause::DiscoveryFailing];
+    let run = setup.provokes(&provoked).ready().await;
     milo.create("idle").await;
     run.logs("clusters listed", 1).await;
-    flip_is_not_followed(&fleet).await;
+    flip_is_not_followed(fleet).await;
     // It may have been deleted before the start: the root is asked.
     run.logs("the Project does not exist any longer", 1).await;
     assert_eq!(upstream.proxy.count("", ""), 0);
 
     // Ready, it joins; one that nothing names does not.
     let first = milo.create("up").await;
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     assert_eq!(run.count_logged("cluster joins"), 1);
 
     // The commands look at what a run joins.
@@ -76,18 +81,18 @@ async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project() {
     assert!(rows.is_empty() && err.contains("idle is not shown"), "{err}");
 
     // The root refuses: what was known stays, and one line tells it.
-    let refusing = milo.root_proxy.add(Rule::status(403).resource("projects"));
-    milo.root_proxy.cut();
+    let refusing = milo.proxy.add(Rule::status(403).resource("projects"));
+    milo.proxy.cut();
     run.logs("discovery lost", 1).await;
     fleet.flip(1).await.unwrap();
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     // One that is over within ten seconds is not worth a line.
     let told = "cannot list its clusters: ";
     run.logs(told, 1).await;
     let refused = found(&config, "discovery").await;
     assert!(refused[0].contains("milo cannot list its clusters: 403"), "{refused:?}");
     assert!(status(&[]).await.1.contains("milo are not shown"));
-    milo.root_proxy.remove(refusing);
+    milo.proxy.remove(refusing);
     run.logs("discovery resumed", 1).await;
     assert_eq!((run.count_logged(told), run.count_logged("cluster joins")), (1, 1));
 
@@ -96,87 +101,60 @@ async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project() {
     let project = ("", "up");
     let root = milo.root.rest();
     root.merge(PROJECTS, project, &finalizer).await.unwrap();
-    milo.delete("up").await;
+    root.delete(PROJECTS, "", "up").await.unwrap();
     fleet.flip(2).await.unwrap();
-    oracle::converges(&testbed).await;
-    let none = json!({ "metadata": { "finalizers": null } });
-    root.merge(PROJECTS, project, &none).await.unwrap();
+    oracle::converges(testbed).await;
+    root.merge(PROJECTS, project, &json!({ "metadata": { "finalizers": null } })).await.unwrap();
     is_left(&upstream.proxy).await;
     run.logs("the Project does not exist any longer", 2).await;
-    flip_is_not_followed(&fleet).await;
-    assert!(
-        fleet.statuses_at_hub().await.iter().all(Option::is_some),
-        "a hub object was cleaned up"
-    );
+    flip_is_not_followed(fleet).await;
+    assert!(fleet.statuses_at_hub().await.iter().all(Option::is_some), "one was cleaned up");
     let events = std::fs::read_to_string(run.event_log()).unwrap();
     assert!(events.contains(r#""event":"cluster_gone""#), "no cluster_gone in the event log");
 
     // Made again, it is another cluster under the old name.
     let second = milo.create("up").await;
     assert_ne!(first, second);
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     assert_eq!(run.count_logged("cluster joins"), 2);
     assert!(milo.strangers().is_empty(), "asked: {:?}", milo.strangers());
     run.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_project_that_cannot_be_decoded_stops_no_other() {
+async fn a_project_that_cannot_be_decoded_stops_no_other(
+    testbed: &Testbed,
+    fleet: &Fleet,
+    milo: &Milo,
+) {
     const OTHERS: usize = 20;
-    let (testbed, fleet) = testbed_and_fleet().await;
-    let (milo, upstream) = (Milo::start().await, testbed.upstream());
-    let root = milo.root.rest();
-    rights::grant(root, &["discovery-milo"]).await.unwrap();
+    let (upstream, root) = (testbed.upstream(), milo.root.rest());
     let break_status = async |name: &str| {
         let status = json!({ "conditions": [{ "type": "Ready", "status": 1 }] });
         root.merge_status(PROJECTS, ("", name), &status).await.unwrap();
     };
-    milo.serve("broken", &upstream.proxy).await;
-    milo.create("broken").await;
+    let create = async |name: &str| {
+        milo.serve(name, &upstream.proxy);
+        milo.create(name).await;
+    };
+    // `idle` is the first of the others.
+    root.delete(PROJECTS, "", "up").await.unwrap();
+    create("broken").await;
     break_status("broken").await;
-    for i in 1..OTHERS {
-        let name = format!("project-{i}");
-        milo.serve(&name, &upstream.proxy).await;
-        milo.create(&name).await;
+    for i in 2..OTHERS {
+        create(&format!("project-{i}")).await;
     }
-    let setup = setup(&testbed, &by(&milo, &json!({ "join": "all" })));
+    let setup = setup(testbed, &by(milo, "all"));
     let run = setup.provokes(&[Cause::KubeconfigInvalid]).ready().await;
     run.logs("no connection can be made of it", 1).await;
 
     // In a watch, too: the last one comes after the list, and a broken one that has joined stays.
-    milo.serve("up", &upstream.proxy).await;
-    milo.create("up").await;
+    create("up").await;
     run.logs("cluster joins", OTHERS).await;
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     break_status("up").await;
     run.logs("no connection can be made of it", 2).await;
     fleet.flip(0).await.unwrap();
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     assert_eq!((run.count_logged("cluster leaves"), run.count_logged("discovery lost")), (0, 0));
     run.stop().await;
-}
-
-/// With `internalServiceDiscovery`, ProjectControlPlanes show the projects, each at its Service. None of
-/// these resolves here. (No other test lists them.)
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn the_infrastructure_cluster_shows_projects_by_their_control_planes() {
-    let (testbed, _fleet) = testbed_and_fleet().await;
-    let milo = Milo::start().await;
-    let root = milo.root.rest();
-    rights::grant(root, &["discovery-milo"]).await.unwrap();
-    for (name, condition) in [("up", "ControlPlaneReady"), ("other", "Ready")] {
-        let object = json!({ "metadata": { "namespace": "default", "name": name } });
-        root.create(CONTROL_PLANES, object).await.unwrap();
-        let status = json!({ "conditions": [{ "type": condition, "status": "True" }] });
-        root.merge_status(CONTROL_PLANES, ("default", name), &status).await.unwrap();
-    }
-    let config = testbed.config_file(&json!({ "clusters": [testbed.hub().config()],
-        "discovery": by(&milo, &json!({ "internalServiceDiscovery": true })),
-        "leaderElection": { "enabled": false } }));
-    let listed = found(&config, "discovery").await;
-    assert_eq!(listed, ["passed - -: milo: 2 clusters, 1 ready, 1 not ready; a run joins 1"]);
-    let reached = found(&config, "reachable").await;
-    assert!(reached[1].starts_with("failed up The API server of up does not answer"));
 }

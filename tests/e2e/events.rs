@@ -4,7 +4,6 @@ use crate::cluster::objects::node_id;
 use crate::cluster::rest::EVENTS;
 use crate::leading::{ElectionTest, endless};
 use crate::prelude::*;
-use crate::tracing::{run, sources};
 
 /// What is late is reported after a second, and failed writes are retried soon.
 fn short_limits() -> Value {
@@ -105,9 +104,6 @@ async fn a_problem_and_its_end_are_posted_on_the_object_concerned() {
     oracle::converges(&testbed).await;
 
     assert!(testbed.upstream().proxy.events().is_empty(), "an Event upstream");
-    let posted = throughline.metrics().await[r#"throughline_events_total{result="posted"}"#];
-    let sent = u32::try_from(testbed.events().len()).unwrap();
-    assert!((posted - f64::from(sent)).abs() < 0.5, "{posted} of {sent}");
     throughline.stop().await;
 }
 
@@ -139,30 +135,21 @@ async fn only_the_leader_posts_and_a_dry_run_does_not() {
     })
     .await;
 
-    // Another instance names the leader; so does a live trace, which reads the Lease.
+    // Another instance names the leader.
     let state = other.throughline().state().await;
     let holder = &election.instances[leader].identity;
     assert_eq!(state["leader"]["holder"], json!(holder), "{state}");
     assert_eq!(state["leader"]["leads"], false, "{state}");
-    let (namespace, upstream_name) = election.fleet.upstream_key(0);
-    let traced = format!("{namespace}/{upstream_name}");
-    for (source, args) in sources(&election.testbed, other.throughline()) {
-        eventually(&format!("{source} names the leader"), SOON, async || {
-            let (_, text) = run(&["trace", "connector", &traced], &args).await;
-            let named = source == "log" || text.contains(holder);
-            ensure(named && text.contains("stuck at mirrored (down), "), || text)
-        })
-        .await;
-    }
     for instance in &election.instances {
         instance.hub().clear();
     }
     oracle::converges(&election.testbed).await;
     assert!(!election.instances[leader].hub().events().is_empty());
-    let events = other.hub().events();
-    assert!(events.is_empty(), "a standby instance posted: {events:#?}");
-    let events = election.testbed.events();
-    assert!(events.is_empty(), "a dry run posted: {events:#?}");
+    for (who, events) in
+        [("a standby instance", other.hub().events()), ("a dry run", election.testbed.events())]
+    {
+        assert!(events.is_empty(), "{who} posted: {events:#?}");
+    }
     watcher.stop().await;
     election.end().await;
 }

@@ -26,9 +26,8 @@ async fn an_edge_that_hangs_on_writes_delays_nobody_else() {
     let mut testbed = Testbed::start(Topology::Three).await;
     let spec = Spec { mirrored: Mirrored::Fresh, ..Spec::of(CONNECTORS_HUNG + 5) };
     let fleet = Fleet::seed(&testbed, spec).await;
-    let carrier = testbed.add_edge("edge-2").await;
+    let _carrier = testbed.add_edge("edge-2", &fleet).await;
     let edge_2 = testbed.clusters.last().unwrap();
-    fleet.seed_edge(edge_2, &carrier).await;
     let throughline = Setup::of(&testbed)
         .set(&json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } }))
         .provokes(&[Cause::NotAnnounced, Cause::WriteFailing])

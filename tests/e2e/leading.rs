@@ -1,7 +1,8 @@
 //! Several instances that elect a leader, and what must always hold: the setup of the `leading_*` tests.
 //!
-//! Each instance reaches each cluster through its own proxy, so each write can be assigned to an
-//! instance, and `leading_holders` asks who held the Lease then.
+//! Each instance reaches each cluster through its own proxy, so each write can be assigned to an instance.
+//! resourceVersions say who held a Lease then: those of the Lease and of Connectors are revisions of the same
+//! etcd, in commit order.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,9 +40,8 @@ pub(crate) fn endless() -> Value {
 
 pub(crate) struct Instance {
     pub(crate) identity: String,
-    /// One for each cluster, in the testbed's order.
+    /// In the testbed's order: upstream, the hub with the Lease, and the edge if it is a third cluster.
     pub(crate) proxies: Vec<FaultProxy>,
-    hub: usize,
     running: Option<Throughline>,
     probe: Option<Probe>,
 }
@@ -51,9 +51,8 @@ impl Instance {
         self.running.as_ref().expect("the instance is running")
     }
 
-    /// The proxy in front of the cluster with the hub and the Lease.
     pub(crate) fn hub(&self) -> &FaultProxy {
-        &self.proxies[self.hub]
+        &self.proxies[1]
     }
 
     /// Its leader-only writes.
@@ -82,48 +81,40 @@ impl Instance {
     }
 
     async fn leads(&self) -> bool {
-        let Some(throughline) = &self.running else { return false };
         // Without a probe it is frozen and would not answer.
-        if self.probe.is_none() {
-            return false;
-        }
+        let (Some(throughline), Some(_)) = (&self.running, &self.probe) else { return false };
         let metrics = throughline.metrics().await;
         let is_status = |name: &str| name.starts_with("leader_election_master_status");
         metrics.iter().any(|(name, value)| is_status(name) && *value > 0.5)
     }
 }
 
+type ProbeAnswer = Result<(u16, String), String>;
+
 /// Asks a process all the time whether it is ready.
 struct Probe {
-    /// How often it was asked, and the answers that were not 200.
-    said: Arc<Mutex<(u32, Vec<String>)>>,
+    answers: Arc<Mutex<Vec<ProbeAnswer>>>,
     _asking: Task,
 }
 
 impl Probe {
     fn start(admin: SocketAddr) -> Self {
-        let said = Arc::<Mutex<(u32, Vec<String>)>>::default();
-        let to = said.clone();
+        let answers = Arc::<Mutex<Vec<_>>>::default();
+        let to = answers.clone();
         let asking = Task::spawn(async move {
             loop {
                 let answer = get(admin, "/readyz").await;
-                {
-                    let mut said = to.lock().unwrap();
-                    said.0 += 1;
-                    if !matches!(answer, Ok((200, _))) {
-                        said.1.push(format!("{answer:?}"));
-                    }
-                }
+                to.lock().unwrap().push(answer);
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
-        Self { said, _asking: asking }
+        Self { answers, _asking: asking }
     }
 
     fn finish(self) {
-        let said = self.said.lock().unwrap();
-        assert!(said.0 > 0, "no readiness probe was made");
-        assert!(said.1.is_empty(), "not ready, {} of {}: {:?}", said.1.len(), said.0, said.1);
+        let answers = self.answers.lock().unwrap();
+        let bad: Vec<_> = answers.iter().filter(|a| !matches!(a, Ok((200, _)))).collect();
+        assert!(!answers.is_empty() && bad.is_empty(), "of {}, not ready: {bad:?}", answers.len());
     }
 }
 
@@ -132,17 +123,32 @@ pub(crate) struct ElectionTest {
     pub(crate) testbed: Testbed,
     pub(crate) fleet: Fleet,
     pub(crate) instances: Vec<Instance>,
-    pub(crate) holders: Arc<Mutex<Histories>>,
+    /// As the test's own watch saw them.
+    holders: Arc<Mutex<Histories>>,
     _watching: Task,
     pub(crate) more: Value,
     provoked: &'static [Cause],
 }
 
-/// Of each Lease, by its name: its resourceVersion to its holder, as the test's own watch saw it.
-pub(crate) type Histories = BTreeMap<String, BTreeMap<u64, String>>;
+/// Of each Lease, by its name: its resourceVersion to its holder, empty for none.
+type Histories = BTreeMap<String, BTreeMap<u64, String>>;
 
-pub(crate) fn version(text: &str) -> u64 {
+fn version(text: &str) -> u64 {
     text.parse().unwrap()
+}
+
+/// The shard in an identity, and their number; of a single instance `0` and `1`.
+fn shard_of(identity: &str) -> (&str, &str) {
+    let shard = identity.rsplit_once('/').and_then(|(_, shard)| shard.split_once("-of-"));
+    shard.unwrap_or(("0", "1"))
+}
+
+/// The Lease that an instance elects by.
+fn lease_of(identity: &str) -> String {
+    match shard_of(identity) {
+        ("0", _) => LEASE.1.to_owned(),
+        (index, of) => format!("{}-{index}-of-{of}", LEASE.1),
+    }
 }
 
 impl ElectionTest {
@@ -218,11 +224,9 @@ impl ElectionTest {
             Some(line["identity"].as_str()?.to_owned())
         };
         let identity = throughline.log().iter().find_map(named).expect("it logs its identity");
-        let mut clusters = self.testbed.clusters.iter();
-        let hub = clusters.position(|cluster| cluster.roles.contains(&"downstream")).unwrap();
         let probe = Some(Probe::start(throughline.admin()));
         let running = Some(throughline);
-        self.instances.push(Instance { identity, proxies, hub, running, probe });
+        self.instances.push(Instance { identity, proxies, running, probe });
         number
     }
 
@@ -244,13 +248,8 @@ impl ElectionTest {
 
     /// All instances that lead, by their own metrics.
     pub(crate) async fn leaders(&self) -> Vec<usize> {
-        let mut leaders = Vec::new();
-        for (number, instance) in self.instances.iter().enumerate() {
-            if instance.leads().await {
-                leaders.push(number);
-            }
-        }
-        leaders
+        let leads = futures::future::join_all(self.instances.iter().map(Instance::leads)).await;
+        (0..leads.len()).filter(|number| leads[*number]).collect()
     }
 
     /// Waits until exactly one instance leads; returns its number.
@@ -303,6 +302,56 @@ impl ElectionTest {
     pub(crate) async fn lease(&self) -> Value {
         let lease = self.testbed.hub().rest().read(LEASES, LEASE.0, LEASE.1).await.unwrap();
         lease["spec"].clone()
+    }
+
+    /// The numbers of shards that wrote, each as often as it began to.
+    pub(crate) fn numbers_in_turn(&self) -> Vec<String> {
+        let changes = self.changes();
+        let mut numbers: Vec<_> =
+            changes.values().map(|(who, _)| shard_of(who).1.to_owned()).collect();
+        numbers.dedup();
+        numbers
+    }
+
+    /// Leader-only writes that changed something: resulting version to writer and write. Of several
+    /// writes that were answered with one version, the earliest.
+    fn changes(&self) -> BTreeMap<u64, (&str, Write)> {
+        let mut writes = Vec::new();
+        for instance in &self.instances {
+            writes.extend(instance.leader_writes().into_iter().map(|w| (&*instance.identity, w)));
+        }
+        writes.retain(|(_, write)| !write.resource_version.is_empty());
+        writes.sort_by_key(|(_, write)| std::cmp::Reverse(write.at));
+        writes.into_iter().map(|of| (version(&of.1.resource_version), of)).collect()
+    }
+
+    /// Checks that every leader-only write came from the holder of the Lease at that moment.
+    pub(crate) fn only_holders_wrote(&self) {
+        self.check_writers(true);
+    }
+
+    /// Checks that every writer held the Lease, or had held it and no other instance wrote since. More
+    /// cannot be asked for when somebody deletes or takes the Lease under its holder.
+    pub(crate) fn no_writers_overlap(&self) {
+        self.check_writers(false);
+    }
+
+    fn check_writers(&self, is_strict: bool) {
+        let (histories, changes) = (self.holders.lock().unwrap(), self.changes());
+        assert!(!changes.is_empty(), "there are no leader-only writes");
+        for (at, (who, write)) in &changes {
+            let history = &histories[&lease_of(who)];
+            let held = history.range(..at).next_back();
+            if held.is_some_and(|(_, holder)| holder == who) {
+                continue;
+            }
+            let what = format!("{who} wrote at {at}, not {held:?}: {write:?}\n{history:?}");
+            assert!(!is_strict, "{what}");
+            let tenure = history.range(..at).rev().find(|(_, holder)| holder == who);
+            let (last, _) = tenure.unwrap_or_else(|| panic!("{what}"));
+            let other = changes.range(last..at).find(|(_, (other, _))| other != who);
+            assert!(other.is_none(), "{what}: and so did {other:?}");
+        }
     }
 
     /// Checks that everything has converged, and that all instances run, were ready all the time, and stop cleanly.

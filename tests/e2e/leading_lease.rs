@@ -16,12 +16,18 @@ fn lease_lines(instance: &Instance) -> Vec<Value> {
     lines.filter(|line| line["cause"] == Cause::LeaseUnusable.as_str()).collect()
 }
 
-/// No instance can renew: leader-only work stops, everything else continues, and each instance logs it
-/// once, and its end. Then the waiting work is done.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn permissions_on_leases_are_revoked_and_granted_again() {
+async fn faults_of_the_lease() {
     let election = ElectionTest::with(Topology::Two, 2, short()).await.provokes(UNUSABLE);
+    permissions_on_leases_are_revoked_and_granted_again(&election).await;
+    a_deleted_lease_is_created_again(&election).await;
+    election.end().await;
+}
+
+/// No instance can renew: leader-only work stops, everything else continues, and each instance logs it
+/// once, and its end. Then the waiting work is done.
+async fn permissions_on_leases_are_revoked_and_granted_again(election: &ElectionTest) {
     let admin = election.testbed.hub().rest().clone();
     let leader = election.somebody_leads().await;
     revoke(&admin, &[ELECTION]).await.unwrap();
@@ -62,16 +68,12 @@ async fn permissions_on_leases_are_revoked_and_granted_again() {
     assert!(messages.iter().any(|m| m.ends_with("became leader")), "{messages:?}");
     assert!(events.iter().all(|event| event["reason"] == "LeaderElection"), "{events:?}");
     election.only_holders_wrote();
-    election.end().await;
 }
 
 /// An instance creates it again at once, and leads only after the former holder must have noticed.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_deleted_lease_is_created_again() {
-    let election = ElectionTest::with(Topology::Two, 2, short()).await;
+async fn a_deleted_lease_is_created_again(election: &ElectionTest) {
     let admin = election.testbed.hub().rest().clone();
-    for _ in 0..3 {
+    for _ in 0..2 {
         admin.delete(LEASES, LEASE.0, LEASE.1).await.unwrap();
         election.fleet.flip_all(1..5).await.unwrap();
         election.touches_without_leader(0).await;
@@ -79,5 +81,4 @@ async fn a_deleted_lease_is_created_again() {
         oracle::converges(&election.testbed).await;
     }
     election.no_writers_overlap();
-    election.end().await;
 }

@@ -5,7 +5,6 @@
 mod absence;
 mod changes;
 mod checking;
-mod checking_world;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod discovery;
@@ -14,7 +13,6 @@ mod events;
 mod hung;
 mod incident_page;
 mod leading;
-mod leading_holders;
 mod leading_interop;
 mod leading_lease;
 mod leading_losses;
@@ -25,7 +23,6 @@ mod prelude;
 mod recording;
 mod reload;
 mod rights;
-mod rights_claims;
 mod shards;
 mod stopping;
 mod tenants;

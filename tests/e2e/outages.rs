@@ -15,35 +15,45 @@ fn short_timeouts(testbed: &Testbed) -> Setup {
     Setup::of(testbed).set(&short).provokes(&provoked)
 }
 
-/// Without proxies, over TLS. Each API server is killed in turn; the others are served, and what changed
-/// meanwhile converges after the restart.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_killed_api_server_converges_after_its_restart() {
-    let mut testbed = Testbed::start(Topology::Three).await;
-    for cluster in &mut testbed.clusters {
-        cluster.is_direct = true;
-    }
-    let fleet = Fleet::seed(&testbed, Spec::of(6)).await;
-    let throughline = short_timeouts(&testbed).ready().await;
-    oracle::converges(&testbed).await;
+async fn clusters_that_are_unavailable() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, ..Spec::of(10) }).await;
+    lost_answers_do_no_harm(&testbed, &fleet).await;
+    a_silent_watch_is_restarted(&testbed, &fleet).await;
+    expired_history_is_listed_again(&testbed, &fleet).await;
+    a_killed_api_server_converges_after_its_restart(&testbed, &fleet).await;
+    moved_api_servers_are_found_by_their_kubeconfigs(&testbed, &fleet).await;
+}
+
+/// Without proxies, over TLS. Each API server is killed in turn; the others are served, and what changed
+/// meanwhile converges after the restart.
+async fn a_killed_api_server_converges_after_its_restart(testbed: &Testbed, fleet: &Fleet) {
+    let direct = |cluster: &Cluster| {
+        let kubeconfig = cluster.server.kubeconfig(THROUGHLINE);
+        json!({ "name": cluster.name, "roles": cluster.roles, "kubeconfig": kubeconfig })
+    };
+    let clusters: Vec<_> = testbed.clusters.iter().map(direct).collect();
+    let throughline = short_timeouts(testbed).set(&json!({ "clusters": clusters })).ready().await;
+    oracle::converges(testbed).await;
 
     // The edge is down: the mirror is written nevertheless.
     testbed.edge().server.kill().await;
-    fleet.flip(0).await.unwrap();
+    fleet.set(0, false, 0).await.unwrap();
     until("the hub says offline", async || {
         fleet.status_at_hub(0).await.is_some_and(|said| said.contains("ConnectorNotReady"))
     })
     .await;
     testbed.edge().server.restart().await;
-    oracle::converges_within(&testbed, 2 * SOON).await;
+    oracle::converges_within(testbed, 2 * SOON).await;
 
     // The hub is down: the mirror waits for it.
     testbed.hub().server.kill().await;
     fleet.flip(1).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     testbed.hub().server.restart().await;
-    oracle::converges_within(&testbed, 2 * SOON).await;
+    oracle::converges_within(testbed, 2 * SOON).await;
 
     // Upstream is down: that says nothing about its connectors.
     let before = fleet.statuses_at_hub().await;
@@ -53,19 +63,14 @@ async fn a_killed_api_server_converges_after_its_restart() {
     assert_eq!(now, before, "an annotation changed while upstream was down");
     testbed.upstream().server.restart().await;
     fleet.flip(2).await.unwrap();
-    oracle::converges_within(&testbed, 2 * SOON).await;
+    oracle::converges_within(testbed, 2 * SOON).await;
     throughline.stop().await;
 }
 
 /// 410 as a watch event, as an answer, and from an API server whose history is compacted.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn expired_history_is_listed_again() {
-    let testbed = Testbed::start(Topology::Three).await;
-    let fleet = Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, ..Spec::of(10) }).await;
+async fn expired_history_is_listed_again(testbed: &Testbed, fleet: &Fleet) {
     let page = json!({ "watch": { "pageSize": 3 } });
-    let throughline = short_timeouts(&testbed).set(&page).ready().await;
-    oracle::settles(&testbed).await;
+    let throughline = short_timeouts(testbed).set(&page).settled(testbed).await;
     for (i, cluster) in testbed.clusters.iter().enumerate() {
         for (k, rule) in [Rule::new(Fault::Expire), Rule::status(410)].into_iter().enumerate() {
             // The cluster is down during the change, so only a list can find it.
@@ -73,7 +78,7 @@ async fn expired_history_is_listed_again() {
             cluster.proxy.add(rule.watches(true).times(3));
             fleet.flip(2 * i + k).await.unwrap();
             cluster.proxy.up();
-            oracle::converges(&testbed).await;
+            oracle::converges(testbed).await;
             // The hub may have converged before its watch is tried again.
             until("it is listed again", async || cluster.proxy.reads() > 0).await;
             testbed.reset_counts();
@@ -85,20 +90,16 @@ async fn expired_history_is_listed_again() {
         cluster.server.compact().await;
         cluster.server.restart().await;
         cluster.proxy.up();
-        oracle::converges_within(&testbed, 2 * SOON).await;
+        oracle::converges_within(testbed, 2 * SOON).await;
     }
-    oracle::ends_well(&testbed, throughline).await;
+    oracle::ends_well(testbed, throughline).await;
 }
 
 /// A connection stays silent for good: the client's own timeout restarts the watch.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_silent_watch_is_restarted() {
-    let testbed = Testbed::start(Topology::Two).await;
-    let fleet = Fleet::seed(&testbed, Spec::of(2)).await;
+async fn a_silent_watch_is_restarted(testbed: &Testbed, fleet: &Fleet) {
     let soon = json!({ "watch": { "silentAfterMs": 3_000 } });
-    let throughline = short_timeouts(&testbed).set(&soon).ready().await;
-    oracle::converges(&testbed).await;
+    let throughline = short_timeouts(testbed).set(&soon).ready().await;
+    oracle::converges(testbed).await;
     let up = &testbed.upstream().proxy;
     let open = up.open_watches();
     // New watches get no answer, and open ones go silent.
@@ -110,18 +111,14 @@ async fn a_silent_watch_is_restarted() {
     up.remove(rule);
     up.thaw();
     up.cut();
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     throughline.stop().await;
 }
 
 /// A control plane was moved: the kubeconfig names its new address, and the old one is dead or, worse,
 /// swallows everything. Before that, the hub's token was not valid, and is replaced while throughline runs.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn moved_api_servers_are_found_by_their_kubeconfigs() {
-    let testbed = Testbed::start(Topology::Three).await;
-    let fleet = Fleet::seed(&testbed, Spec::of(6)).await;
-    let setup = short_timeouts(&testbed).provokes(&[Cause::CredentialsRejected]);
+async fn moved_api_servers_are_found_by_their_kubeconfigs(testbed: &Testbed, fleet: &Fleet) {
+    let setup = short_timeouts(testbed).provokes(&[Cause::CredentialsRejected]);
     let hub = &testbed.hub().proxy;
     let kubeconfig = hub.kubeconfig(THROUGHLINE);
     hub.write_kubeconfig(&kubeconfig, "whoever");
@@ -130,7 +127,7 @@ async fn moved_api_servers_are_found_by_their_kubeconfigs() {
     throughline.logs("Renew the token", 1).await;
     hub.write_kubeconfig(&kubeconfig, THROUGHLINE);
     throughline.wait_ready().await;
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
 
     let mut moved = Vec::new();
     for (i, cluster) in testbed.clusters.iter().enumerate() {
@@ -144,7 +141,7 @@ async fn moved_api_servers_are_found_by_their_kubeconfigs() {
         moved.push(new);
     }
     fleet.flip(0).await.unwrap();
-    oracle::converges_within(&testbed, 2 * SOON).await;
+    oracle::converges_within(testbed, 2 * SOON).await;
     for new in &moved {
         until("its watches are at the new address", async || new.open_watches() > 0).await;
     }
@@ -153,11 +150,9 @@ async fn moved_api_servers_are_found_by_their_kubeconfigs() {
 }
 
 /// A write whose answer is lost was done. It is neither undone nor done wrong.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn lost_answers_do_no_harm() {
+async fn lost_answers_do_no_harm(testbed: &Testbed, fleet: &Fleet) {
     let soon = json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } });
-    let (testbed, fleet, throughline) = in_sync(Topology::Three, Spec::of(10), &soon, &[]).await;
+    let throughline = Setup::of(testbed).set(&soon).settled(testbed).await;
     for cluster in [testbed.hub(), testbed.edge()] {
         let lost = Rule::new(Fault::LoseAnswer).method("PATCH").times(5);
         let cut = Rule::new(Fault::Cut).method("PATCH").times(5);
@@ -168,9 +163,9 @@ async fn lost_answers_do_no_harm() {
             ensure(applied == [5, 5], || format!("{applied:?}"))
         })
         .await;
-        oracle::converges(&testbed).await;
+        oracle::converges(testbed).await;
     }
-    wait_until_idle(&testbed).await;
-    oracle::converged(&testbed).await.unwrap();
+    wait_until_idle(testbed).await;
+    oracle::converged(testbed).await.unwrap();
     throughline.stop().await;
 }

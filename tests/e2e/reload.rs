@@ -58,10 +58,8 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
     let spec = Spec { per_namespace: 10, with_routes: true, ..Spec::of(CONNECTORS) };
     let fleet = Arc::new(Fleet::seed(&testbed, spec).await);
     let setup = Setup::of(&testbed);
-    let carrier = testbed.add_edge("edge-2").await;
-    let edge = testbed.clusters.last().unwrap();
-    fleet.seed_edge(edge, &carrier).await;
-    let joining = edge.config();
+    let carrier = testbed.add_edge("edge-2", &fleet).await;
+    let joining = testbed.clusters.last().unwrap().config();
     let throughline = setup.ready().await;
     oracle::converges(&testbed).await;
     let mut config = throughline.config();

@@ -14,11 +14,16 @@ const CONNECTORS: usize = 12;
 const PROVOKED: &[Cause] =
     &[Cause::NoLeader, Cause::NotMirrored, Cause::ShardUnheld, Cause::LeaseUnusable];
 
-async fn election() -> ElectionTest {
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn several_shards() {
     let spec = Spec { per_namespace: 1, ..Spec::of(CONNECTORS) };
     let election = ElectionTest::new(Topology::Three, spec, short()).await;
     grant(election.testbed.hub().rest(), &[SHARDS]).await.unwrap();
-    election.provokes(PROVOKED)
+    let mut election = election.provokes(PROVOKED);
+    rollouts_from_one_number_to_another_never_have_two_writers(&mut election).await;
+    each_edge_heals_as_long_as_one_instance_of_each_shard_runs(&mut election).await;
+    election.end().await;
 }
 
 impl ElectionTest {
@@ -43,10 +48,7 @@ impl ElectionTest {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn rollouts_from_one_number_to_another_never_have_two_writers() {
-    let mut election = election().await;
+async fn rollouts_from_one_number_to_another_never_have_two_writers(election: &mut ElectionTest) {
     let mut before = election.join_all(0..1, 1).await;
     election.lead(1).await;
     election.all_change().await;
@@ -71,14 +73,11 @@ async fn rollouts_from_one_number_to_another_never_have_two_writers() {
     assert!(lease["metadata"]["labels"].is_null(), "{lease}");
     election.only_holders_wrote();
     assert_eq!(election.numbers_in_turn(), ["1", "2", "4", "1"]);
-    election.end().await;
+    election.stop(before[0]).await;
 }
 
 /// With two shards and one standby, whose ordinal is beyond their number.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn each_edge_heals_as_long_as_one_instance_of_each_shard_runs() {
-    let mut election = election().await;
+async fn each_edge_heals_as_long_as_one_instance_of_each_shard_runs(election: &mut ElectionTest) {
     let joined = election.join_all(0..3, 2).await;
     election.lead(2).await;
     election.all_change().await;
@@ -105,5 +104,4 @@ async fn each_edge_heals_as_long_as_one_instance_of_each_shard_runs() {
     election.lead(2).await;
     election.all_change().await;
     election.only_holders_wrote();
-    election.end().await;
 }

@@ -12,9 +12,20 @@ fn codes(proxy: &FaultProxy) -> Vec<u16> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn an_equal_value_of_another_writer_stays_and_a_wrong_one_is_corrected() {
-    let (testbed, fleet, throughline) =
-        in_sync(Topology::Three, Spec::of(3), &json!({}), &[Cause::Overwritten]).await;
+async fn other_writers() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
+    an_equal_value_of_another_writer_stays_and_a_wrong_one_is_corrected(&testbed, &fleet).await;
+    a_hub_connector_that_never_stands_still_is_mirrored_all_the_same(&testbed, &fleet).await;
+    a_write_decided_on_an_old_state_is_refused(&testbed, &fleet).await;
+    writes_slow_down_against_a_writer_that_never_stops(&testbed, &fleet).await;
+}
+
+async fn an_equal_value_of_another_writer_stays_and_a_wrong_one_is_corrected(
+    testbed: &Testbed,
+    fleet: &Fleet,
+) {
+    let throughline = Setup::of(testbed).provokes(&[Cause::Overwritten]).settled(testbed).await;
     let (hub, edge) = (testbed.hub().rest(), testbed.edge().rest());
     let (namespace, name) = fleet.hub_key(0);
     let (key, app) = ((namespace, name.as_str()), app(0, 0));
@@ -24,20 +35,20 @@ async fn an_equal_value_of_another_writer_stays_and_a_wrong_one_is_corrected() {
     hub.annotate(CONNECTORS, key, UPSTREAM_STATUS, Some(&pretty)).await.unwrap();
     hub.annotate(CONNECTORS, key, FOREIGN, Some("kept")).await.unwrap();
     edge.annotate(GATEWAYS, (namespace, &app), FOREIGN, Some("kept")).await.unwrap();
-    wait_until_idle(&testbed).await;
+    wait_until_idle(testbed).await;
     assert!(testbed.writes().is_empty(), "{:#?}", testbed.writes());
 
     // A stale, a removed and an invalid value; a trigger that is removed or invalid.
     for wrong in [Some(status(false, 0).to_string()), None, Some("{".to_owned())] {
         hub.annotate(CONNECTORS, key, UPSTREAM_STATUS, wrong.as_deref()).await.unwrap();
-        oracle::converges(&testbed).await;
+        oracle::converges(testbed).await;
     }
     for wrong in [None, Some("made-up"), Some("0000000000000000-0-0")] {
         edge.annotate(GATEWAYS, (namespace, &app), TRIGGER, wrong).await.unwrap();
-        oracle::converges(&testbed).await;
+        oracle::converges(testbed).await;
     }
-    wait_until_idle(&testbed).await;
-    oracle::converged(&testbed).await.unwrap();
+    wait_until_idle(testbed).await;
+    oracle::converged(testbed).await.unwrap();
     let hub_connector = hub.read(CONNECTORS, namespace, &name).await.unwrap();
     assert_eq!(annotation(&hub_connector, FOREIGN), Some("kept"));
     let gateway = edge.read(GATEWAYS, namespace, &app).await.unwrap();
@@ -46,13 +57,11 @@ async fn an_equal_value_of_another_writer_stays_and_a_wrong_one_is_corrected() {
 }
 
 /// Against a writer that never stops, the pauses grow. Once it stops, throughline's value stays.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn writes_slow_down_against_a_writer_that_never_stops() {
+async fn writes_slow_down_against_a_writer_that_never_stops(testbed: &Testbed, fleet: &Fleet) {
     let pauses =
         json!({ "mirror": { "contentionBackoffMs": 1_000, "contentionBackoffMaxMs": 4_000 } });
-    let (testbed, fleet, throughline) =
-        in_sync(Topology::Two, Spec::of(1), &pauses, &[Cause::Overwritten]).await;
+    let setup = Setup::of(testbed).set(&pauses).provokes(&[Cause::Overwritten]);
+    let throughline = setup.settled(testbed).await;
     let (namespace, name) = fleet.hub_key(0);
     let stale = status(false, 0).to_string();
     let mut overwritten = 0;
@@ -67,18 +76,18 @@ async fn writes_slow_down_against_a_writer_that_never_stops() {
     }
     let ours = testbed.hub().proxy.count("PATCH", "connectors");
     assert!((3..20).contains(&ours), "{ours} writes against {overwritten} of theirs in 10 s");
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     throughline.stop().await;
 }
 
 /// A PATCH takes 100 ms, and somebody changes another annotation of the hub Connector every 50 ms: the
 /// object is never in the version that a write was decided on.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_hub_connector_that_never_stands_still_is_mirrored_all_the_same() {
+async fn a_hub_connector_that_never_stands_still_is_mirrored_all_the_same(
+    testbed: &Testbed,
+    fleet: &Fleet,
+) {
     const FLIPS: usize = 5;
-    let (testbed, fleet, throughline) =
-        in_sync(Topology::Three, Spec::of(1), &json!({}), &[]).await;
+    let throughline = Setup::of(testbed).settled(testbed).await;
     let hub = &testbed.hub().proxy;
     let slow = Fault::Delay(Duration::from_millis(100));
     hub.add(Rule::new(slow).method("PATCH").resource("connectors"));
@@ -93,7 +102,7 @@ async fn a_hub_connector_that_never_stands_still_is_mirrored_all_the_same() {
     let flips = async {
         for _ in 0..FLIPS {
             fleet.flip(0).await.unwrap();
-            oracle::converges(&testbed).await;
+            oracle::converges(testbed).await;
         }
     };
     tokio::select! {
@@ -104,14 +113,12 @@ async fn a_hub_connector_that_never_stands_still_is_mirrored_all_the_same() {
     assert!(codes.contains(&409), "nothing was in the way: {codes:?}");
     assert!(codes.len() <= 8 * FLIPS, "{codes:?}");
     throughline.stop().await;
+    hub.clear();
 }
 
 /// A write that was decided on an old state fails by its preconditions, and the decision is repeated.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_write_decided_on_an_old_state_is_refused() {
-    let (testbed, fleet, throughline) =
-        in_sync(Topology::Three, Spec::of(2), &json!({}), &[]).await;
+async fn a_write_decided_on_an_old_state_is_refused(testbed: &Testbed, fleet: &Fleet) {
+    let throughline = Setup::of(testbed).settled(testbed).await;
     let (hub, edge) = (&testbed.hub().proxy, &testbed.edge().proxy);
     let (namespace, name) = fleet.hub_key(0);
     let flip_and_hold = async |proxy: &FaultProxy, i| {
@@ -126,9 +133,9 @@ async fn a_write_decided_on_an_old_state_is_refused() {
     let gate = flip_and_hold(hub, 0).await;
     fleet.hub.annotate(CONNECTORS, (namespace, &name), FOREIGN, Some("1")).await.unwrap();
     gate.release();
-    oracle::converges(&testbed).await;
+    oracle::converges(testbed).await;
     assert_eq!(codes(hub), [409, 200]);
-    wait_until_idle(&testbed).await;
+    wait_until_idle(testbed).await;
 
     // While a touch is held, the gateway is deleted (404), or deleted and created again (422, because
     // the patch's uid would change an immutable field).
@@ -144,14 +151,14 @@ async fn a_write_decided_on_an_old_state_is_refused() {
             create().await;
         }
         gate.release();
-        oracle::converges(&testbed).await;
-        wait_until_idle(&testbed).await;
-        oracle::converged(&testbed).await.unwrap();
+        oracle::converges(testbed).await;
+        wait_until_idle(testbed).await;
+        oracle::converged(testbed).await.unwrap();
         assert_eq!(codes(edge), expected);
         if !recreate {
             create().await;
-            oracle::converges(&testbed).await;
-            wait_until_idle(&testbed).await;
+            oracle::converges(testbed).await;
+            wait_until_idle(testbed).await;
         }
     }
     throughline.stop().await;

@@ -13,9 +13,9 @@ use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::core::view::fleet::{Connector, Fleet, HopView, Leader, Source};
 use throughline::event_log::{Header, LogEntry, LogReader};
-use throughline::look::log::{self, LogMoment, follow};
-use throughline::look::writers::Writers;
-use throughline::look::{judge, read_only_settings};
+use throughline::inspect::log::{self, LogMoment, follow};
+use throughline::inspect::writers::Writers;
+use throughline::inspect::{judge, read_only_settings};
 use throughline::problems::Problems;
 
 use crate::fixtures::{names, replayed};
@@ -97,27 +97,26 @@ struct Watch {
 }
 
 impl Present {
+    fn watch(&mut self, cluster: &ClusterName, kind: Kind) -> &mut Watch {
+        self.watches.entry((cluster.clone(), kind)).or_default()
+    }
+
     fn observe(&mut self, event: &EventKind) {
-        let watch = |cluster: &ClusterName, kind| (cluster.clone(), kind);
         match event {
             EventKind::ListStarted { cluster, kind } => {
-                self.watches.insert(watch(cluster, *kind), Watch::default());
+                *self.watch(cluster, *kind) = Watch::default();
             }
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
-                let watch = self.watches.entry(watch(cluster, object.kind())).or_default();
-                watch.objects.insert(object.meta.key(), object.clone());
+                let objects = &mut self.watch(cluster, object.kind()).objects;
+                objects.insert(object.meta.key(), object.clone());
             }
             EventKind::Deleted { cluster, object } => {
-                let watch = self.watches.entry(watch(cluster, object.kind())).or_default();
-                watch.objects.remove(&object.meta.key());
+                self.watch(cluster, object.kind()).objects.remove(&object.meta.key());
             }
             EventKind::WatchLost { cluster, kind, .. } => {
-                let watch = self.watches.entry(watch(cluster, *kind)).or_default();
-                watch.lost = Some(event.clone());
+                self.watch(cluster, *kind).lost = Some(event.clone());
             }
-            EventKind::WatchResumed { cluster, kind } => {
-                self.watches.entry(watch(cluster, *kind)).or_default().lost = None;
-            }
+            EventKind::WatchResumed { cluster, kind } => self.watch(cluster, *kind).lost = None,
             EventKind::ClusterRemoved { cluster } => {
                 self.watches.retain(|(of, _), _| of != cluster);
                 self.clusters.push(event.clone());
@@ -269,7 +268,10 @@ fn instance_log_and_clusters_agree_at_each_second_of_each_fixture() {
 }
 
 fn compare(name: &str, log: &[u8]) -> Vec<String> {
-    let (header, events) = read(name, log);
+    let reader = LogReader::new(name, log).unwrap();
+    let header = reader.header().clone();
+    let event = |entry| if let LogEntry::Event(event) = entry { Some(event) } else { None };
+    let events: Vec<_> = reader.filter_map(|entry| event(entry.unwrap())).collect();
     let has_writers = String::from_utf8_lossy(log).contains("managedFields");
     let (first, last) = (events[0].at, events.last().unwrap().at);
     let mut instance = Observer::new(&header, first, false);
@@ -305,17 +307,6 @@ fn compare(name: &str, log: &[u8]) -> Vec<String> {
         found.extend(lines.into_iter().map(|line| format!("{name} +{second} s: {line}")));
     }
     found
-}
-
-fn read(name: &str, log: &[u8]) -> (Header, Vec<Event>) {
-    let mut reader = LogReader::new(name, log).unwrap();
-    let mut events = Vec::new();
-    while let Some(entry) = reader.next_line().unwrap() {
-        if let LogEntry::Event(event) = entry {
-            events.push(event);
-        }
-    }
-    (reader.header().clone(), events)
 }
 
 /// A log has the annotations, of which the machine keeps digests, and their writers. All else is equal.

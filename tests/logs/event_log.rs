@@ -2,17 +2,17 @@
 
 mod layout;
 mod retired;
-mod round_trip;
 mod withheld;
 
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 
 use expect_test::expect_file;
-use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline::core::contract::settings::{OrphanMode, Settings};
+use throughline::core::data::ids::Role;
 use throughline::event_log::{
-    Header, LINE_BYTES_MAX, LogEntry, LogReader, LogWriter, event_names, outcome_names,
+    Header, LINE_BYTES_MAX, LogReader, LogWriter, event_names, outcome_names,
 };
 
 use crate::reading::*;
@@ -44,15 +44,12 @@ fn the_documentation_has_every_event_outcome_and_field() {
     let page = include_str!("../../docs/reference/event-log.md");
     for line in LINES.iter() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let fields = line
-            .as_object()
-            .unwrap()
-            .keys()
-            .chain(line["action"].as_object().into_iter().flat_map(serde_json::Map::keys));
-        let named = [&line["event"], &line["outcome"]].into_iter().filter_map(|word| word.as_str());
-        for word in fields.map(String::as_str).chain(named) {
-            let is_mentioned =
-                page.contains(&format!("`{word}`")) || page.contains(&format!("\"{word}\""));
+        let objects = [&line, &line["action"]].into_iter().filter_map(|value| value.as_object());
+        let fields = objects.flat_map(|object| object.keys().map(String::as_str));
+        let named = ["event", "outcome"].into_iter().filter_map(|key| line[key].as_str());
+        for word in fields.chain(named) {
+            let mut spellings = [format!("`{word}`"), format!("\"{word}\"")].into_iter();
+            let is_mentioned = spellings.any(|word| page.contains(&word));
             assert!(is_mentioned, "docs/reference/event-log.md does not mention {word}");
         }
     }
@@ -79,19 +76,11 @@ fn reads_logs_of_other_tools() {
 fn header_and_settings_read_back() {
     let mut settings = Settings::default();
     settings.orphans.mode = OrphanMode::Delete;
-    let cluster = |name: &str, roles: &str| ClusterSpec {
-        name: name.into(),
-        roles: serde_json::from_str(roles).unwrap(),
-    };
-    let clusters = vec![cluster("a", r#"["upstream"]"#), cluster("b", r#"["downstream","edge"]"#)];
-    for settings in [None, Some(settings)] {
-        let header = Header { clusters: clusters.clone(), settings, ..Header::default() };
-        let log = LogWriter::new(Vec::new(), &header).unwrap().into_inner();
-        assert_eq!(log.last(), Some(&b'\n'));
-        let text = String::from_utf8(log.clone()).unwrap();
-        assert_eq!(text.contains(r#""settings":{"mirror":"#), header.settings.is_some());
-        assert_eq!(LogReader::new("x", &log[..]).unwrap().header(), &header);
-    }
+    let roles = vec![Role::Hub, Role::Edge];
+    let clusters = vec![ClusterSpec { name: "b".into(), roles }];
+    let header = Header { clusters, settings: Some(settings), ..Header::default() };
+    let log = LogWriter::new(Vec::new(), &header).unwrap().into_inner();
+    assert_eq!(LogReader::new("x", &log[..]).unwrap().header(), &header);
     let partial = HEADER.replace("]}]", r#"]}],"settings":{"orphans":{"mode":"off"}},"new":1"#);
     let reader = LogReader::new("x", partial.as_bytes()).unwrap();
     let settings = reader.header().settings.clone().unwrap();
@@ -135,20 +124,6 @@ fn bad_lines_are_refused_with_place_and_reason() {
         assert!(error.contains("invalid type") || excerpt.chars().count() <= 60, "{error}");
         error
     });
-}
-
-#[test]
-fn an_error_lists_only_some_of_many_clusters() {
-    let many: Vec<_> =
-        (0..12).map(|i| format!(r#"{{"name":"c{i:02}","roles":["edge"]}}"#)).collect();
-    let header = format!(r#"{{"log":"throughline","version":1,"clusters":[{}]}}"#, many.join(","));
-    let result = read(format!("{header}\n{}\n", LINES[0]));
-    assert!(
-        result
-            .error
-            .unwrap()
-            .contains("declares c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more;")
-    );
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Compressed, cut-off and damaged event logs: the reader never panics and loses nothing that is
-//! readable.
+//! Compressed, cut-off and damaged event logs: nothing is lost that is readable.
 
-use std::io::{self, Cursor, Write};
+use std::fs;
+use std::path::Path;
 
-use throughline::event_log::{LogEntry, LogError, LogReader, LogWriter};
+use throughline::event_log::{LogReader, holds_outcomes};
+use throughline::replay::ReplayMode;
 
 use crate::reading::*;
 
@@ -57,66 +58,45 @@ fn a_damaged_compressed_log_is_an_error_with_its_line() {
 }
 
 #[test]
-fn a_file_has_a_progress() {
-    let base = std::env::temp_dir().join(format!("throughline-event-log-{}", std::process::id()));
-    std::fs::create_dir_all(&base).unwrap();
-    for (name, bytes) in [("a.jsonl", SAMPLE.into()), ("b.jsonl", gzip(SAMPLE))] {
-        let path = base.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
+fn a_file_has_a_progress_and_its_outcomes_are_found() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("progress");
+    let name = path.to_str().unwrap();
+    for bytes in [SAMPLE.into(), gzip(SAMPLE)] {
+        fs::write(&path, bytes).unwrap();
+        let mut reader = LogReader::open(name).unwrap();
         assert_eq!((reader.line_number(), reader.bytes_read()), (1, HEADER.len() as u64 + 1));
         assert!(reader.progress().is_some_and(|p| (0.0..=1.0).contains(&p)));
         while reader.next_line().unwrap().is_some() {}
         assert_eq!(reader.line_number(), LINES.len() as u64 + 1);
         assert_eq!((reader.bytes_read(), reader.progress()), (SAMPLE.len() as u64, Some(1.0)));
+        assert_eq!(holds_outcomes(name).unwrap(), Some(true));
     }
-    for path in [base.join("none").to_str().unwrap(), base.to_str().unwrap()] {
-        let error = LogReader::open(path).map(|_| ()).unwrap_err();
-        assert!(matches!(&error, LogError::Open { .. }));
-        assert!(error.to_string().starts_with(&format!("{path}: can't open the event log: ")));
+    // They are found in a file that can be read again, but not in a text.
+    let outcome = r#"{"at_ms":1763715601000,"event":"action_finished","id":1,"outcome":"dropped"}"#;
+    let text = r#"{"at_ms":1763715601000,"event":"timed_out","m":"\"action_finished\""}"#;
+    for (lines, expected) in [(text.to_owned(), false), (format!("{text}\n{outcome}"), true)] {
+        fs::write(&path, format!("{HEADER}\n{lines}\n")).unwrap();
+        assert_eq!(holds_outcomes(name).unwrap(), Some(expected));
     }
-    std::fs::remove_dir_all(&base).unwrap();
-}
-
-#[test]
-fn the_writer_returns_the_errors_of_its_sink() {
-    struct Full(usize);
-    impl Write for Full {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            assert!(bytes.ends_with(b"\n"), "a line at a time");
-            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Err(io::ErrorKind::Other.into())
-        }
-    }
-    let mut reader = LogReader::new("x", Cursor::new(SAMPLE)).unwrap();
-    assert!(LogWriter::new(Full(10), reader.header()).is_err());
-    let mut writer = LogWriter::new(Full(HEADER.len() + 1), reader.header()).unwrap();
-    let Some(LogEntry::Event(event)) = reader.next_line().unwrap() else { panic!() };
-    assert_eq!(writer.event(&event).unwrap_err().kind(), io::ErrorKind::StorageFull);
-    assert!(writer.flush().is_err());
+    fs::remove_file(&path).unwrap();
+    assert_eq!(holds_outcomes("-").unwrap(), None);
+    assert!(holds_outcomes(name).is_err());
 }
 
 /// A replay writes what it read: clusters that only a lost line named, too.
 #[test]
 fn the_log_of_a_replay_of_a_log_with_a_gap_can_be_read() {
-    use throughline::replay::{ReplayMode, ReplayOptions, replay};
     let lines = [
-        format!(r#"{{"at_ms":{START_MS},"event":"log_gap","lines":3}}"#),
-        LINES[0].to_owned(),
-        LINES[0].replace("\"hub\"", "\"lost\""),
-        LINES[2].replace("\"hub\"", "\"lost\""),
+        HEADER,
+        r#"{"at_ms":1763715600000,"event":"log_gap","lines":3}"#,
+        LINES[0],
+        &LINES[0].replace("\"hub\"", "\"lost\""),
+        &LINES[2].replace("\"hub\"", "\"lost\""),
     ];
-    let log = format!("{HEADER}\n{}\n", lines.join("\n"));
     for mode in [ReplayMode::WhatIf, ReplayMode::Verify] {
-        let mut reader = LogReader::new("x.jsonl", Cursor::new(&log)).unwrap();
-        let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
-        let mut written = Vec::new();
-        replay(&mut reader, "x.jsonl", |_| Ok(()), &options, Some(&mut written), |_| {}).unwrap();
+        let (_, written) = replayed_log(&lines.join("\n"), mode);
         let result = read(&written);
-        assert_eq!(result.error, None, "{}", String::from_utf8_lossy(&written));
+        assert_eq!(result.error, None, "{written}");
         let gap = "warning: 1 line is missing here";
         assert!(result.warnings.iter().any(|warning| warning.contains(gap)), "{result:?}");
     }

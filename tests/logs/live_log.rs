@@ -4,11 +4,12 @@ mod export;
 mod starts;
 
 use std::fs::{self, File};
-use std::io::{Cursor, Read, Write};
+use std::io::{BufRead, Cursor, Read};
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throughline::config::{EventLogConfig, Size};
@@ -23,7 +24,8 @@ use throughline::metrics::Metrics;
 use throughline::problems::Outside;
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
-const START_MS: u64 = 1_763_715_600_000;
+use crate::reading::{START_MS, replayed_log};
+
 const GRACE: Duration = Duration::from_secs(60);
 
 fn folder(name: &str) -> PathBuf {
@@ -58,8 +60,12 @@ fn header() -> Header {
 
 /// The `number`-th of some events, of about so many bytes.
 fn event(number: u64, bytes: usize) -> Event {
+    event_of("edge", number, bytes)
+}
+
+fn event_of(cluster: &str, number: u64, bytes: usize) -> Event {
     let error = format!("{number} {}", "x".repeat(bytes)).into();
-    let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
+    let kind = EventKind::WatchLost { cluster: cluster.into(), kind: Kind::Gateway, error };
     Event { at: at(number), kind }
 }
 
@@ -67,22 +73,33 @@ fn at(number: u64) -> UnixMillis {
     UnixMillis(START_MS + number)
 }
 
-fn open(file: &Path) -> LogReader<Box<dyn std::io::BufRead + Send>> {
+/// Writes a log of these events.
+fn write(config: &EventLogConfig, numbers: Range<u64>, bytes: usize) {
+    let mut log = start(config, &header());
+    numbers.for_each(|number| log.event(&event(number, bytes)));
+    log.finish(GRACE);
+}
+
+fn open(file: &Path) -> LogReader<Box<dyn BufRead + Send>> {
     LogReader::open(file.to_str().unwrap()).unwrap()
+}
+
+fn numbers<R: BufRead>(log: LogReader<R>) -> Vec<u64> {
+    let number = |line| match line {
+        LogEntry::Event(event) => event.at.since(at(0)),
+        other => panic!("{other:?}"),
+    };
+    log.map(|line| number(line.unwrap())).collect()
 }
 
 /// The numbers of the events.
 fn times(file: &Path) -> Vec<u64> {
-    let at = |line| match line {
-        LogEntry::Event(event) => event.at.since(at(0)),
-        LogEntry::Action(decision) => decision.at.since(at(0)),
-        LogEntry::Retired => panic!("no event of this log is retired"),
-    };
-    open(file).map(|line| at(line.unwrap())).collect()
+    numbers(open(file))
 }
 
+/// The file itself is part 0.
 fn numbered(file: &Path, number: u32) -> PathBuf {
-    PathBuf::from(format!("{}.{number}", file.display()))
+    if number == 0 { file.into() } else { format!("{}.{number}", file.display()).into() }
 }
 
 fn verified(file: &Path) -> Replay {
@@ -92,12 +109,9 @@ fn verified(file: &Path) -> Replay {
 }
 
 /// The recorded incident with all actions and outcomes, as a live run would log it.
-fn incident() -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/incident-503.jsonl");
-    let mut acted = Vec::new();
-    let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
-    replay(&mut open(&path), "log", |_| Ok(()), &options, Some(&mut acted), |_| {}).unwrap();
-    acted
+fn incident() -> String {
+    let log = include_str!("../../fixtures/incident-503.jsonl");
+    replayed_log(log, ReplayMode::WhatIf).1
 }
 
 fn incident_log() -> (Header, Vec<LogEntry>) {
@@ -105,7 +119,9 @@ fn incident_log() -> (Header, Vec<LogEntry>) {
     (reader.header().clone(), reader.map(Result::unwrap).collect())
 }
 
-fn log_all(log: &mut LiveLog, lines: &[LogEntry]) {
+/// Writes a log of these lines.
+fn write_lines(config: &EventLogConfig, header: &Header, lines: &[LogEntry]) {
+    let mut log = start(config, header);
     for line in lines {
         match line {
             LogEntry::Event(event) => log.event(event),
@@ -113,25 +129,21 @@ fn log_all(log: &mut LiveLog, lines: &[LogEntry]) {
             LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
+    log.finish(GRACE);
 }
 
 #[test]
 fn a_rotated_log_replays_as_one() {
     let file = folder("replays").join("run.jsonl");
     let (header, lines) = incident_log();
-    let mut log = start(&config(&file, 1 << 30), &header);
-    log_all(&mut log, &lines);
-    log.finish(GRACE);
+    write_lines(&config(&file, 1 << 30), &header, &lines);
     let bytes = size(&file);
     fs::remove_file(&file).unwrap();
-    let mut log = start(&config(&file, bytes + bytes / 4), &header);
-    log_all(&mut log, &lines);
-    log.finish(GRACE);
+    write_lines(&config(&file, bytes + bytes / 4), &header, &lines);
 
     let parts = rotated(&file).0 + 1;
     for number in 0..parts {
-        let part = if number == 0 { file.clone() } else { numbered(&file, number) };
-        assert!(size(&part) <= (bytes + bytes / 4) / 4, "{}", part.display());
+        assert!(size(&numbered(&file, number)) <= (bytes + bytes / 4) / 4, "{number}");
     }
     assert_eq!(parts, 4);
     let (mut reader, mut count) = (open(&file), 0);
@@ -146,8 +158,7 @@ fn a_rotated_log_replays_as_one() {
     }
     assert_eq!((count, progress), (lines.len(), 1.0));
     assert_eq!((reader.warnings(), reader.gaps()), (vec![], vec![]));
-    let bytes: u64 = (1..parts).map(|n| fs::metadata(numbered(&file, n)).unwrap().len()).sum();
-    assert_eq!(reader.bytes_read(), bytes + fs::metadata(&file).unwrap().len());
+    assert_eq!(reader.bytes_read(), rotated(&file).1 + size(&file));
     let whole = verified(&file);
     assert_eq!(whole.verdict.problems, Vec::<String>::new());
     let actions = lines.iter().filter(|line| matches!(line, LogEntry::Action(_))).count();
@@ -186,11 +197,7 @@ fn rotated(file: &Path) -> (u32, u64) {
 fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_alone() {
     for (limit, expected) in [(4, 0), (20_000, 3), (40_000, 3), (100_000, 1)] {
         let file = folder(&format!("kept-{limit}")).join("log");
-        let mut log = start(&config(&file, limit), &header());
-        for number in 0..100 {
-            log.event(&event(number, 300));
-        }
-        log.finish(GRACE);
+        write(&config(&file, limit), 0..100, 300);
         let (files, bytes) = rotated(&file);
         assert!(bytes <= limit / 4 * 3 && size(&file) <= (limit / 4).max(1_000), "{bytes}");
         assert_eq!(files, expected);
@@ -217,16 +224,9 @@ fn the_next_files_header_names_clusters_that_were_added_later() {
     let mut log = start(&config(&file, 32_000), &header());
     let added = EventKind::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
     log.event(&Event { at: at(0), kind: added });
-    for number in 0..20 {
-        log.event(&event(number, 500));
-    }
+    (0..20).for_each(|number| log.event(&event(number, 500)));
     log.event(&Event { at: at(20), kind: EventKind::ClusterRemoved { cluster: "edge".into() } });
-    for number in 21..30 {
-        let cluster = "late".into();
-        let kind =
-            EventKind::WatchLost { cluster, kind: Kind::Gateway, error: "x".repeat(500).into() };
-        log.event(&Event { at: at(number), kind });
-    }
+    (21..30).for_each(|number| log.event(&event_of("late", number, 500)));
     log.finish(GRACE);
     assert_eq!(open(&file).count(), 31);
     let whole = fs::read_to_string(&file).unwrap();
@@ -250,57 +250,23 @@ fn a_line_is_written_without_waiting_for_the_next() {
 }
 
 #[test]
-fn a_log_that_cannot_be_created_says_what_to_do() {
-    let folder = folder("refused");
-    for file in [folder.join("missing/log"), folder.clone()] {
-        let error = refusal(&file);
-        let place = format!("eventLog.file {}: cannot create", file.display());
-        assert!(error.starts_with(&place) && error.contains("; choose a file in"), "{error}");
-    }
-    assert!(try_start(&EventLogConfig::default(), &header()).unwrap().is_none(), "no file, no log");
-}
-
-#[test]
 fn the_log_is_redacted_by_default() {
     let (header, lines) = incident_log();
     for redact in [true, false] {
         let file = folder(&format!("redact-{redact}")).join("log");
-        let mut log = start(&EventLogConfig { redact, ..config(&file, 1 << 30) }, &header);
-        log_all(&mut log, &lines);
-        log.finish(GRACE);
+        write_lines(&EventLogConfig { redact, ..config(&file, 1 << 30) }, &header, &lines);
         let text = fs::read_to_string(&file).unwrap();
         assert_eq!(text.contains("redacted-"), redact);
         assert_eq!(verified(&file).verdict.problems, Vec::<String>::new());
     }
 }
 
-/// Keeps the log for people.
-#[derive(Clone, Default)]
-struct CapturedLog(Arc<Mutex<Vec<u8>>>);
-
-impl Write for CapturedLog {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl CapturedLog {
-    fn lines(&self, word: &str) -> usize {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains(word)).count()
-    }
-}
-
 /// One test, because it captures the log of the whole process.
 #[test]
 fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
-    let log_lines = CapturedLog::default();
-    let writer = log_lines.clone();
-    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
+    let said = folder("said").join("lines");
+    tracing_subscriber::fmt().with_ansi(false).with_writer(File::create(&said).unwrap()).init();
+    let lines = |word: &str| fs::read_to_string(&said).unwrap().matches(word).count();
 
     let full = Path::new("/dev/full");
     let (problems, mut reported) = Outside::channel();
@@ -315,7 +281,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     assert!(!Path::new("/dev/full.1").exists());
     let NoteKind::Began(problem) = reported.try_recv().unwrap() else { panic!("nothing began") };
     assert_eq!(problem.cause, Cause::EventLogFailing);
-    assert!(problem.sentence().starts_with("/dev/full does not take all lines: No space left"));
+    assert!(problem.sentence().starts_with("Lines of /dev/full cannot be written: No space left"));
     assert!(reported.try_recv().is_err(), "it fails once");
 
     // A pipe that nobody reads acts as a disk that takes 64 KiB and then nothing.
@@ -327,7 +293,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     for number in 0..1_000 {
         log.event(&event(number, 64 * 1024));
     }
-    assert_eq!((log_lines.lines("too slow"), log_lines.lines("has caught up lines_lost")), (1, 0));
+    assert_eq!((lines("too slow"), lines("has caught up lines_lost")), (1, 0));
     let mut reading = File::open(&pipe).unwrap();
     drop(both_ends);
     let reader = std::thread::spawn(move || {
@@ -345,41 +311,32 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     let lacks = format!("{} lines are missing here", 1_000 - count);
     assert!(gaps[0].text.starts_with(&lacks), "{} and {count} lines", gaps[0].text);
     assert!((100..900).contains(&count), "{count} lines");
-    assert_eq!((log_lines.lines("too slow"), log_lines.lines("has caught up lines_lost")), (1, 1));
+    assert_eq!((lines("too slow"), lines("has caught up lines_lost")), (1, 1));
 }
 
 #[test]
 fn a_gap_is_reported_before_the_differences_that_it_causes() {
-    let log = String::from_utf8(incident()).unwrap();
+    let log = incident();
     let file = folder("gap").join("log");
-    let written = |lines: &[&str]| fs::write(&file, lines.join("\n") + "\n").unwrap();
-    let missing =
+    let gap =
         |at: &str, lines: usize| format!(r#"{{"at_ms":{at},"event":"log_gap","lines":{lines}}}"#);
-    // The event of the connector's return is lost, and with it the name of a cluster.
+    // The events of the connector's return are lost, and with them the name of a cluster.
     let at = "1795252787091";
     let is_lost = |line: &&str| line.starts_with(&format!(r#"{{"at_ms":{at},"event""#));
-    let lost = log.lines().filter(is_lost).count();
-    let (gap, removed) = (
-        missing(at, lost),
-        format!(r#"{{"at_ms":{at},"event":"cluster_removed","cluster":"unnamed"}}"#),
-    );
-    let first = log.lines().position(|line| is_lost(&line)).unwrap();
+    let removed = format!(r#"{{"at_ms":{at},"event":"cluster_removed","cluster":"unnamed"}}"#);
+    let (first, lost) =
+        (log.lines().position(|l| is_lost(&l)).unwrap(), log.lines().filter(is_lost).count());
     let mut lines: Vec<_> = log.lines().filter(|line| !is_lost(line)).collect();
-    lines.splice(first..first, [gap.as_str(), removed.as_str()]);
-    written(&lines);
+    let here = gap(at, lost);
+    lines.splice(first..first, [here.as_str(), &removed]);
+    fs::write(&file, lines.join("\n")).unwrap();
     let replay = verified(&file);
-    let lacks = if lost == 1 { "1 line is".to_owned() } else { format!("{lost} lines are") };
-    assert!(replay.verdict.problems[0].contains(&format!("{lacks} missing here")));
-    assert!(replay.verdict.problems[1].contains("action "), "{}", replay.verdict.problems[1]);
+    let [missing, action, ..] = &replay.verdict.problems[..] else { panic!("{replay:?}") };
+    assert!(missing.contains(" missing here") && action.contains("action "), "{missing}; {action}");
     assert!(replay.warnings[0].contains("missing here"), "{}", replay.warnings[0]);
 
     // Even if the actions are the same, a log with a gap proves nothing.
-    let gap = missing("1795252900000", log.lines().count());
-    written(&[log.trim_end(), &gap]);
+    fs::write(&file, log + &gap("1795252900000", 7)).unwrap();
     let replay = verified(&file);
     assert_eq!((replay.verdict.good, replay.verdict.problems.len()), (false, 1));
-
-    written(&[lines[0], r#"{"at_ms":1795252900000,"event":"log_gap"}"#]);
-    let error = open(&file).next_line().unwrap_err().to_string();
-    assert!(error.ends_with("this \"log_gap\" line has no \"lines\" field; add it"), "{error}");
 }

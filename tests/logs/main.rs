@@ -3,12 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
 mod agreement;
-mod end;
 mod event_log;
 mod event_log_damage;
 mod fixtures;
 mod live_log;
-#[path = "../support/oracle.rs"]
-mod oracle;
 mod reading;
 mod shards;

@@ -4,6 +4,7 @@ use std::io::{self, Cursor, Write};
 use std::sync::LazyLock;
 
 use throughline::event_log::{LogEntry, LogError, LogReader, LogWriter};
+use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
 pub(crate) const HEADER: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"org/team-1","roles":["upstream"]},{"name":"hub","roles":["downstream","edge"]}]}"#;
 
@@ -64,6 +65,15 @@ pub(crate) fn read_any(bytes: impl Into<Vec<u8>>) -> ReadResult {
 /// Lines after the sample header.
 pub(crate) fn read_lines(lines: &str) -> ReadResult {
     read(format!("{HEADER}\n{lines}"))
+}
+
+/// Replays a log, and returns the log of that, too.
+pub(crate) fn replayed_log(log: &str, mode: ReplayMode) -> (Replay, String) {
+    let mut reader = LogReader::new("run.jsonl", log.as_bytes()).unwrap();
+    let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
+    let (none, mut written) = (|_: &mut _| Ok(()), Vec::new());
+    let replay = replay(&mut reader, "run.jsonl", none, &options, Some(&mut written), |_| {});
+    (replay.unwrap(), String::from_utf8(written).unwrap())
 }
 
 #[track_caller]

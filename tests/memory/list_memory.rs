@@ -11,13 +11,12 @@ use throughline::client::{
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
-use throughline::watch::WatchConstants;
-use throughline::watch::{MembershipId, WatchShared, WatchTask};
+use throughline::watch::{MembershipId, WatchConstants, WatchShared, WatchTask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::{ALONE, Before, MIB};
+use crate::{ALONE, MIB, growth, reset_peak};
 
 const LIST_BYTES: usize = 200 * MIB;
 
@@ -33,8 +32,7 @@ fn connector(number: usize, padding: &str) -> String {
     )
 }
 
-/// Answers every list with so many bytes in one page, and a watch with silence. Nothing of a list is
-/// kept here either.
+/// Answers every list with one page, of which it keeps nothing, and a watch with silence.
 async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
@@ -76,27 +74,26 @@ async fn a_list_of_200_mib_takes_little_memory() {
     let credentials = Credentials::Text(KubeconfigText::parse(&config.to_string()).unwrap());
     let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
     let (name, metrics) = (ClusterName::from("one"), Arc::new(Metrics::new()));
-    let connections = Connections::default();
-    let cluster =
-        ClusterClient::shared(name, vec![Role::Upstream], spec, &connections, metrics.clone());
+    let (roles, connections) = (vec![Role::Upstream], Connections::default());
+    let cluster = ClusterClient::shared(name, roles, spec, &connections, metrics.clone());
     let (bus, mut events) = mpsc::channel(64);
     let watch = WatchConstants { timeout_ms: 300_000, ..WatchConstants::default() };
     let shared = Arc::new(WatchShared::new(watch, bus, 8));
     let id = MembershipId::default();
     tokio::spawn(WatchTask::new(Arc::new(cluster), Kind::Connector, id, shared, &metrics).run());
 
-    let before = Before::now();
+    let before = reset_peak();
     let mut objects = 0;
     loop {
         let next = tokio::time::timeout(Duration::from_mins(5), events.recv()).await;
         match next.unwrap().unwrap().kind {
+            EventKind::ListStarted { .. } => {}
             EventKind::Listed { .. } => objects += 1,
             EventKind::ListFinished { .. } => break,
-            EventKind::ListStarted { .. } => {}
             other => panic!("{other:?}"),
         }
     }
-    let grown = before.growth();
+    let grown = growth(before);
     println!("{objects} objects: {} KiB", grown / 1024);
     assert!(objects > 2_000, "{objects}");
     assert!(grown < GROWTH_BYTES_MAX, "{} MiB", grown / MIB);

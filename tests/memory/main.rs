@@ -16,21 +16,16 @@ const MIB: usize = 1024 * 1024;
 /// Held by the test that measures.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// The memory from which a test measures, in bytes.
-struct Before(usize);
+/// Returns the memory in use. The peak counts from here.
+fn reset_peak() -> usize {
+    // proc(5).
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    memory("VmRSS")
+}
 
-impl Before {
-    /// The peak counts from here.
-    fn now() -> Self {
-        // Resets the peak (proc(5)).
-        fs::write("/proc/self/clear_refs", "5").unwrap();
-        Self(memory("VmRSS"))
-    }
-
-    /// How much more memory it took at its peak.
-    fn growth(&self) -> usize {
-        memory("VmHWM").saturating_sub(self.0)
-    }
+/// How much more memory there was at the peak.
+fn growth(before: usize) -> usize {
+    memory("VmHWM").saturating_sub(before)
 }
 
 /// A line of /proc/self/status, in bytes.

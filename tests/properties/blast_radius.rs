@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::io::Cursor;
+use std::ops::Range;
 
 use expect_test::expect_file;
 use serde_json::{Value, json};
@@ -11,6 +12,8 @@ use throughline::core::contract::action::{Action, Verb};
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::LogReader;
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
+
+use crate::model;
 
 const START: u64 = 1_795_252_772_000;
 /// When the mistake happens.
@@ -22,14 +25,7 @@ const WRITES_MAX: usize = 10;
 struct Fleet {
     upstreams: usize,
     lines: Vec<Value>,
-    version: u64,
     at: u64,
-}
-
-fn status(online: bool, node: usize) -> Value {
-    let ready = if online { "True" } else { "False" };
-    json!({"conditions": [{"type": "Ready", "status": ready}],
-           "connectionDetails": {"type": "PublicKey", "publicKey": {"id": format!("node-{node}")}}})
 }
 
 fn upstream(number: usize) -> String {
@@ -40,6 +36,51 @@ fn uid(number: usize) -> String {
     format!("{number:08x}-0000-4000-8000-000000000001")
 }
 
+fn object(kind: &str, namespace: &str, name: &str) -> Value {
+    json!({"kind": kind, "metadata": {"namespace": namespace, "name": name,
+        "uid": format!("u-{kind}-{namespace}-{name}")}})
+}
+
+fn namespace(uid: &str) -> Value {
+    json!({"kind": "Namespace", "metadata": {"name": "default", "uid": uid}})
+}
+
+fn status(online: bool) -> String {
+    model::status(if online { 2 } else { 1 }).unwrap()
+}
+
+fn connector(c: usize, online: bool) -> Value {
+    let mut object = object("Connector", "default", &format!("c{c}"));
+    object["status"] = status(online).parse().unwrap();
+    object
+}
+
+fn gateway(g: usize) -> Value {
+    object("Gateway", "default", &format!("g{g}"))
+}
+
+/// What the hub holds of an upstream's object, an hour old.
+fn hub_object(kind: &str, number: usize, name: &str) -> Value {
+    let mut object = object(kind, &format!("ns-{}", uid(number)), name);
+    object["metadata"]["creationTimestamp"] = json!(UnixMillis(START - 3_600_000).to_string());
+    object["metadata"]["labels"] = model::labels(&upstream(number), "default", kind, name);
+    object
+}
+
+fn hub_connector(number: usize, c: usize) -> Value {
+    let mut object = hub_object("Connector", number, &format!("c{c}"));
+    object["metadata"]["annotations"] =
+        json!({"networking.datumapis.com/upstream-status": status(true)});
+    object
+}
+
+/// A route whose one parent is a Gateway of this name and its number.
+fn hub_route(number: usize, c: usize, parent: &str) -> Value {
+    let mut object = hub_object("HTTPRoute", number, &format!("r{c}"));
+    object["spec"] = json!({"parentRefs": [{"name": format!("{parent}{c}")}]});
+    object
+}
+
 impl Fleet {
     fn new(upstreams: usize) -> Self {
         let spec = |number| json!({"name": upstream(number), "roles": ["upstream"]});
@@ -47,17 +88,17 @@ impl Fleet {
         clusters.push(json!({"name": "hub", "roles": ["hub"]}));
         let header = json!({"log": "throughline", "version": 1, "clusters": clusters,
             "settings": {"orphans": {"mode": "delete"}}});
-        let mut fleet = Self { upstreams, lines: vec![header], version: 0, at: START };
+        let mut fleet = Self { upstreams, lines: vec![header], at: START };
         for number in 0..upstreams {
             fleet.list_namespaces(number, Some(&uid(number)));
             fleet.list_connectors(number, fleet.all(), true);
             fleet.list_gateways(number, fleet.all(), false);
         }
-        let connectors = fleet.hub_objects(Fleet::hub_connector);
-        fleet.list("hub", "Connector", connectors, false);
-        let routes = fleet.hub_objects(|fleet, number, c| fleet.hub_route(number, c, "g"));
-        fleet.list("hub", "HTTPRoute", routes, false);
-        fleet.list("hub", "Namespace", Vec::new(), false);
+        let each = fleet.per_upstream();
+        let places = || (0..upstreams).flat_map(move |number| (0..each).map(move |c| (number, c)));
+        fleet.list("hub", "Connector", places().map(|(n, c)| hub_connector(n, c)), false);
+        fleet.list("hub", "HTTPRoute", places().map(|(n, c)| hub_route(n, c, "g")), false);
+        fleet.list("hub", "Namespace", [], false);
         fleet.line(json!({"event": "leadership_acquired"}));
         fleet.at = MISTAKE;
         fleet
@@ -67,114 +108,53 @@ impl Fleet {
         CONNECTORS / self.upstreams
     }
 
-    fn all(&self) -> std::ops::Range<usize> {
+    fn all(&self) -> Range<usize> {
         0..self.per_upstream()
     }
 
+    /// Adds a line; an object in it has a version of its own.
     fn line(&mut self, mut line: Value) {
         line["at_ms"] = json!(self.at);
+        if let Some(meta) = line.pointer_mut("/object/metadata") {
+            meta["resourceVersion"] = json!(self.lines.len().to_string());
+        }
         self.lines.push(line);
     }
 
-    fn version(&mut self) -> String {
-        self.version += 1;
-        self.version.to_string()
+    /// Adds an event about an object.
+    fn event(&mut self, event: &str, cluster: &str, object: Value) {
+        self.line(json!({"event": event, "cluster": cluster, "object": object}));
     }
 
-    fn list(&mut self, cluster: &str, kind: &str, objects: Vec<Value>, is_older: bool) {
-        self.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
-        for object in objects {
-            self.line(json!({"event": "listed", "cluster": cluster, "object": object}));
-        }
+    fn list(
+        &mut self,
+        cluster: &str,
+        kind: &str,
+        objects: impl IntoIterator<Item = Value>,
+        is_older: bool,
+    ) {
+        let of_kind = |event: &str| json!({"event": event, "cluster": cluster, "kind": kind});
+        self.line(of_kind("list_started"));
+        objects.into_iter().for_each(|object| self.event("listed", cluster, object));
         if is_older {
-            self.line(json!({"event": "went_back", "cluster": cluster, "kind": kind}));
+            self.line(of_kind("went_back"));
         }
-        self.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
-    }
-
-    fn namespace(&mut self, uid: &str) -> Value {
-        let version = self.version();
-        json!({"kind": "Namespace",
-               "metadata": {"name": "default", "uid": uid, "resourceVersion": version}})
+        self.line(of_kind("list_finished"));
     }
 
     fn list_namespaces(&mut self, number: usize, uid: Option<&str>) {
-        let namespaces = uid.map(|uid| self.namespace(uid)).into_iter().collect();
-        self.list(&upstream(number), "Namespace", namespaces, false);
+        self.list(&upstream(number), "Namespace", uid.map(namespace), false);
     }
 
-    fn connector(&mut self, connector: usize, status: Option<Value>) -> Value {
-        let version = self.version();
-        let mut object = json!({"kind": "Connector", "metadata": {"namespace": "default",
-            "name": format!("c{connector}"), "uid": format!("u-{connector}"),
-            "resourceVersion": version}});
-        if let Some(status) = status {
-            object["status"] = status;
-        }
-        object
+    fn list_connectors(&mut self, number: usize, of: Range<usize>, online: bool) {
+        self.list(&upstream(number), "Connector", of.map(|c| connector(c, online)), false);
     }
 
-    fn list_connectors(&mut self, number: usize, of: std::ops::Range<usize>, online: bool) {
-        let objects = of.map(|c| self.connector(c, Some(status(online, c)))).collect();
-        self.list(&upstream(number), "Connector", objects, false);
+    fn list_gateways(&mut self, number: usize, of: Range<usize>, is_older: bool) {
+        self.list(&upstream(number), "Gateway", of.map(gateway), is_older);
     }
 
-    fn gateway(&mut self, gateway: usize) -> Value {
-        let version = self.version();
-        json!({"kind": "Gateway", "metadata": {"namespace": "default", "name": format!("g{gateway}"),
-               "uid": format!("u-g-{gateway}"), "resourceVersion": version}})
-    }
-
-    fn list_gateways(&mut self, number: usize, of: std::ops::Range<usize>, is_older: bool) {
-        let objects = of.map(|g| self.gateway(g)).collect();
-        self.list(&upstream(number), "Gateway", objects, is_older);
-    }
-
-    /// What the hub holds of an upstream's object, an hour old.
-    fn hub_object(&mut self, kind: &str, number: usize, name: &str) -> Value {
-        let (version, group) = (self.version(), "gateway.networking.k8s.io");
-        json!({"kind": kind, "metadata": {
-            "namespace": format!("ns-{}", uid(number)), "name": name,
-            "uid": format!("u-hub-{kind}-{number}-{name}"), "resourceVersion": version,
-            "creationTimestamp": UnixMillis(START - 3_600_000).to_string(),
-            "labels": {
-                "meta.datumapis.com/upstream-cluster-name": format!("cluster-{}", upstream(number)),
-                "meta.datumapis.com/upstream-namespace": "default",
-                "meta.datumapis.com/upstream-group": group,
-                "meta.datumapis.com/upstream-kind": kind,
-                "meta.datumapis.com/upstream-name": name}}})
-    }
-
-    fn hub_connector(&mut self, number: usize, c: usize) -> Value {
-        let mut object = self.hub_object("Connector", number, &format!("c{c}"));
-        let annotation = status(true, c).to_string();
-        object["metadata"]["annotations"] =
-            json!({"networking.datumapis.com/upstream-status": annotation});
-        object
-    }
-
-    /// A route whose one parent is a Gateway of this name and its number.
-    fn hub_route(&mut self, number: usize, c: usize, parent: &str) -> Value {
-        let mut object = self.hub_object("HTTPRoute", number, &format!("r{c}"));
-        object["spec"] = json!({"parentRefs": [{"name": format!("{parent}{c}")}]});
-        object
-    }
-
-    fn hub_objects(&mut self, make: impl Fn(&mut Self, usize, usize) -> Value) -> Vec<Value> {
-        let places = (0..self.upstreams).flat_map(|number| self.all().map(move |c| (number, c)));
-        let places: Vec<_> = places.collect();
-        places.into_iter().map(|(number, c)| make(self, number, c)).collect()
-    }
-
-    fn apply(&mut self, cluster: &str, object: &Value) {
-        self.line(json!({"event": "applied", "cluster": cluster, "object": object}));
-    }
-
-    fn delete(&mut self, cluster: &str, object: &Value) {
-        self.line(json!({"event": "deleted", "cluster": cluster, "object": object}));
-    }
-
-    fn list_unreadable(&mut self, number: usize, of: std::ops::Range<usize>) {
+    fn list_unreadable(&mut self, number: usize, of: Range<usize>) {
         let cluster = upstream(number);
         for (kind, prefix) in [("Connector", "c"), ("Gateway", "g")] {
             self.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
@@ -189,9 +169,9 @@ impl Fleet {
     /// Changes the labels of the hub objects of an upstream.
     fn relabel(&mut self, number: usize, change: impl Fn(&mut Value)) {
         for c in self.all() {
-            for mut object in [self.hub_connector(number, c), self.hub_route(number, c, "g")] {
+            for mut object in [hub_connector(number, c), hub_route(number, c, "g")] {
                 change(&mut object["metadata"]["labels"]);
-                self.apply("hub", &object);
+                self.event("applied", "hub", object);
             }
         }
     }
@@ -236,14 +216,13 @@ const MISTAKES: [Mistake; 26] = [
         fleet.list_gateways(number, 0..0, false);
     }),
     ("an emptied etcd", |fleet, number| {
-        let cluster = upstream(number);
-        fleet.list(&cluster, "Connector", Vec::new(), true);
-        fleet.list(&cluster, "Gateway", Vec::new(), true);
-        fleet.list(&cluster, "Namespace", Vec::new(), true);
+        for kind in ["Connector", "Gateway", "Namespace"] {
+            fleet.list(&upstream(number), kind, [], true);
+        }
     }),
     ("a restored etcd: older statuses, half of the objects", |fleet, number| {
         let half = 0..fleet.per_upstream() / 2;
-        let old = half.clone().map(|c| fleet.connector(c, Some(status(false, c)))).collect();
+        let old = half.clone().map(|c| connector(c, false));
         fleet.list(&upstream(number), "Connector", old, true);
         fleet.list_gateways(number, half, true);
     }),
@@ -258,18 +237,16 @@ const MISTAKES: [Mistake; 26] = [
     }),
     ("every Connector is deleted", |fleet, number| {
         for c in fleet.all() {
-            let object = fleet.connector(c, Some(status(true, c)));
-            fleet.delete(&upstream(number), &object);
+            fleet.event("deleted", &upstream(number), connector(c, true));
         }
     }),
     ("every Namespace is deleted", |fleet, number| {
-        let namespace = fleet.namespace(&uid(number));
-        fleet.delete(&upstream(number), &namespace);
+        fleet.event("deleted", &upstream(number), namespace(&uid(number)));
     }),
     ("every status vanishes", |fleet, number| {
         for c in fleet.all() {
-            let object = fleet.connector(c, None);
-            fleet.apply(&upstream(number), &object);
+            let object = object("Connector", "default", &format!("c{c}"));
+            fleet.event("applied", &upstream(number), object);
         }
     }),
     ("one object can't be read, the others are not listed", |fleet, number| {
@@ -300,8 +277,7 @@ const MISTAKES: [Mistake; 26] = [
     }),
     ("every Gateway is deleted", |fleet, number| {
         for g in fleet.all() {
-            let object = fleet.gateway(g);
-            fleet.delete(&upstream(number), &object);
+            fleet.event("deleted", &upstream(number), gateway(g));
         }
     }),
     ("every Gateway has another name", |fleet, number| {
@@ -309,8 +285,7 @@ const MISTAKES: [Mistake; 26] = [
     }),
     ("every route names another parent", |fleet, number| {
         for c in fleet.all() {
-            let object = fleet.hub_route(number, c, "wrong");
-            fleet.apply("hub", &object);
+            fleet.event("applied", "hub", hub_route(number, c, "wrong"));
         }
     }),
     ("every hub object names the next upstream", |fleet, number| {
@@ -325,8 +300,8 @@ const MISTAKES: [Mistake; 26] = [
     ("the hub is an empty cluster", |fleet, number| {
         // Once: there is one hub.
         if number == 0 {
-            fleet.list("hub", "Connector", Vec::new(), false);
-            fleet.list("hub", "HTTPRoute", Vec::new(), false);
+            fleet.list("hub", "Connector", [], false);
+            fleet.list("hub", "HTTPRoute", [], false);
         }
     }),
 ];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use throughline::core::contract::action::{Urgency, Verb};
+use throughline::core::contract::action::Verb;
 use throughline::core::contract::cause::Cause;
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::data::ids::Kind;
@@ -19,11 +19,6 @@ use crate::sim::{HOUR, Sim};
 
 fn connectors() -> impl Iterator<Item = ConnectorRef> {
     (0..PROJECTS).flat_map(|p| (0..CONNECTORS).map(move |c| ConnectorRef(p, c)))
-}
-
-/// Two statuses of one node.
-fn same_node() -> impl Strategy<Value = Op> {
-    (who(), prop_oneof![Just(2_u8), Just(4)]).prop_map(|(who, s)| Op::Status(who, s))
 }
 
 /// Each Connector at the hub whose annotation routes as its upstream Connector says.
@@ -42,38 +37,8 @@ fn routed(sim: &Sim) -> BTreeSet<(u8, u8)> {
     connectors().filter(|who| is_routed(*who)).map(|ConnectorRef(p, c)| (p, c)).collect()
 }
 
-/// When each deferrable mirror was decided.
-fn deferrable(sim: &Sim) -> Vec<u64> {
-    let mirrors = sim.actions.iter().map(|recorded| &recorded.decision);
-    mirrors.filter(|d| d.urgency == Urgency::Deferrable).map(|d| d.at.0).collect()
-}
-
 proptest! {
     #![proptest_config(config(100))]
-
-    #[test]
-    fn deferrable_mirrors_keep_to_the_budget_in_any_span_of_time(
-        setup in setup(),
-        per_second in 1..4_u32,
-        schedule in prop::collection::vec((0..700_u64, same_node()), 10..120),
-    ) {
-        let mut sim = setup.begin_with(|settings| {
-            settings.mirror.defer_ms = 200;
-            settings.mirror.deferrable_per_second = per_second;
-        });
-        sim.play(&schedule);
-        sim.advance_by(HOUR);
-        prop_assert!(sim.mirror_deviations().is_empty());
-        let at = deferrable(&sim);
-        for (i, from) in at.iter().enumerate() {
-            for (j, to) in at.iter().enumerate().skip(i) {
-                let room = f64::from(2 * per_second)
-                    + f64::from(per_second) * (to - from) as f64 / 1_000.0;
-                let written = (j - i + 1) as f64;
-                prop_assert!(written <= room, "{written} in {} ms", to - from);
-            }
-        }
-    }
 
     /// Where one that routes comes while one that routes nothing is on its way, it waits for the answer
     /// of that write, as for any other.
@@ -120,7 +85,8 @@ proptest! {
         prop_assert!(mirrors(&on) <= mirrors(&off), "the rule makes more writes");
     }
 
-    /// The platform's replicator writes what upstream says, too, a little later.
+    /// The platform's replicator writes what upstream says, too, a little later: when the watch has shown it
+    /// here.
     #[test]
     fn the_replicator_beside_it_causes_no_fight(
         setup in setup(),
@@ -131,33 +97,16 @@ proptest! {
         let mut sim = setup.begin();
         sim.advance_by(HOUR);
         let before = sim.actions.len();
-        // When upstream says what, and when the replicator copies what it says then.
-        let (mut plan, mut at_ms) = (Vec::new(), 0);
+        let (mut said, mut changes) = (BTreeMap::new(), 0_usize);
         for (pause_ms, who, says, replicated_ms) in schedule {
-            at_ms += pause_ms;
-            plan.push((at_ms, who, Some(says)));
-            plan.extend(replicated_ms.map(|after_ms| (at_ms + after_ms, who, None)));
-        }
-        plan.sort_by_key(|(at_ms, ..)| *at_ms);
-        let (mut now_ms, mut said, mut changes) = (0, BTreeMap::new(), 0_usize);
-        for (at_ms, who, says) in plan {
-            sim.advance_by(at_ms - now_ms);
-            now_ms = at_ms;
-            let (cluster, key) = t.upstream_key(who);
-            let exists = sim.clusters.get(&cluster, Kind::Connector, &key).is_some();
-            match (says, said.get(&(who.0, who.1))) {
-                (Some(says), last) if exists => {
-                    changes += usize::from(last.map(|(last, _)| *last) != Some(says));
-                    said.insert((who.0, who.1), (says, at_ms));
-                    sim.apply(&Op::Status(who, says));
-                }
-                // By then the watch has shown it here, too.
-                (None, Some((says, since_ms))) if at_ms - since_ms >= 50 => {
-                    let text = status(*says).as_deref().and_then(canonical);
-                    let annotation = (UPSTREAM_STATUS, text.as_deref());
-                    sim.annotate(&t.hub(), Kind::Connector, &t.hub_key(who), annotation);
-                }
-                _ => {}
+            sim.advance_by(pause_ms);
+            changes += usize::from(said.insert((who.0, who.1), says) != Some(says));
+            sim.apply(&Op::Status(who, says));
+            if let Some(after_ms) = replicated_ms {
+                sim.advance_by(after_ms);
+                let text = status(says).as_deref().and_then(canonical);
+                let annotation = (UPSTREAM_STATUS, text.as_deref());
+                sim.annotate(&t.hub(), Kind::Connector, &t.hub_key(who), annotation);
             }
         }
         sim.advance_by(600_000);

@@ -2,11 +2,10 @@
 
 use proptest::prelude::*;
 
-use throughline::core::contract::settings::{OrphanMode, Settings, TouchScope};
+use throughline::core::contract::settings::{Settings, TouchScope};
 
 use crate::model::{CONNECTORS, ConnectorRef, GATEWAYS, GatewayRef, Op, PROJECTS, Topology};
-use crate::sim::{SECOND, Sim};
-use crate::writes::WriteFault;
+use crate::sim::{SECOND, Sim, WriteFault};
 
 /// The initial state of the simulated clusters.
 #[derive(Clone, Debug)]
@@ -73,25 +72,6 @@ impl Setup {
     }
 }
 
-/// A leader that deletes orphans, among objects that `put` creates.
-pub fn begin_deleting(
-    topology: Topology,
-    settings: Settings,
-    watch_delays_ms: Vec<u8>,
-    write_faults: Vec<WriteFault>,
-    put: impl FnOnce(&mut Sim),
-) -> Sim {
-    let mut settings = settings;
-    settings.orphans.mode = OrphanMode::Delete;
-    let mut sim = Sim::new(topology, &settings, 50);
-    sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
-    put(&mut sim);
-    sim.watch_delays_ms = watch_delays_ms;
-    sim.write_faults = write_faults;
-    sim.start();
-    sim
-}
-
 pub fn topology() -> impl Strategy<Value = Topology> {
     prop_oneof![Just(Topology::One), Just(Topology::Two), Just(Topology::Three)]
 }
@@ -137,6 +117,14 @@ pub fn fault() -> impl Strategy<Value = Op> {
         2 => (who(), 0..2_u8).prop_map(|(w, e)| Op::StickCarrier(w, e)),
         1 => (0..5_u8).prop_map(Op::Rejoin),
         1 => Just(Op::Restart),
+    ]
+}
+
+/// Facts that the machine has got before.
+pub fn repetition() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        1 => (0..5_u8, 0..5_u8).prop_map(|(c, k)| Op::List(c, k)),
+        2 => (any::<u16>(), any::<bool>()).prop_map(|(which, stale)| Op::ShowAgain(which, stale)),
     ]
 }
 

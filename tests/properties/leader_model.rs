@@ -10,11 +10,10 @@
 //! Pauses of any length, lost requests and lost responses may happen at any time, any number of
 //! times. Rarer faults happen at most once or twice in one history, and each exploration has some of
 //! them, which keeps it small enough to run with every test run. Two instances are explored to the
-//! last state, three for a number of steps. `THROUGHLINE_MODEL=full` explores further.
+//! last state, three for a number of steps.
 
 mod cluster_model;
 mod explore;
-mod steady;
 mod steps;
 
 use cluster_model::{BrokenRule, Fault, Setup};
@@ -23,21 +22,8 @@ use explore::explore;
 /// Explore to the last state.
 const ALL: usize = usize::MAX;
 
-fn setup(clocks: &[u64]) -> Setup {
-    let clocks = clocks.to_vec();
-    Setup {
-        clocks,
-        faults: (0, &[]),
-        slow: false,
-        has_leader: false,
-        freezes: false,
-        by_annotation: false,
-        broken: None,
-    }
-}
-
 fn two() -> Setup {
-    setup(&[10, 11])
+    Setup { clocks: vec![10, 11], ..Setup::default() }
 }
 
 fn two_with(faults_max: u8, faults: &'static [Fault]) -> Setup {
@@ -45,7 +31,8 @@ fn two_with(faults_max: u8, faults: &'static [Fault]) -> Setup {
 }
 
 fn three_with(faults_max: u8, faults: &'static [Fault]) -> Setup {
-    Setup { faults: (faults_max, faults), has_leader: true, ..setup(&[10, 11, 10]) }
+    let faults = (faults_max, faults);
+    Setup { clocks: vec![10, 11, 10], faults, has_leader: true, ..Setup::default() }
 }
 
 /// Asserts that no state is wrong, and that there are at least `states_min`.
@@ -101,20 +88,6 @@ fn two_instances_that_freeze_before_a_write_that_asks_for_the_annotation() {
 #[test]
 fn three_instances() {
     assert_holds(&three_with(0, &[]), 11, 30_000);
-}
-
-/// Minutes, and better in a release build: `THROUGHLINE_MODEL=full`.
-#[test]
-fn further() {
-    if std::env::var("THROUGHLINE_MODEL").as_deref() != Ok("full") {
-        println!("THROUGHLINE_MODEL is not full: not explored further");
-        return;
-    }
-    let kinds: &[Fault] = &[Fault::Edit, Fault::Process, Fault::Late];
-    let slow = Setup { slow: true, ..two_with(1, kinds) };
-    assert_holds(&slow, ALL, 780_000);
-    assert_holds(&two_with(2, kinds), 12, 1_300_000);
-    assert_holds(&three_with(1, kinds), 7, 85_000);
 }
 
 /// Without any one of its rules, the election has a wrong state.

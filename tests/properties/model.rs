@@ -1,9 +1,11 @@
 //! The simulated clusters: three topologies, their objects, and changes by people and other programs.
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use throughline::core::contract::event::ClusterSpec;
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
@@ -56,7 +58,7 @@ impl Topology {
             (Topology::Three, 0) => ("org/a", "home"),
             (Topology::Three, _) => ("b", "home"),
         };
-        (cluster.into(), namespace, format!("{project:08x}-0000-4000-8000-00000000aaaa"))
+        (cluster.into(), namespace, uid(project))
     }
 
     pub fn hub(self) -> ClusterName {
@@ -95,25 +97,35 @@ impl Topology {
         (edge, ObjectKey::new(self.hub_namespace(p), format!("g{g}")))
     }
 
-    /// The labels of a hub object, which name the upstream object.
-    fn labels(self, project: u8, group: &str, kind: &str, name: &str) -> Value {
-        let (cluster, namespace, _) = self.project(project);
-        json!({
-            "meta.datumapis.com/upstream-cluster-name": format!("cluster-{cluster}").replace('/', "_"),
-            "meta.datumapis.com/upstream-group": group,
-            "meta.datumapis.com/upstream-kind": kind,
-            "meta.datumapis.com/upstream-name": name,
-            "meta.datumapis.com/upstream-namespace": namespace})
-    }
-
     /// A hub route, 1,000 s old, and its parent.
-    pub fn route(self, project: u8, name: &str, parent: &str) -> Value {
-        let labels = self.labels(project, "gateway.networking.k8s.io", "HTTPRoute", name);
+    pub fn route(self, project: u8, route: u8, parent: u8) -> Value {
+        let name = format!("r{route}");
+        let (cluster, namespace, _) = self.project(project);
+        let labels = labels(cluster.as_str(), namespace, "HTTPRoute", &name);
         let created = UnixMillis(START - 1_000 * SECOND).to_string();
-        json!({"kind": "HTTPRoute", "spec": {"parentRefs": [{"name": parent}]},
+        json!({"kind": "HTTPRoute", "spec": {"parentRefs": [{"name": format!("g{parent}")}]},
             "metadata": {"namespace": self.hub_namespace(project), "name": name, "labels": labels,
                 "creationTimestamp": created}})
     }
+}
+
+/// The labels of a hub object, which name the upstream object.
+pub fn labels(cluster: &str, namespace: &str, kind: &str, name: &str) -> Value {
+    let group = match kind {
+        "Connector" => "networking.datumapis.com",
+        _ => "gateway.networking.k8s.io",
+    };
+    json!({
+        "meta.datumapis.com/upstream-cluster-name": format!("cluster-{cluster}").replace('/', "_"),
+        "meta.datumapis.com/upstream-group": group,
+        "meta.datumapis.com/upstream-kind": kind,
+        "meta.datumapis.com/upstream-name": name,
+        "meta.datumapis.com/upstream-namespace": namespace})
+}
+
+/// The uid of an upstream namespace; each project has its own.
+pub fn uid(number: u8) -> String {
+    format!("{number:08x}-0000-4000-8000-00000000aaaa")
 }
 
 /// A connector: its project and its number.
@@ -145,6 +157,19 @@ pub enum Op {
     StickCarrier(ConnectorRef, u8),
     Rejoin(u8),
     Restart,
+    /// The upstream cluster of a project leaves, or joins again.
+    Leave(u8),
+    Join(u8),
+    /// A watch repeats an object that it has shown, or shows an earlier version.
+    ShowAgain(u16, bool),
+    /// Creates or deletes the Gateways of project 0 that a mask names: parents of routes.
+    Parents(u16, bool),
+    /// Gives a route of project 0 another parent.
+    Route(u8, u8),
+    /// The hub's routes are being deleted.
+    EndRoutes,
+    /// Deletes the namespace of project 0 and creates it with this uid.
+    Namespace(u8),
 }
 
 /// A Connector's status, as upstream may write it.
@@ -164,6 +189,30 @@ pub fn status(which: u8) -> Option<String> {
         5 => Some("{}".into()),
         _ => Some(r#"{"conditions":[{"type":"Ready","status":"Unknown","reason":"r","message":"m","lastTransitionTime":"2026-05-01T10:00:00Z"}],"leaseRef":{"name":"l"}}"#.into()),
     }
+}
+
+fn raw_status(which: u8) -> Option<Box<RawValue>> {
+    status(which).map(|text| RawValue::from_string(text).unwrap())
+}
+
+/// An earlier version of an object, with another value.
+fn earlier(object: &Object) -> Option<Object> {
+    let version: u64 = object.meta.resource_version.parse().unwrap();
+    let mut old = object.clone();
+    old.meta.resource_version = (version - 1).to_string().into();
+    match &mut old.body {
+        Body::Connector { status: text } => {
+            *text = raw_status(3);
+            old.meta.annotations.set(UPSTREAM_STATUS, status(3).as_deref());
+        }
+        Body::HttpProxy { connectors } => *connectors = vec!["c0".into(), "c2".into()],
+        Body::Gateway { .. } => {
+            let key = "gateway.envoyproxy.io/connector-liveness";
+            old.meta.annotations.set(key, Some("0123456789abcdef-3-0"));
+        }
+        Body::HttpRoute { .. } | Body::Namespace => return None,
+    }
+    (version > 1).then_some(old)
 }
 
 fn wrong_value(which: u8) -> Option<String> {
@@ -225,14 +274,9 @@ impl Sim {
     }
 
     /// Creates a project's Gateway upstream: the parent of routes.
-    pub fn put_parent(&mut self, project: u8, name: &str) {
+    pub fn put_parent(&mut self, project: u8, parent: u8) {
         let (cluster, namespace, _) = self.topology.project(project);
-        self.put(&cluster, &gateway_object(&ObjectKey::new(namespace, name), ""));
-    }
-
-    pub fn remove_parent(&mut self, project: u8, name: &str) {
-        let (cluster, namespace, _) = self.topology.project(project);
-        self.remove(&cluster, Kind::Gateway, &ObjectKey::new(namespace, name));
+        self.put(&cluster, &gateway_object(&ObjectKey::new(namespace, format!("g{parent}")), ""));
     }
 
     /// Sets one annotation as another writer, if the object exists.
@@ -262,8 +306,7 @@ impl Sim {
                 let (up, key) = t.upstream_key(who);
                 if let Some(old) = self.clusters.get(&up, Kind::Connector, &key) {
                     let mut object = Object::clone(old);
-                    let status = status(s).map(|text| RawValue::from_string(text).unwrap());
-                    object.body = Body::Connector { status };
+                    object.body = Body::Connector { status: raw_status(s) };
                     self.clusters.put(&up, object, "platform", WatchNotice::Applied);
                 }
             }
@@ -363,8 +406,59 @@ impl Sim {
                 self.join(&cluster(c));
             }
             Op::Restart => self.restart(),
+            Op::ShowAgain(which, is_stale) => self.show_again(which, is_stale),
+            Op::Leave(project) => self.leave(&t.project(project).0),
+            Op::Join(project) => self.join(&t.project(project).0),
+            Op::Parents(which, exist) => {
+                let (up, namespace, _) = t.project(0);
+                for g in (0..16_u8).filter(|g| which >> g & 1 == 1) {
+                    match exist {
+                        true => self.put_parent(0, g),
+                        false => {
+                            let key = ObjectKey::new(namespace, format!("g{g}"));
+                            self.remove(&up, Kind::Gateway, &key);
+                        }
+                    }
+                }
+            }
+            Op::Route(route, parent) => {
+                let key = ObjectKey::new(t.hub_namespace(0), format!("r{route}"));
+                if self.clusters.get(&hub, Kind::HttpRoute, &key).is_some() {
+                    self.put(&hub, &t.route(0, route, parent));
+                }
+            }
+            Op::EndRoutes => {
+                let routes: Vec<_> =
+                    self.clusters.objects(&hub, Kind::HttpRoute).cloned().collect();
+                for route in routes {
+                    let mut route = Object::clone(&route);
+                    route.meta.deletion_timestamp = Some(self.now);
+                    self.clusters.put(&hub, route, "somebody", WatchNotice::Applied);
+                }
+            }
+            Op::Namespace(number) => {
+                let (up, namespace, _) = t.project(0);
+                self.remove(&up, Kind::Namespace, &ObjectKey::new("", namespace));
+                self.put_namespaces(0, &uid(number));
+            }
         }
         self.collect();
+    }
+
+    fn show_again(&mut self, which: u16, is_stale: bool) {
+        let shown = |event: &Event| match &event.kind {
+            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
+                Some((cluster.clone(), object.clone()))
+            }
+            _ => None,
+        };
+        let shown: Vec<_> = self.seen.iter().filter_map(shown).collect();
+        let again = shown.get(usize::from(which) % shown.len().max(1)).cloned();
+        let Some((cluster, object)) = again else { return };
+        let object = if is_stale { earlier(&object).map(Arc::new) } else { Some(object) };
+        if let Some(object) = object {
+            self.feed(EventKind::Applied { cluster, object });
+        }
     }
 
     /// Creates an upstream Connector with a status, and its hub and edge Connectors.
@@ -375,7 +469,7 @@ impl Sim {
             self.put(&up, &connector(&key, &json!({}), status(s).as_deref()));
         }
         let (hub, copy) = (t.hub(), t.hub_key(who));
-        let mut labels = t.labels(who.0, "networking.datumapis.com", "Connector", &key.name);
+        let mut labels = labels(up.as_str(), &key.namespace, "Connector", &key.name);
         if who.1 == 0 {
             // An older spelling.
             let cluster = format!("cluster-_{up}").replace('/', "_");

@@ -7,7 +7,6 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use throughline::core::contract::action::Decision;
 use throughline::core::contract::settings::{PlatformKeyMode, Settings};
@@ -147,40 +146,19 @@ fn a_node_id_that_looks_like_a_stand_in_is_another_one() {
     assert_eq!(triggers(&hidden), triggers(&moved), "the same digests");
 }
 
-fn status(id: &str, address: &str) -> String {
-    json!({"connectionDetails": {"publicKey": {"homeRelay": address, "id": id}}}).to_string()
-}
-
-fn id() -> impl Strategy<Value = String> {
-    const ODD: [&str; 4] = ["8c5d1f3b9a7e42f0", "a\u{2028}<b>", "", "redacted-no"];
-    prop_oneof!["[0-9a-f]{41,80}", prop::sample::select(&ODD).prop_map(str::to_owned)]
-}
-
-fn address() -> impl Strategy<Value = String> {
-    const ODD: [&str; 4] = ["198.51.100.7", "2001:db8::7&1", "", "1.1.1.1"];
-    prop_oneof!["[0-9a-f:.<]{7,60}", prop::sample::select(&ODD).prop_map(str::to_owned)]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-
-    /// `fuzz/targets/redaction.rs` tries that liveness, digest and canonical form stay the same.
-    #[test]
-    fn redaction_keeps_equal_values_equal_and_different_ones_different(
-        a in (id(), address()),
-        b in (id(), address()),
-    ) {
-        let redactor = Redactor::new();
-        let hidden = |(id, address): &(String, String)| redactor.status(&status(id, address));
-        prop_assert_eq!(a == b, hidden(&a) == hidden(&b));
-        let (id, address) = &a;
-        for value in [id, address].into_iter().filter(|value| value.len() > 6) {
-            prop_assert!(!hidden(&a).contains(&**value), "{value}");
-        }
-        // A shorter one gets a longer one.
-        if id.len() > 40 && address.len() > 6 {
-            let shown = canonical(&status(id, address)).unwrap();
-            prop_assert_eq!(shown.len(), canonical(&hidden(&a)).unwrap().len());
-        }
+/// What is short gets a longer stand-in.
+#[test]
+fn long_ids_and_addresses_keep_their_length_and_stay_different() {
+    let redactor = Redactor::new();
+    let status = |id: &str, address: &str| {
+        json!({"connectionDetails": {"publicKey": {"homeRelay": address, "id": id}}}).to_string()
+    };
+    let id = "0123456789abcdef".repeat(4);
+    let shown = status(&id, "198.51.100.7");
+    let hidden = redactor.status(&shown);
+    assert_eq!(canonical(&hidden).map(|text| text.len()), canonical(&shown).map(|text| text.len()));
+    for (id, address) in [(&*id, "198.51.100.8"), (&id[1..], "198.51.100.7"), (&*id, ""), ("", "")]
+    {
+        assert_ne!(redactor.status(&status(id, address)), hidden);
     }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throughline::core::contract::action::Decision;
-use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
+use throughline::core::contract::action::{Action, Decision, Verb};
+use throughline::core::contract::error_cause::RequestFailure;
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
@@ -14,7 +15,6 @@ use throughline::event_log::{Header, LogWriter};
 use throughline_sim::SimClusters;
 
 use crate::model::Topology;
-use crate::writes::{Due, WriteFault};
 
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600 * SECOND;
@@ -27,7 +27,36 @@ pub struct RecordedAction {
     pub led: bool,
 }
 
-pub(super) type Place = (ClusterName, Kind, ObjectKey, Option<String>);
+type Place = (ClusterName, Kind, ObjectKey, Option<String>);
+
+/// What happens to a write: whether and when it is applied, and which answer comes when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteFault {
+    /// Applied and answered.
+    None,
+    /// Applied; the same answer comes twice.
+    AnsweredTwice,
+    /// Fails and is not applied.
+    Failed,
+    /// Reported as failed, but applied.
+    FailedButApplied,
+    /// Refused with a retry-after.
+    Throttled,
+    Conflict,
+    Refused,
+    NotFound,
+    Superseded,
+    /// Applied at once, and answered a minute later.
+    AnsweredLate,
+    /// Applied and answered a minute later.
+    AppliedLate,
+}
+
+/// What becomes of a write, and in which run of the machine it was decided.
+enum Due {
+    Apply { action: Box<Action>, run: u32, write_fault: WriteFault },
+    Answer { id: ActionId, run: u32, outcome: Outcome },
+}
 
 pub struct Sim {
     pub topology: Topology,
@@ -58,12 +87,12 @@ pub struct Sim {
     pub log: Option<LogWriter<Vec<u8>>>,
     /// When upstream API servers send their next bookmarks, if at all.
     pub next_bookmark: Option<UnixMillis>,
-    pub(super) watches: BTreeMap<(UnixMillis, u64), EventKind>,
-    pub(super) writes: BTreeMap<(UnixMillis, u64), Due>,
+    watches: BTreeMap<(UnixMillis, u64), EventKind>,
+    writes: BTreeMap<(UnixMillis, u64), Due>,
     /// By object and uid: the action's id, and since when it is in flight.
-    pub(super) in_flight: BTreeMap<Place, (ActionId, UnixMillis)>,
-    pub(super) sequence: u64,
-    pub(super) next_write_fault: usize,
+    in_flight: BTreeMap<Place, (ActionId, UnixMillis)>,
+    sequence: u64,
+    next_write_fault: usize,
 }
 
 impl Sim {
@@ -331,6 +360,79 @@ impl Sim {
                 let delay_ms = self.delay_ms(&cluster, kind);
                 self.watch_shows(delay_ms, EventKind::Bookmark { cluster, kind });
             }
+        }
+    }
+
+    fn send(&mut self, action: &Action) {
+        let Action { cluster, kind, object, precondition, .. } = action;
+        let absent = precondition.absent.as_ref();
+        assert!(action.verb != Verb::Delete || absent.is_some(), "without evidence");
+        assert!(absent.is_none_or(|absent| absent.namespace_uid.is_some()), "of any namespace");
+        let key = (cluster.clone(), *kind, object.clone(), precondition.uid.clone());
+        let before = self.in_flight.insert(key, (action.id, self.now));
+        if let Some((id, at)) = before {
+            panic!("{} has action {id:?} in flight since {at} already", action.object);
+        }
+        let write_fault = match self.write_faults.as_slice() {
+            [] => WriteFault::None,
+            write_faults => write_faults[self.next_write_fault % write_faults.len()],
+        };
+        self.next_write_fault += 1;
+        let error = RequestFailure::from("injected by the test");
+        let outcome = match write_fault {
+            WriteFault::Failed => Outcome::Failed { error, retry_after_ms: None },
+            WriteFault::Throttled => Outcome::Failed { error, retry_after_ms: Some(3 * SECOND) },
+            WriteFault::Conflict => Outcome::Conflict { error },
+            WriteFault::Refused => Outcome::Refused { error },
+            WriteFault::NotFound => Outcome::NotFound,
+            WriteFault::Superseded => Outcome::Superseded,
+            WriteFault::None
+            | WriteFault::AnsweredTwice
+            | WriteFault::FailedButApplied
+            | WriteFault::AnsweredLate
+            | WriteFault::AppliedLate => {
+                let is_late = write_fault == WriteFault::AppliedLate;
+                let apply =
+                    Due::Apply { action: action.clone().into(), run: self.run, write_fault };
+                return self.due(if is_late { 70 * SECOND } else { self.write_ms }, apply);
+            }
+        };
+        self.due(self.write_ms, Due::Answer { id: action.id, run: self.run, outcome });
+    }
+
+    fn due(&mut self, ms: u64, due: Due) {
+        self.sequence += 1;
+        self.writes.insert((self.now.plus(ms), self.sequence), due);
+    }
+
+    fn apply_or_answer(&mut self, due: Due) {
+        match due {
+            Due::Apply { action, run, write_fault } => {
+                let is_gated = action.is_leader_only() && !self.leads && run == self.run;
+                let mut outcome = match is_gated {
+                    true => Outcome::Dropped,
+                    false => self.clusters.carry_out(&action),
+                };
+                if matches!(outcome, Outcome::Applied { .. }) && run == self.run {
+                    self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
+                }
+                self.collect();
+                if write_fault == WriteFault::FailedButApplied {
+                    let error = RequestFailure::from("injected by the test");
+                    outcome = Outcome::Failed { error, retry_after_ms: None };
+                }
+                let ms = if write_fault == WriteFault::AnsweredLate { 70 * SECOND } else { 1 };
+                let answer = || Due::Answer { id: action.id, run, outcome: outcome.clone() };
+                self.due(ms, answer());
+                if write_fault == WriteFault::AnsweredTwice {
+                    self.due(ms + 7, answer());
+                }
+            }
+            Due::Answer { id, run, outcome } if run == self.run => {
+                self.in_flight.retain(|_, (flying, _)| *flying != id);
+                self.feed(EventKind::ActionFinished { id, outcome });
+            }
+            Due::Answer { .. } => {}
         }
     }
 

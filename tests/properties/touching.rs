@@ -105,16 +105,15 @@ proptest! {
     fn no_trigger_value_is_used_twice_and_touches_of_a_gateway_keep_to_their_turns(
         setup in setup(),
         write_faults in write_faults(),
-        schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 25),
+        mut schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 25),
         flaps in prop::collection::vec((0..150_u64, flap()), 0..120),
     ) {
-        let may = |op: &Op| match op {
+        schedule.retain(|(_, op)| match op {
             Op::Restart | Op::Rejoin(_) => false,
             // When the key is removed, the counter starts again; at its maximum it cannot grow.
             Op::OverwriteTrigger(_, value) => matches!(value, 2 | 4),
             _ => true,
-        };
-        let schedule: Vec<_> = schedule.into_iter().filter(|(_, op)| may(op)).collect();
+        });
         let mut sim = setup.begin();
         sim.write_faults = write_faults;
         sim.play(&schedule);
@@ -134,10 +133,9 @@ proptest! {
     fn touches_of_an_edge_keep_its_pace_and_all_is_announced_in_the_end(
         setup in setup(),
         per_second in 1..4_u32,
-        schedule in schedule(prop_oneof![4 => change(), 1 => other_writer(), 1 => fault()], 25),
+        mut schedule in schedule(prop_oneof![4 => change(), 1 => other_writer(), 1 => fault()], 25),
     ) {
-        let schedule: Vec<_> =
-            schedule.into_iter().filter(|(_, op)| !matches!(op, Op::Restart | Op::Rejoin(_))).collect();
+        schedule.retain(|(_, op)| !matches!(op, Op::Restart | Op::Rejoin(_)));
         let mut sim = setup.begin_with(|settings| settings.touch.max_per_second = per_second);
         sim.play(&schedule);
         converges(&mut sim)?;
@@ -145,13 +143,12 @@ proptest! {
         for (at, edge, ..) in touches(&sim) {
             of_edge.entry(edge).or_default().push(at);
         }
-        let per_second = u64::from(per_second);
         for touched in of_edge.values() {
             for (i, first) in touched.iter().enumerate() {
-                for (j, last) in touched.iter().enumerate().skip(i) {
-                    let (count, ms) = ((j - i + 1) as u64, last - first);
+                for (count, last) in (1_u64..).zip(&touched[i..]) {
+                    let ms = last - first;
                     prop_assert!(
-                        count * 1_000 <= per_second * (4_000 + ms),
+                        count * 1_000 <= u64::from(per_second) * (4_000 + ms),
                         "{count} in {ms} ms\n{}", sim.describe_actions(0)
                     );
                 }
@@ -163,17 +160,14 @@ proptest! {
     fn a_change_at_the_edge_is_announced_soon_after_the_window(
         setup in setup(),
         has_stamps in any::<bool>(),
-        schedule in schedule(prop_oneof![3 => change(), 1 => place().prop_map(Op::Stamp)], 25),
+        mut schedule in schedule(prop_oneof![3 => change(), 1 => place().prop_map(Op::Stamp)], 25),
     ) {
         let setup = Setup { scope: TouchScope::Gateway, ..setup };
-        let flips: Vec<_> = schedule
-            .into_iter()
-            .filter(|(_, op)| matches!(op, Op::Status(..)) || (has_stamps && matches!(op, Op::Stamp(_))))
-            .collect();
+        schedule.retain(|(_, op)| matches!(op, Op::Status(..)) || (has_stamps && matches!(op, Op::Stamp(_))));
         let mut sim = setup.begin();
         sim.advance_by(300 * SECOND);
         let settled_at = sim.now.0;
-        sim.play(&flips);
+        sim.play(&schedule);
         sim.advance_by(300 * SECOND);
         let window = sim.settings.touch.window_ms;
         let (touches, changes) = (touches(&sim), changes(&sim));
@@ -222,17 +216,16 @@ proptest! {
     #[test]
     fn a_class_keeps_to_its_turns_and_converges(
         setup in setup(),
-        schedule in schedule(prop_oneof![6 => change(), 1 => fault()], 25),
+        mut schedule in schedule(prop_oneof![6 => change(), 1 => fault()], 25),
     ) {
         let setup = Setup { scope: TouchScope::GatewayClass, ..setup };
         let mut sim = setup.begin();
-        let stay = |op: Op| match op {
-            Op::CreateGateway(GatewayRef(e, p, g), _) => Some(Op::CreateGateway(GatewayRef(e, p, g), g % 2)),
-            Op::Restart | Op::Rejoin(_) => None,
-            op => Some(op),
-        };
-        let schedule: Vec<_> =
-            schedule.into_iter().filter_map(|(ms, op)| Some((ms, stay(op)?))).collect();
+        schedule.retain(|(_, op)| !matches!(op, Op::Restart | Op::Rejoin(_)));
+        for (_, op) in &mut schedule {
+            if let Op::CreateGateway(GatewayRef(_, _, g), class) = op {
+                *class = *g % 2;
+            }
+        }
         sim.play(&schedule);
         converges(&mut sim)?;
         let mut of_class: BTreeMap<_, Vec<_>> = BTreeMap::new();

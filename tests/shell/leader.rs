@@ -54,6 +54,8 @@ struct Server {
     leases: BTreeMap<String, StoredLease>,
     version: u64,
     behaviour: Behaviour,
+    /// How it behaves towards the instance of one Lease.
+    towards: Option<(String, Behaviour)>,
     events: Vec<String>,
     /// How often the group was listed.
     lists: usize,
@@ -67,6 +69,11 @@ struct StoredLease {
 }
 
 impl Server {
+    fn towards(&self, name: &str) -> Behaviour {
+        let own = self.towards.as_ref().filter(|(lease, _)| lease == name);
+        own.map_or(self.behaviour, |(_, behaviour)| *behaviour)
+    }
+
     fn write(&mut self, name: &str, record: LeaseRecord, label: Option<bool>) -> LeaseResponse {
         self.version += 1;
         let lease = self.leases.entry(name.to_owned()).or_default();
@@ -101,13 +108,11 @@ struct FakeApi {
     /// The instance's Lease.
     name: String,
     label: Option<bool>,
-    /// Towards this instance alone.
-    own: Arc<Mutex<Option<Behaviour>>>,
 }
 
 impl Default for FakeApi {
     fn default() -> Self {
-        Self { server: Arc::default(), name: "tl".to_owned(), label: None, own: Arc::default() }
+        Self { server: Arc::default(), name: "tl".to_owned(), label: None }
     }
 }
 
@@ -115,8 +120,7 @@ impl FakeApi {
     /// As an instance of a shard uses it.
     fn of(&self, group: &Group) -> Self {
         let label = group.is_shared().then_some(true);
-        let (server, name) = (self.server.clone(), group.own_lease());
-        Self { server, name, label, own: Arc::default() }
+        Self { server: self.server.clone(), name: group.own_lease(), label }
     }
 
     fn behaviour(&self, behaviour: Behaviour) {
@@ -144,53 +148,49 @@ impl FakeApi {
         self.server.lock().unwrap().leases.get(&self.name).cloned().unwrap_or_default()
     }
 
-    fn holder(&self) -> String {
-        self.lease().record.holder
+    fn carry_out(&self, request: &LeaseRequest) -> LeaseResponse {
+        self.server.lock().unwrap().answer(&self.name, request, self.label)
     }
 }
 
 impl LeaseApi for FakeApi {
     async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
-        let own = { *self.own.lock().unwrap() };
-        let behaviour = own.unwrap_or_else(|| self.server.lock().unwrap().behaviour);
-        let request_time = Duration::from_millis(TIMINGS.request_ms());
-        let failed =
-            |cause, text: &str| (LeaseResponse::Failed, Some(RequestFailure::new(cause, text)));
-        let timed_out = failed(ErrorCause::TimedOut, "no response in time");
-        match behaviour {
-            Behaviour::Hangs => {
-                sleep(request_time).await;
-                return timed_out;
+        let behaviour = self.server.lock().unwrap().towards(&self.name);
+        let answers_after_ms = match behaviour {
+            Behaviour::Responds | Behaviour::Conflicts => Some(5),
+            Behaviour::LandsLate(_) if *request == LeaseRequest::Get => Some(5),
+            Behaviour::Slow(ms) => Some(ms),
+            Behaviour::Hangs => None,
+            Behaviour::LosesResponses => {
+                self.carry_out(request);
+                None
             }
-            Behaviour::LandsLate(ms) if *request != LeaseRequest::Get => {
+            Behaviour::LandsLate(ms) => {
                 let (api, request) = (self.clone(), request.clone());
                 tokio::spawn(async move {
                     sleep(Duration::from_millis(ms)).await;
-                    api.server.lock().unwrap().answer(&api.name, &request, api.label);
+                    api.carry_out(&request);
                 });
-                sleep(request_time).await;
-                return timed_out;
+                None
             }
             Behaviour::Fails => {
-                return failed(ErrorCause::Other, "500 InternalError");
+                let failure = RequestFailure::new(ErrorCause::Other, "500 InternalError");
+                return (LeaseResponse::Failed, Some(failure));
             }
-            Behaviour::LosesResponses => {
-                self.server.lock().unwrap().answer(&self.name, request, self.label);
-                sleep(request_time).await;
-                return timed_out;
-            }
-            Behaviour::Slow(ms) => sleep(Duration::from_millis(ms)).await,
-            _ => sleep(Duration::from_millis(5)).await,
+        };
+        sleep(Duration::from_millis(answers_after_ms.unwrap_or(TIMINGS.request_ms()))).await;
+        if answers_after_ms.is_some() {
+            return (self.carry_out(request), None);
         }
-        (self.server.lock().unwrap().answer(&self.name, request, self.label), None)
+        let failure = RequestFailure::new(ErrorCause::TimedOut, "no response in time");
+        (LeaseResponse::Failed, Some(failure))
     }
 
     async fn list_group(&mut self) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
         sleep(Duration::from_millis(5)).await;
-        let own = { *self.own.lock().unwrap() };
         let mut server = self.server.lock().unwrap();
         server.lists += 1;
-        if !matches!(own.unwrap_or(server.behaviour), Behaviour::Responds) {
+        if !matches!(server.towards(&self.name), Behaviour::Responds) {
             return Err(RequestFailure::new(ErrorCause::Other, "500 InternalError"));
         }
         let labelled = server.leases.iter().filter(|(_, lease)| lease.is_labelled);
@@ -214,14 +214,6 @@ impl LeaseApi for FakeApi {
     }
 }
 
-fn is_acquired(event: EventKind) -> bool {
-    match event {
-        EventKind::LeadershipAcquired => true,
-        EventKind::LeadershipLost => false,
-        other => panic!("{other:?}"),
-    }
-}
-
 struct Instance {
     election: LeaderElection,
     metrics: Arc<Metrics>,
@@ -235,14 +227,10 @@ struct Instance {
 }
 
 fn instance(name: &str, api: &FakeApi) -> Instance {
-    instance_of(name, api, Shard::WHOLE, &ClusterTable::default())
+    instance_of(name, api, Shard::WHOLE, &ClusterTable::default(), TIMINGS)
 }
 
-fn instance_of(name: &str, api: &FakeApi, shard: Shard, clusters: &ClusterTable) -> Instance {
-    instance_with(name, api, shard, clusters, TIMINGS)
-}
-
-fn instance_with(
+fn instance_of(
     name: &str,
     api: &FakeApi,
     shard: Shard,
@@ -264,11 +252,11 @@ fn instance_with(
     Instance { election, metrics, gate, events, unled, unheld, api }
 }
 
-/// An instance that leads, and its API server.
+/// An instance that leads a released Lease at once, and its API server.
 async fn leader(name: &str) -> (FakeApi, Instance) {
     let api = FakeApi::released();
     let mut one = instance(name, &api);
-    one.becomes(true, RETRY).await;
+    one.becomes(true, Duration::from_millis(100)).await;
     (api, one)
 }
 
@@ -293,7 +281,12 @@ impl Instance {
             };
             let event = timeout(within, next).await;
             let event = event.unwrap_or_else(|_| panic!("{place}: not within {within:?}"));
-            assert_eq!(event.map(is_acquired), Some(leads), "{place}");
+            let is_change = match event {
+                Some(EventKind::LeadershipAcquired) => leads,
+                Some(EventKind::LeadershipLost) => !leads,
+                _ => false,
+            };
+            assert!(is_change, "{place}: {event:?}");
             assert_eq!(self.gate.is_open(), leads, "{place}: the gate");
             since.elapsed()
         }
@@ -310,29 +303,8 @@ impl Instance {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_released_lease_is_led_at_once() {
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    assert!(one.becomes(true, RETRY).await < Duration::from_millis(100));
-    assert_eq!(api.holder(), "one");
-    one.stays(Duration::from_secs(3600)).await;
-    assert!(one.gate.is_open());
-    assert_eq!(api.server.lock().unwrap().events, ["one became leader"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_lease_it_leads_only_after_a_lease_duration() {
-    let api = FakeApi::default();
-    let mut one = instance("one", &api);
-    let after = one.becomes(true, 2 * LEASE).await;
-    assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
-    assert_eq!(api.holder(), "one");
-}
-
-/// The wait for a Lease that was not there is reported when it begins, once; and that it is over
-/// when somebody else takes the Lease meanwhile. Waiting for another instance's Lease is none. Another
-/// instance is named only where the Lease names one.
+/// Also that it is over, when somebody else takes the Lease meanwhile. Another instance is named only where
+/// the Lease names one.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
     let log = Log::default();
@@ -342,8 +314,9 @@ async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
     let first = one.events.recv().await;
     let Some(EventKind::LeadershipPending { wait_ms, .. }) = first else { panic!("{first:?}") };
     assert!(Duration::from_millis(wait_ms).abs_diff(LEASE) < Duration::from_millis(100));
-    let then = one.events.recv().await;
-    assert!(matches!(then, Some(EventKind::LeadershipAcquired)), "{then:?}");
+    let after = one.becomes(true, LEASE + RETRY).await;
+    assert!(after.abs_diff(LEASE) < Duration::from_millis(100), "{after:?}");
+    assert_eq!(api.lease().record.holder, "one");
     let said = log.text();
     for part in ["waiting up to 15 s for a Lease that was not there", "became leader"] {
         assert_eq!(said.matches(part).count(), 1, "{said}");
@@ -393,46 +366,15 @@ async fn lost_and_slow_responses_do_not_lose_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_is_lost_and_led_again_a_lease_duration_later() {
-    let (api, mut one) = leader("one").await;
-    api.delete();
-    one.becomes(false, RETRY + RETRY).await;
-    let after = one.becomes(true, 2 * LEASE).await;
-    assert!(after > LEASE - RETRY, "{after:?}");
-    assert_eq!(
-        api.server.lock().unwrap().events,
-        ["one became leader", "one stopped leading", "one became leader"]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_gave_to_another_holder_is_waited_for() {
-    let (api, mut one) = leader("one").await;
-    api.edit(|record| record.holder = "somebody".to_owned());
-    one.becomes(false, RETRY + RETRY).await;
-    let after = one.becomes(true, 2 * LEASE).await;
-    assert!((LEASE - RETRY..LEASE + RETRY).contains(&after), "{after:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_annotation_or_a_wrong_clock_changes_nothing() {
-    let (api, mut one) = leader("one").await;
-    for _ in 0..10 {
-        api.edit(|_| {});
-        one.stays(Duration::from_secs(5)).await;
+async fn a_lease_that_is_deleted_or_edited_is_led_again_a_lease_duration_later() {
+    let give_away: fn(&FakeApi) = |api| api.edit(|record| record.holder = "somebody".to_owned());
+    for edit in [FakeApi::delete, give_away] {
+        let (api, mut one) = leader("one").await;
+        edit(&api);
+        one.becomes(false, 2 * RETRY).await;
+        let after = one.becomes(true, 2 * LEASE).await;
+        assert!((LEASE - RETRY..LEASE + RETRY).contains(&after), "{after:?}");
+        let events = ["one became leader", "one stopped leading", "one became leader"];
+        assert_eq!(api.server.lock().unwrap().events, events);
     }
-    // A record that is years old by its own timestamp does not expire before a lease duration.
-    let api = FakeApi::default();
-    api.edit(|record| {
-        *record = LeaseRecord {
-            holder: "another".to_owned(),
-            lease_ms: 15_000,
-            transitions: 7,
-            renew_time: "2001-01-01T00:00:00.000000Z".to_owned(),
-        };
-    });
-    let mut two = instance("two", &api);
-    let after = two.becomes(true, 2 * LEASE).await;
-    assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
-    assert_eq!(api.lease().record.transitions, 8);
 }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use serde_json::{Value, json};
 use throughline::core::data::ids::Role;
@@ -20,43 +19,33 @@ use crate::cluster::{Kubeconfig, client, configured, kubeconfig};
 
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
-type SentRequest = (Method, String, Value);
+/// Method and path, and the body.
+type SentRequest = (String, Value);
 /// A status code and a body; `None` for no response.
 type Reply = Option<(u16, Value)>;
 
-/// Answers each request with the next of these.
-#[derive(Clone)]
-struct FakeServer {
-    answers: Arc<Mutex<Vec<Reply>>>,
-    requests: mpsc::UnboundedSender<SentRequest>,
-}
-
-async fn answer(
-    State(server): State<FakeServer>,
-    method: Method,
-    uri: Uri,
-    body: Bytes,
-) -> (StatusCode, String) {
-    let body = serde_json::from_slice(&body).unwrap_or_default();
-    server.requests.send((method, uri.to_string(), body)).unwrap();
-    let next = server.answers.lock().unwrap().pop();
-    match next.expect("one request too many") {
-        Some((code, body)) => (StatusCode::from_u16(code).unwrap(), body.to_string()),
-        None => std::future::pending().await,
-    }
-}
-
 /// A Lease whose API server gives these answers, and the requests that it gets.
 async fn lease(
-    answers: Vec<Reply>,
+    mut answers: Vec<Reply>,
     timeout: Duration,
 ) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>, Kubeconfig) {
     let (sent, requests) = mpsc::unbounded_channel();
-    let answers = Arc::new(Mutex::new(answers.into_iter().rev().collect()));
+    answers.reverse();
+    let answers = Arc::new(Mutex::new(answers));
+    let answer = move |method: Method, uri: Uri, body: Bytes| {
+        let body = serde_json::from_slice(&body).unwrap_or_default();
+        sent.send((format!("{method} {uri}"), body)).unwrap();
+        let next = answers.lock().unwrap().pop().expect("one request too many");
+        async move {
+            match next {
+                Some((code, body)) => (StatusCode::from_u16(code).unwrap(), body.to_string()),
+                None => std::future::pending().await,
+            }
+        }
+    };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app =
-        axum::Router::new().fallback(answer).with_state(FakeServer { answers, requests: sent });
+    let app = axum::Router::new().fallback(answer);
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     let server = json!({"server": format!("http://{address}")});
     let mut text = kubeconfig(&server, &json!({}));
@@ -114,16 +103,14 @@ async fn a_lease_has_client_gos_format_and_keeps_the_fields_of_others() {
 
     let (answer, _) = lease.send(&LeaseRequest::Get).await;
     let theirs = record("go", "2026-11-21T09:00:10.000000Z");
-    assert_eq!(answer, LeaseResponse::Current(theirs.clone(), "7".to_owned()));
-    let (method, path, _) = requests.recv().await.unwrap();
-    assert_eq!((method, path), (Method::GET, format!("{PATH}/throughline")));
+    assert_eq!(answer, LeaseResponse::Current(theirs, "7".to_owned()));
+    assert_eq!(requests.recv().await.unwrap().0, format!("GET {PATH}/throughline"));
 
     let mine = LeaseRecord { transitions: 4, ..record("me", "now") };
     let (answer, _) = lease.send(&LeaseRequest::Update(mine.clone(), "7".to_owned())).await;
     assert_eq!(answer, LeaseResponse::Current(mine, "8".to_owned()));
-    let (method, path, body) = requests.recv().await.unwrap();
-    assert_eq!(method, Method::PUT);
-    assert_eq!(path, format!("{PATH}/throughline?fieldManager=throughline"));
+    let (request, body) = requests.recv().await.unwrap();
+    assert_eq!(request, format!("PUT {PATH}/throughline?fieldManager=throughline"));
     // With uid and resourceVersion: without them, a PUT would create a Lease that was deleted.
     assert_eq!(body["metadata"], found["metadata"]);
     assert_eq!(body["spec"], written["spec"]);
@@ -139,15 +126,14 @@ async fn a_missing_lease_is_created_and_a_change_of_leader_posts_an_event() {
     let (mut lease, mut requests, _kubeconfig) = lease(answers, PATIENCE).await;
     let (answer, _) = lease.send(&LeaseRequest::Create(mine.clone())).await;
     assert_eq!(answer, LeaseResponse::Current(mine, "1".to_owned()));
-    let (method, path, body) = requests.recv().await.unwrap();
-    assert_eq!((method, path), (Method::POST, format!("{PATH}?fieldManager=throughline")));
+    let (request, body) = requests.recv().await.unwrap();
+    assert_eq!(request, format!("POST {PATH}?fieldManager=throughline"));
     assert_eq!(body["metadata"], json!({"name": "throughline", "namespace": "ns"}));
     assert_eq!(body["spec"]["acquireTime"], "now");
 
     lease.post_event("me became leader".to_owned());
-    let (method, path, event) = requests.recv().await.unwrap();
-    let events = "/api/v1/namespaces/ns/events?fieldManager=throughline";
-    assert_eq!((method, path.as_str()), (Method::POST, events));
+    let (request, event) = requests.recv().await.unwrap();
+    assert_eq!(request, "POST /api/v1/namespaces/ns/events?fieldManager=throughline");
     assert_eq!(event["reason"], "LeaderElection");
     assert_eq!(event["message"], "me became leader");
     assert_eq!(event["involvedObject"]["uid"], "u-2");

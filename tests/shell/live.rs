@@ -6,7 +6,7 @@ mod client_certificate;
 mod connection;
 mod events;
 mod fleet;
-mod http2;
+pub(crate) mod http2;
 mod http2_repeats;
 mod mixed;
 mod pacing;
@@ -55,7 +55,7 @@ impl Over {
 }
 
 /// Polls until `is` holds.
-async fn until(what: &str, is: impl AsyncFn() -> bool) {
+pub(crate) async fn until(what: &str, is: impl AsyncFn() -> bool) {
     for _ in 0..3_000 {
         if is().await {
             return;
@@ -66,7 +66,7 @@ async fn until(what: &str, is: impl AsyncFn() -> bool) {
 }
 
 /// The client of a served cluster.
-fn cluster(served: &TestServer, kubeconfig: &Kubeconfig) -> Arc<ClusterClient> {
+pub(crate) fn cluster(served: &TestServer, kubeconfig: &Kubeconfig) -> Arc<ClusterClient> {
     let roles = [Role::Upstream, Role::Edge];
     client(configured(served.cluster.clone(), &roles, Some(&kubeconfig.0)))
 }

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
 use tracing::Dispatch;
+
+use crate::live::until;
 
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
@@ -39,10 +39,6 @@ impl Log {
     }
 
     pub(crate) async fn until_contains(&self, part: &str) {
-        let until = Instant::now() + Duration::from_secs(30);
-        while !self.text().contains(part) {
-            assert!(Instant::now() < until, "{part:?} is not in {:?}", self.text());
-            sleep(Duration::from_millis(50)).await;
-        }
+        until(part, async || self.text().contains(part)).await;
     }
 }

@@ -2,7 +2,7 @@
 
 mod project;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,14 +11,16 @@ use serde_json::{Value, json};
 use throughline::apply::{self, Applier};
 use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::contract::event::Outcome;
-use throughline::core::data::ids::{Kind, ObjectKey, Role};
+use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
-use crate::cluster::{Kubeconfig, client, configured, write};
+use crate::cluster::{Kubeconfig, write};
+use crate::live::cluster;
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, UID, namespace, ns, project_and_hub};
+use crate::stage::{object, with};
 
 /// A project and its hub with one orphan, and the action that deletes it.
 struct Place {
@@ -28,6 +30,7 @@ struct Place {
     applier: Applier,
     action: Action,
     kubeconfigs: [Kubeconfig; 2],
+    log: PathBuf,
     backup: PathBuf,
     may: bool,
 }
@@ -42,38 +45,42 @@ impl Place {
         let (up, hub) = project_and_hub().await;
         let version = hub.put(route());
         let kubeconfigs = [Kubeconfig::of(&up), Kubeconfig::of(&hub)];
-        let roles = [(&up, Role::Upstream), (&hub, Role::Hub)];
-        let clusters = std::iter::zip(roles, &kubeconfigs).map(|((served, role), file)| {
-            let name = served.cluster.clone();
-            (name.clone(), client(configured(name, &[role], Some(&file.0))))
-        });
-        let clusters: ClusterTable = clusters.collect();
-        let mut action = write(1, Verb::Delete, Kind::HttpRoute, "r");
-        action.cluster = "hub".into();
-        action.object = ObjectKey::new(ns(), "r");
-        action.annotations.clear();
-        action.precondition = Precondition {
-            annotation: None,
+        let served = [(&up, &kubeconfigs[0]), (&hub, &kubeconfigs[1])];
+        let clusters: ClusterTable =
+            served.map(|(served, file)| (served.cluster.clone(), cluster(served, file))).into();
+        let absent = AbsentObjects {
+            kind: Kind::Gateway,
+            namespace_deleted: false,
+            cluster: "up".into(),
+            namespace: "shop".into(),
+            namespace_uid: Some(UID.into()),
+            names: vec!["blog".into(), "site".into()],
+        };
+        let precondition = Precondition {
             uid: Some("u-r".into()),
             resource_version: Some(version.to_string()),
-            absent: Some(AbsentObjects {
-                kind: Kind::Gateway,
-                namespace_deleted: false,
-                cluster: "up".into(),
-                namespace: "shop".into(),
-                namespace_uid: Some(UID.into()),
-                names: vec!["blog".into(), "site".into()],
-            }),
-            absent_project: None,
+            absent: Some(absent),
+            ..Precondition::default()
         };
+        let (cluster, object) = ("hub".into(), ObjectKey::new(ns(), "r"));
+        let delete = write(1, Verb::Delete, Kind::HttpRoute, "r");
+        let action = Action { cluster, object, annotations: Vec::new(), precondition, ..delete };
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let log = format!("throughline-rails-{}-{number}.jsonl", std::process::id());
         let log = std::env::temp_dir().join(log);
         let backup = deleted_routes_file(&log);
         let _ = std::fs::remove_file(&backup);
-        let applier = Applier::new(clusters.clone(), Duration::from_secs(10));
-        let applier = applier.with_backup(DeletedRoutes::beside(&log));
-        Self { up, hub, clusters, applier, action, kubeconfigs, backup, may: true }
+        let applier = Applier::default();
+        let mut place =
+            Self { up, hub, clusters, applier, action, kubeconfigs, log, backup, may: true };
+        place.reset();
+        place
+    }
+
+    /// Writes backups beside the log, and knows no root to ask for projects.
+    fn reset(&mut self) {
+        let applier = Applier::new(self.clusters.clone(), Duration::from_secs(10));
+        self.applier = applier.with_backup(DeletedRoutes::beside(&self.log));
     }
 
     /// The lines of the backup of deleted routes.
@@ -83,16 +90,30 @@ impl Place {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Changes the route, and updates the action to its new version.
-    fn with_route(&mut self, change: impl FnOnce(&mut Value)) {
-        let mut route = route();
-        change(&mut route);
-        let version = self.hub.put(route);
-        self.action.precondition.resource_version = Some(version.to_string());
+    /// Changes the route's metadata; returns its new version.
+    fn change(&self, metadata: Value) -> String {
+        self.hub.put(with(route(), json!({ "metadata": metadata }))).to_string()
+    }
+
+    /// The action is for the changed route.
+    fn put(&mut self, metadata: Value) {
+        self.required().resource_version = Some(self.change(metadata));
+    }
+
+    fn put_parent(&self, name: &str) {
+        self.up.put(object("Gateway", "shop", name));
+    }
+
+    fn fail(&self, kind: Kind, code: u16) {
+        self.up.handle.inject(&fault(ApiVerb::Get, kind, code), 1);
+    }
+
+    fn required(&mut self) -> &mut Precondition {
+        &mut self.action.precondition
     }
 
     fn absent(&mut self) -> &mut AbsentObjects {
-        self.action.precondition.absent.as_mut().unwrap()
+        self.required().absent.as_mut().unwrap()
     }
 
     async fn outcome(&self) -> Outcome {
@@ -133,37 +154,36 @@ impl Drop for Place {
     }
 }
 
-fn fault(verb: ApiVerb, kind: Kind, code: u16) -> Fault {
-    let resource = Some(Resource::from(kind));
+fn fault(verb: ApiVerb, resource: impl Into<Resource>, code: u16) -> Fault {
+    let resource = Some(resource.into());
     Fault { verbs: vec![verb], resource, code, retry_after_s: None, executes: false }
 }
 
-type Break = fn(&mut Place);
+const PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+const DELETED: &str = "2026-11-21T09:00:00Z";
+
+type Break<P> = fn(&mut P);
 
 #[tokio::test]
 async fn an_orphan_that_is_not_proved_is_kept() {
-    let broken: [(&str, Break, &str); 24] = [
+    let broken: [(&str, Break<Place>, &str); 24] = [
         ("leadership", |p| p.may = false, "dropped"),
-        ("a parent is there", |p| _ = p.up.put(gateway("site")), "conflict: …exists"),
-        ("the other one is", |p| _ = p.up.put(gateway("blog")), "conflict: …exists"),
+        ("a parent is there", |p| p.put_parent("site"), "conflict: …exists"),
+        ("the other one is", |p| p.put_parent("blog"), "conflict: …exists"),
         ("another namespace", |p| _ = p.up.put(namespace("other")), "conflict: …copied from"),
         ("no uid is known", |p| p.absent().namespace_uid = None, "conflict: …copied from"),
         ("no such namespace", |p| p.fail(Kind::Namespace, 404), "conflict: …exists: 404"),
         ("no parents", |p| p.absent().names.clear(), "conflict"),
         ("fewer parents", |p| drop(p.absent().names.pop()), "conflict: …not those"),
-        ("no evidence", |p| p.action.precondition.absent = None, "conflict: …no evidence"),
+        ("no evidence", |p| p.required().absent = None, "conflict: …no evidence"),
         ("no way there", |p| p.absent().cluster = "elsewhere".into(), "conflict: …not those"),
-        (
-            "another route",
-            |p| p.action.precondition.uid = Some("u-0".into()),
-            "conflict: …another route",
-        ),
-        ("no uid", |p| p.action.precondition.uid = None, "conflict: …another route"),
-        ("changed", |p| _ = p.hub.put(relabelled("x")), "conflict: …has changed"),
-        ("no version", |p| p.action.precondition.resource_version = None, "conflict: …changed"),
-        ("protected", |p| p.with_route(protect), "conflict: …protects route"),
-        ("finalizers", |p| p.with_route(finalize), "conflict: …protects route"),
-        ("being deleted", |p| p.with_route(condemn), "conflict: …protects route"),
+        ("another route", |p| p.required().uid = Some("u-0".into()), "conflict: …another route"),
+        ("no uid", |p| p.required().uid = None, "conflict: …another route"),
+        ("changed", |p| _ = p.change(json!({"labels": {"x": "y"}})), "conflict: …has changed"),
+        ("no version", |p| p.required().resource_version = None, "conflict: …changed"),
+        ("protected", |p| p.put(json!({"labels": {PROTECTED: "Always"}})), "conflict: …protects"),
+        ("finalizers", |p| p.put(json!({"finalizers": ["example.com/a"]})), "conflict: …protects"),
+        ("deleted", |p| p.put(json!({"deletionTimestamp": DELETED})), "conflict: …protects"),
         ("gone", |p| p.action.object.name = "gone".into(), "not_found"),
         ("no Gateways served", |p| p.up.handle.set_served(Kind::Gateway, false), "conflict: …404"),
         ("404", |p| p.fail(Kind::Gateway, 404), "conflict: …exists: 404"),
@@ -177,35 +197,6 @@ async fn an_orphan_that_is_not_proved_is_kept() {
         break_it(&mut place);
         place.is_kept(what, expected).await;
     }
-}
-
-impl Place {
-    fn fail(&self, kind: Kind, code: u16) {
-        self.up.handle.inject(&fault(ApiVerb::Get, kind, code), 1);
-    }
-}
-
-fn gateway(name: &str) -> Value {
-    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-        "metadata": {"namespace": "shop", "name": name}})
-}
-
-fn relabelled(value: &str) -> Value {
-    let mut route = route();
-    route["metadata"]["labels"]["other"] = value.into();
-    route
-}
-
-fn protect(route: &mut Value) {
-    route["metadata"]["labels"]["resourcetemplate.karmada.io/deletion-protected"] = "Always".into();
-}
-
-fn finalize(route: &mut Value) {
-    route["metadata"]["finalizers"] = json!(["example.com/mine"]);
-}
-
-fn condemn(route: &mut Value) {
-    route["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
 }
 
 #[tokio::test]
@@ -269,7 +260,14 @@ async fn a_route_that_cannot_be_written_down_is_not_deleted() {
             &|p| std::os::unix::fs::symlink(&elsewhere, &p.backup).unwrap(),
             "it is a symbolic link",
         ),
-        ("no folder", &|p| p.backup_at("/nowhere/log"), "/nowhere/log.deleted.jsonl: No such file"),
+        (
+            "no folder",
+            &|p| {
+                p.log = "/nowhere/log".into();
+                p.reset();
+            },
+            "/nowhere/log.deleted.jsonl: No such file",
+        ),
     ];
     for (what, break_it, expected) in broken {
         let mut place = Place::new().await;
@@ -290,11 +288,4 @@ async fn a_route_that_cannot_be_written_down_is_not_deleted() {
     place.applier = Applier::new(place.clusters.clone(), Duration::from_secs(10));
     assert!(place.outcome().await.error().unwrap().contains("there is no event log"));
     assert!(place.deletes() == 0 && place.stands().await);
-}
-
-impl Place {
-    fn backup_at(&mut self, log: &str) {
-        let backup = DeletedRoutes::beside(Path::new(log));
-        self.applier = self.applier.clone().with_backup(backup);
-    }
 }

@@ -24,39 +24,26 @@ impl World {
     }
 
     fn with(settings: Settings, trigger: Option<&str>) -> Self {
-        let mut world = Self { stage: Stage::before_the_edge(settings), metrics: Metrics::new() };
-        world.change(|stage| _ = stage.hub(OFFLINE).upstream(OFFLINE));
+        let mut stage = Stage::before_the_edge(settings);
+        stage.hub(OFFLINE).upstream(OFFLINE);
         for (kind, object) in std::iter::zip(EDGE_KINDS, edge(OFFLINE, trigger)) {
-            world.list("edge", kind, [object]);
+            stage.list("edge", kind, [object]);
         }
-        world
+        Self { stage, metrics: Metrics::new() }
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut Stage)) {
-        change(&mut self.stage);
+    /// The metrics get what has changed, and time passes.
+    async fn pass(&mut self, seconds: u64) {
         while let Some((edge, answers)) = self.stage.machine.poll_answers() {
             self.metrics.set_answers(&edge, answers);
         }
+        tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    fn upstream(&mut self, status: Option<&str>) {
-        self.change(|stage| _ = stage.upstream(status));
-    }
-
-    fn edge(&mut self, status: Option<&str>) {
-        self.change(|stage| _ = stage.edge(status));
-    }
-
-    fn gateway(&mut self, trigger: &str) {
-        self.change(|stage| _ = stage.applied("edge", gateway(Some(trigger))));
-    }
-
-    fn list(&mut self, cluster: &str, kind: &str, objects: impl IntoIterator<Item = Value>) {
-        self.change(|stage| _ = stage.list(cluster, kind, objects));
-    }
-
-    fn lose(&mut self, cluster: &str, kind: &str) {
-        self.change(|stage| _ = stage.lost(cluster, kind));
+    /// After so many seconds more, the sums are these.
+    async fn after(&mut self, seconds: u64, sums: [u64; 4], wrong: [u64; 2]) {
+        self.pass(seconds).await;
+        assert_eq!(self.sums(), (sums, wrong), "after {seconds} s more");
     }
 
     /// Seconds: 503, dead tunnel, online, unknown; and how many answer wrongly now, by symptom.
@@ -85,41 +72,36 @@ fn gateway(trigger: Option<&str>) -> Value {
     UP.gateway("app", trigger.map_or(json!({}), |trigger| json!({ TRIGGER: trigger })))
 }
 
+/// The Gateway with the trigger that announces this.
+fn announcing(node: Option<&str>, n: u32) -> Value {
+    gateway(Some(&trigger(node, n)))
+}
+
 fn trigger(node: Option<&str>, n: u32) -> String {
     let part = connector_part("lab", node.is_some(), node.unwrap_or_default());
     Trigger { digest: digest([part]), n, c: 0 }.to_string()
 }
 
-async fn pass(seconds: u64) {
-    tokio::time::advance(Duration::from_secs(seconds)).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_outage_counts_from_the_upstream_change_to_the_touch() {
     let mut world = World::new(None);
-    pass(100).await;
-    assert_eq!(world.sums(), ([0, 0, 0, 0], [0, 0]), "offline everywhere: nothing is wrong");
-    world.upstream(N1);
-    pass(4).await;
-    assert_eq!(world.sums(), ([4, 0, 4, 0], [1, 0]));
+    // Offline everywhere: nothing is wrong.
+    world.after(100, [0, 0, 0, 0], [0, 0]).await;
+    world.stage.upstream(N1);
+    world.after(4, [4, 0, 4, 0], [1, 0]).await;
     // Carried, but no Gateway announces it yet.
-    world.edge(N1);
-    pass(6).await;
-    assert_eq!(world.sums(), ([10, 0, 10, 0], [1, 0]));
-    world.gateway(&trigger(Some("n1"), 1));
-    pass(50).await;
-    assert_eq!(world.sums(), ([10, 0, 60, 0], [0, 0]));
+    world.stage.edge(N1);
+    world.after(6, [10, 0, 10, 0], [1, 0]).await;
+    world.stage.applied("edge", announcing(Some("n1"), 1));
+    world.after(50, [10, 0, 60, 0], [0, 0]).await;
     // Another node: a 503 again. Then offline: a dead tunnel.
-    world.upstream(N2);
-    pass(5).await;
-    assert_eq!(world.sums(), ([15, 0, 65, 0], [1, 0]));
-    world.upstream(OFFLINE);
-    pass(7).await;
-    assert_eq!(world.sums(), ([15, 7, 65, 0], [0, 1]));
+    world.stage.upstream(N2);
+    world.after(5, [15, 0, 65, 0], [1, 0]).await;
+    world.stage.upstream(OFFLINE);
+    world.after(7, [15, 7, 65, 0], [0, 1]).await;
     // The HTTPProxy goes: nobody asks any longer.
-    world.list("edge", "HTTPProxy", []);
-    pass(10).await;
-    assert_eq!(world.sums(), ([15, 7, 65, 0], [0, 0]));
+    world.stage.list("edge", "HTTPProxy", []);
+    world.after(10, [15, 7, 65, 0], [0, 0]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,82 +113,61 @@ async fn time_in_which_nothing_is_seen_is_unknown() {
         ("edge", "HTTPProxy", proxy),
         ("edge", "Gateway", gateway),
     ] {
+        println!("{kind} in {cluster}");
         let mut world = World::new(None);
-        world.upstream(N1);
-        pass(3).await;
-        world.lose(cluster, kind);
-        pass(20).await;
-        assert_eq!(world.sums(), ([3, 0, 3, 20], [0, 0]), "{kind} in {cluster}");
-        world.change(|stage| _ = stage.resumed(cluster, kind));
-        pass(4).await;
-        assert_eq!(world.sums(), ([7, 0, 7, 20], [1, 0]), "{kind} in {cluster}");
+        world.stage.upstream(N1);
+        world.pass(3).await;
+        world.stage.lost(cluster, kind);
+        world.after(20, [3, 0, 3, 20], [0, 0]).await;
+        world.stage.resumed(cluster, kind);
+        world.after(4, [7, 0, 7, 20], [1, 0]).await;
         // A new list, too, ends the blindness.
-        world.lose(cluster, kind);
-        pass(5).await;
-        world.list(cluster, kind, [object]);
-        pass(2).await;
-        assert_eq!(world.sums(), ([9, 0, 9, 25], [1, 0]), "{kind} in {cluster}");
+        world.stage.lost(cluster, kind);
+        world.pass(5).await;
+        world.stage.list(cluster, kind, [object]);
+        world.after(2, [9, 0, 9, 25], [1, 0]).await;
     }
     // HTTPRoutes at an edge tell nothing about what it answers.
     let mut world = World::new(None);
-    world.lose("edge", "HTTPRoute");
-    pass(9).await;
-    assert_eq!(world.sums(), ([0; 4], [0, 0]));
+    world.stage.lost("edge", "HTTPRoute");
+    world.after(9, [0; 4], [0, 0]).await;
 }
 
-/// Nobody knows what is right for a connector whose upstream is not configured.
+/// Nobody knows what is right for a connector whose upstream is not configured. Where no upstream is, an edge
+/// trusts its own connectors: they are all that it will ever know.
 #[tokio::test(start_paused = true)]
-async fn a_connector_whose_upstream_is_not_followed_is_unknown() {
+async fn a_connector_whose_upstream_is_not_followed_is_unknown_unless_none_is() {
     let mut world = World::new(None);
-    world.upstream(N1);
-    world.edge(N1);
-    world.gateway("touched");
-    pass(3).await;
-    world.change(|stage| _ = stage.leave("up"));
-    pass(7).await;
-    assert_eq!(world.sums(), ([0, 0, 3, 7], [0, 0]));
-    world.change(|stage| _ = stage.join("another", Role::Upstream));
-    pass(2).await;
-    assert_eq!(world.sums(), ([0, 0, 3, 9], [0, 0]));
-}
+    world.stage.upstream(N1).edge(N1).applied("edge", gateway(Some("touched")));
+    world.pass(3).await;
+    world.stage.leave("up");
+    world.after(7, [0, 0, 3, 7], [0, 0]).await;
+    world.stage.join("another", Role::Upstream);
+    world.after(2, [0, 0, 3, 9], [0, 0]).await;
 
-/// Its edge Connector is all that it will ever know.
-#[tokio::test(start_paused = true)]
-async fn an_edge_alone_trusts_its_own_connectors() {
     let mut world = World::new(None);
-    world.change(|stage| _ = stage.leave("up").leave("hub"));
-    world.list("edge", "Connector", [with_uid(UP.copy("lab", N1), "u-edge")]);
-    world.list("edge", "Gateway", []);
-    world.list("edge", "Gateway", [gateway(None)]);
-    pass(4).await;
-    assert_eq!(world.sums(), ([0, 0, 4, 0], [0, 0]));
-    world.change(|stage| _ = stage.join("another", Role::Upstream));
-    pass(2).await;
-    assert_eq!(world.sums(), ([0, 0, 4, 2], [0, 0]));
-    world.change(|stage| _ = stage.leave("another"));
-    pass(1).await;
-    assert_eq!(world.sums(), ([0, 0, 5, 2], [0, 0]));
+    world.stage.leave("up").leave("hub").edge(N1);
+    world.stage.list("edge", "Gateway", []).list("edge", "Gateway", [gateway(None)]);
+    world.after(4, [0, 0, 4, 0], [0, 0]).await;
+    world.stage.join("another", Role::Upstream);
+    world.after(2, [0, 0, 4, 2], [0, 0]).await;
+    world.stage.leave("another");
+    world.after(1, [0, 0, 5, 2], [0, 0]).await;
 }
 
 /// An instance that starts in the middle of an outage sees it by the Gateway's trigger.
 #[tokio::test(start_paused = true)]
 async fn an_outage_that_began_before_the_start_counts_from_the_start() {
     // The trigger says online, everything else offline: a dead tunnel.
-    let world = World::new(Some(&trigger(Some("n1"), 3)));
-    pass(8).await;
-    assert_eq!(world.sums(), ([0, 8, 0, 0], [0, 1]));
+    let mut world = World::new(Some(&trigger(Some("n1"), 3)));
+    world.after(8, [0, 8, 0, 0], [0, 1]).await;
     // The trigger says offline; upstream and the edge Connector say online.
     let mut world = World::new(Some(&trigger(None, 3)));
-    world.upstream(N1);
-    world.edge(N1);
-    world.list("edge", "Gateway", []);
-    world.list("edge", "Gateway", [gateway(Some(&trigger(None, 3)))]);
-    pass(8).await;
-    assert_eq!(world.sums(), ([8, 0, 8, 0], [1, 0]));
+    world.stage.upstream(N1).edge(N1);
+    world.stage.list("edge", "Gateway", []).list("edge", "Gateway", [announcing(None, 3)]);
+    world.after(8, [8, 0, 8, 0], [1, 0]).await;
     // Somebody else's value says nothing: the Gateway counts as translated when it was seen.
-    let world = World::new(Some("by-hand"));
-    pass(8).await;
-    assert_eq!(world.sums(), ([0; 4], [0, 0]));
+    World::new(Some("by-hand")).after(8, [0; 4], [0, 0]).await;
 }
 
 /// Two watches have no common order: the touch of another instance may be seen before what it
@@ -214,34 +175,32 @@ async fn an_outage_that_began_before_the_start_counts_from_the_start() {
 #[tokio::test(start_paused = true)]
 async fn a_touch_that_is_seen_before_its_cause_ends_the_outage_all_the_same() {
     let mut world = World::new(None);
-    world.upstream(N1);
-    pass(2).await;
-    world.gateway(&trigger(Some("n1"), 1));
-    pass(1).await;
-    world.edge(N1);
-    pass(60).await;
-    assert_eq!(world.sums(), ([3, 0, 63, 0], [0, 0]));
+    world.stage.upstream(N1);
+    world.pass(2).await;
+    world.stage.applied("edge", announcing(Some("n1"), 1));
+    world.pass(1).await;
+    world.stage.edge(N1);
+    world.after(60, [3, 0, 63, 0], [0, 0]).await;
 }
 
 /// A trigger for a whole class does not say what one Gateway announces.
 #[tokio::test(start_paused = true)]
 async fn with_the_scope_of_a_class_a_new_list_is_a_new_look() {
     let mut world = World::with(with_scope(TouchScope::GatewayClass), None);
-    world.upstream(N1);
-    pass(3).await;
+    world.stage.upstream(N1);
+    world.pass(3).await;
     for kind in EDGE_KINDS {
-        world.lose("edge", kind);
+        world.stage.lost("edge", kind);
     }
-    pass(5).await;
+    world.pass(5).await;
     // Meanwhile another instance touched, and the Gateways are listed first.
     let of_one = digest([connector_part("lab", true, "n1")]);
     let of_class = digest([gateway_part(&UP.hub_namespace(), "app", of_one)]);
     let trigger = Trigger { digest: of_class, n: 1, c: 0 }.to_string();
     for (kind, object) in std::iter::zip(EDGE_KINDS, edge(N1, Some(&trigger))).rev() {
-        world.list("edge", kind, [object]);
+        world.stage.list("edge", kind, [object]);
     }
-    pass(40).await;
-    assert_eq!(world.sums(), ([3, 0, 43, 5], [0, 0]));
+    world.after(40, [3, 0, 43, 5], [0, 0]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,14 +208,14 @@ async fn an_edge_that_leaves_takes_its_series_along_but_no_sum_falls() {
     let text = Metrics::new().text(None, Format::Plain);
     assert!(!text.contains("throughline_user_visible"), "a run without edges: {text}");
     let mut world = World::new(None);
-    world.upstream(N1);
-    pass(5).await;
+    world.stage.upstream(N1);
+    world.pass(5).await;
     world.metrics.set_clusters(201);
     let sum = "throughline_user_visible_wrong_seconds_total{symptom=\"503\"} 5";
     let text = world.metrics.text(None, Format::Plain);
     assert!(text.contains(sum) && !text.contains("cluster=\"edge\",symptom"), "{text}");
-    world.change(|stage| _ = stage.leave("edge"));
-    pass(5).await;
+    world.stage.leave("edge");
+    world.pass(5).await;
     let text = world.metrics.text(None, Format::Plain);
     assert!(text.contains(sum), "{text}");
     world.metrics.set_clusters(1);

@@ -13,15 +13,16 @@ use futures::future::BoxFuture;
 use throughline::environment::{Connected, Environment};
 use tokio::time::Instant;
 
-use crate::crash::{CrashPoint, CrashProbe};
+use crate::crash_points::{CrashPoint, CrashProbe};
 use crate::network::Network;
 use crate::random::Random;
 
 /// 2026-11-22 00:00 UTC, in seconds.
 const EPOCH_S: u64 = 1_795_305_600;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 enum Process {
+    #[default]
     Runs,
     Frozen,
     Killed,
@@ -35,23 +36,22 @@ pub(crate) struct Computer {
     network: Option<Network>,
     pub(crate) probe: Arc<CrashProbe>,
     state: Mutex<State>,
-    /// See [`Computer::released`].
     released: AtomicI64,
     /// How many of its tasks are being dropped, one within the other.
     depth: AtomicU32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Disk {
+    #[default]
     Works,
     Full,
-    /// Takes nothing.
     Hangs,
 }
 
+#[derive(Default)]
 struct State {
     disk: Disk,
-    /// What was written into each file.
     files: BTreeMap<PathBuf, Vec<u8>>,
     disk_wakers: Vec<Waker>,
     random: Random,
@@ -62,19 +62,10 @@ struct State {
 
 impl Computer {
     pub(crate) fn new(client: u32, rate: i64, random: Random, network: Option<Network>) -> Self {
-        let process = Process::Runs;
-        let state = State {
-            disk: Disk::Works,
-            files: BTreeMap::new(),
-            disk_wakers: Vec::new(),
-            random,
-            wall_offset_ms: 0,
-            process,
-            wakers: Vec::new(),
-        };
+        let state = Mutex::new(State { random, ..State::default() });
         let (started, probe) = (Instant::now(), Arc::default());
         let (released, depth) = (AtomicI64::new(0), AtomicU32::new(0));
-        Self { client, rate, started, network, probe, state: Mutex::new(state), released, depth }
+        Self { client, rate, started, network, probe, state, released, depth }
     }
 
     /// The bytes that were freed so far when the instance's tasks were dropped.
@@ -92,7 +83,6 @@ impl Computer {
         state.disk_wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// What was written into a file.
     pub(crate) fn file(&self, path: &str) -> Vec<u8> {
         let state = self.state.lock().unwrap();
         state.files.get(Path::new(path)).cloned().unwrap_or_default()
@@ -110,10 +100,6 @@ impl Computer {
         state.wakers.drain(..).for_each(Waker::wake);
     }
 
-    pub(crate) fn runs(&self) -> bool {
-        self.state.lock().unwrap().process == Process::Runs
-    }
-
     pub(crate) fn kill(&self) {
         self.state.lock().unwrap().process = Process::Killed;
         if let Some(network) = &self.network {
@@ -121,12 +107,14 @@ impl Computer {
         }
     }
 
-    fn scaled(time: Duration, times: i64, by: i64, up: bool) -> Duration {
-        let (times, by) = (u128::try_from(times).unwrap(), u128::try_from(by).unwrap());
-        let nanos = time.as_nanos() * times;
-        let nanos = if up { nanos.div_ceil(by) } else { nanos / by };
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    /// How many times a second of its clock fits into 1,000 seconds.
+    fn times(&self) -> u128 {
+        u128::try_from(1_000 + self.rate).unwrap()
     }
+}
+
+fn duration(nanos: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 impl Environment for Computer {
@@ -138,11 +126,11 @@ impl Environment for Computer {
     }
 
     fn counts(&self, elapsed: Duration) -> Duration {
-        Self::scaled(elapsed, 1_000 + self.rate, 1_000, false)
+        duration(elapsed.as_nanos() * self.times() / 1_000)
     }
 
     fn takes(&self, time: Duration) -> Duration {
-        Self::scaled(time, 1_000, 1_000 + self.rate, true)
+        duration((time.as_nanos() * 1_000).div_ceil(self.times()))
     }
 
     fn random(&self) -> u64 {

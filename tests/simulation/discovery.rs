@@ -1,6 +1,7 @@
 //! Upstreams that are discovered: what their source shows of each, and what goes wrong there.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
@@ -8,22 +9,19 @@ use serde_json::{Value, json};
 use throughline::config::{Config, KubeconfigSecretsConfig, MiloConfig};
 use throughline::core::contract::membership::JoinRule;
 use throughline::core::data::ids::{ClusterName, ObjectKey, Role};
-use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{
     ApiVerb, Fault, Resource, SimApiServerHandle, SimApiServerSettings, SimMilo,
 };
 
 use crate::fault_kind::FaultKind;
-use crate::faults::End;
 use crate::network::{Network, Serve};
 use crate::random::Random;
 use crate::stage::Stage;
-use crate::world::Names;
+use crate::world::World;
 
 /// Where the instances find the upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Discovery {
-    /// In their configuration.
     #[default]
     None,
     /// In kubeconfig Secrets at the hub.
@@ -32,7 +30,6 @@ pub(crate) enum Discovery {
     Projects,
 }
 
-/// What shows the upstreams.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) server: Arc<SimApiServerHandle>,
@@ -40,7 +37,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    fn put(&self, name: &str, object: Value) {
+    fn put(&self, name: &str, address: &str, token: &str, shown: Shown) {
+        let object = match self.resource {
+            Resource::Secrets => secret(address, token, shown),
+            _ => project(shown),
+        };
         self.server.put_raw(self.resource, self.key(name), object);
     }
 
@@ -49,13 +50,11 @@ impl Source {
     }
 
     fn key(&self, name: &str) -> ObjectKey {
-        let namespace = if self.resource == Resource::Secrets { NAMESPACE } else { "" };
-        ObjectKey::new(namespace, name)
+        ObjectKey::new(if self.resource == Resource::Secrets { NAMESPACE } else { "" }, name)
     }
 }
 
 impl Discovery {
-    /// The configuration names the other clusters, and the source of the upstreams.
     pub(crate) fn set_up(self, config: &mut Config, hub: &ClusterName) {
         let Some(hub) = config.clusters.iter().find(|c| c.name == *hub).cloned() else { return };
         let label_selector = format!("{LABEL}=true");
@@ -82,41 +81,32 @@ impl Discovery {
         config.clusters.retain(|cluster| !cluster.roles.contains(&Role::Upstream));
     }
 
-    /// Starts what holds the sources; `at` is where a Milo is reached.
     pub(crate) fn start(
         self,
         servers: &[Arc<SimApiServerHandle>],
-        names: &Names,
-        at: &mut Milo<'_>,
+        world: &World,
+        settings: SimApiServerSettings,
+        network: &Network,
     ) -> Option<Source> {
+        let upstreams = &world.names.upstreams;
         match self {
             Self::None => None,
             Self::Secrets => {
-                let server = servers[names.upstreams.len()].clone();
+                let server = servers[upstreams.len()].clone();
                 server.set_served(Resource::Secrets, true);
                 Some(Source { server, resource: Resource::Secrets })
             }
             Self::Projects => {
-                let clusters = at.clusters.clone();
-                let called = servers[0].address();
-                let milo = SimMilo::start_without_listener(clusters, called, at.settings.clone());
-                for (name, server) in names.upstreams.iter().zip(servers) {
-                    milo.adopt(name.as_str(), server);
-                }
+                let (clusters, called) = (world.clusters.clone(), servers[0].address());
+                let milo = SimMilo::start_without_listener(clusters, called, settings);
+                upstreams.iter().zip(servers).for_each(|(name, of)| milo.adopt(name.as_str(), of));
                 let server = Arc::new(milo.root());
                 let serve: Serve = Arc::new(move |end, client| Box::pin(milo.serve(end, client)));
-                at.network.add_server(&called.ip().to_string(), serve);
+                network.add_server(&called.ip().to_string(), serve);
                 Some(Source { server, resource: Resource::Projects })
             }
         }
     }
-}
-
-/// What a Milo is made from.
-pub(crate) struct Milo<'a> {
-    pub(crate) clusters: &'a Arc<Mutex<SimClusters>>,
-    pub(crate) settings: SimApiServerSettings,
-    pub(crate) network: &'a Network,
 }
 
 /// All projects are reached where the first one is.
@@ -128,7 +118,6 @@ const LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     Right,
-    /// Without the label.
     Unlabelled,
     /// With a number where a text belongs.
     Undecodable,
@@ -136,92 +125,72 @@ pub(crate) enum Shown {
 }
 
 impl Stage {
-    /// Shows all upstreams as they are.
     pub(crate) fn show_upstreams(&self) {
-        (0..self.world.names.upstreams.len())
-            .for_each(|upstream| self.show(upstream, Shown::Right));
+        (0..self.hub()).for_each(|upstream| self.show(upstream, Shown::Right));
     }
 
     pub(crate) fn show(&self, upstream: usize, shown: Shown) {
         let Some(source) = &self.source else { return };
         let name = self.world.names.upstreams[upstream].as_str();
-        match self.plan.discovery {
-            _ if shown == Shown::Deleted => source.remove(name),
-            Discovery::None => {}
-            Discovery::Projects => source.put(name, project(shown)),
-            Discovery::Secrets => {
-                let token = self.tokens[upstream].to_string();
-                self.servers[upstream].set_token(&token);
-                source.put(name, secret(&self.address_of(upstream), &token, shown));
-            }
+        if shown == Shown::Deleted {
+            return source.remove(name);
         }
+        let token = self.tokens[upstream].to_string();
+        // That of a Milo is the same for all its projects.
+        if self.plan.discovery == Discovery::Secrets {
+            self.servers[upstream].set_token(&token);
+        }
+        source.put(name, &self.address_of(upstream), &token, shown);
     }
 
-    /// Its server takes another token from now on, and no other.
-    fn change_token(&mut self, upstream: usize) {
-        // That of a Milo is the same for all its projects.
-        if self.plan.discovery != Discovery::Secrets {
+    /// An upstream is shown otherwise for a while, and sometimes returns with another token. `Right`: its
+    /// server takes another token from now on, and no other.
+    pub(crate) fn disturb_upstream(
+        &mut self,
+        (kind, lasts): (FaultKind, Duration),
+        shown: Shown,
+        random: &mut Random,
+    ) {
+        if self.source.is_none() {
             return;
         }
-        self.tokens[upstream] += 1;
-        self.servers[upstream].set_token(&self.tokens[upstream].to_string());
-        // API servers end no watch for that; the next one shows it.
-        self.servers[upstream].cut_watches(None);
-    }
-
-    /// An upstream is shown otherwise for a while, and returns with another token.
-    pub(crate) fn disturb_upstream(&mut self, kind: FaultKind, random: &mut Random) -> Option<End> {
-        self.source.as_ref()?;
-        let upstream = random.below(self.world.names.upstreams.len());
-        let shown = match kind {
-            FaultKind::OfferDeleted => Shown::Deleted,
-            FaultKind::OfferUnlabelled => Shown::Unlabelled,
-            FaultKind::OfferUndecodable => Shown::Undecodable,
-            _ => Shown::Right,
-        };
-        if shown == Shown::Right || random.one_in(2) {
-            self.change_token(upstream);
+        let upstream = random.below(self.hub());
+        let has_new_token = shown == Shown::Right || random.one_in(2);
+        if has_new_token && self.plan.discovery == Discovery::Secrets {
+            self.tokens[upstream] += 1;
+            self.servers[upstream].set_token(&self.tokens[upstream].to_string());
+            // API servers end no watch for that; the next one shows it.
+            self.servers[upstream].cut_watches(None);
         }
         self.show(upstream, shown);
-        let end = move |stage: &mut Self| stage.show(upstream, Shown::Right);
-        (shown != Shown::Right).then(|| Box::new(end) as End)
+        if shown != Shown::Right {
+            self.until(kind, lasts, move |stage| stage.show(upstream, Shown::Right));
+        }
     }
 
-    /// One that nobody can decode lies beside the others from now on.
     pub(crate) fn add_stranger(&self) {
-        let Some(source) = &self.source else { return };
-        match self.plan.discovery {
-            Discovery::Projects => source.put(STRANGER, project(Shown::Undecodable)),
-            _ => source.put(STRANGER, secret("stranger.invalid", "", Shown::Undecodable)),
+        if let Some(source) = &self.source {
+            source.put(STRANGER, "stranger.invalid", "", Shown::Undecodable);
         }
     }
 
     /// The source does not answer, has forgotten its history, or breaks off inside a list.
-    pub(crate) fn disturb_source(&self, kind: FaultKind, random: &mut Random) {
-        let Some(Source { server, resource }) = &self.source else { return };
+    pub(crate) fn disturb_source(&mut self, kind: FaultKind, lasts: Duration, random: &mut Random) {
+        let Some(Source { server, resource }) = self.source.clone() else { return };
         let (verbs, code) = match kind {
             FaultKind::SourceHangs => (vec![ApiVerb::List, ApiVerb::Watch], Fault::NO_RESPONSE),
             _ => (vec![ApiVerb::Watch], 410),
         };
-        let resource = Some(*resource);
-        let fault = Fault { verbs, resource, code, retry_after_s: None, executes: false };
-        server.inject(&fault, 1 + random.below(4));
+        let resource = Some(resource);
+        server.inject(&Fault { verbs, resource, ..Fault::on_writes(code) }, 1 + random.below(4));
         server.cut_watches(resource);
         if kind == FaultKind::SourceBreaksOff {
             // The list that follows the 410 does not arrive whole.
             let after = usize::try_from(random.between(300, 1_500)).unwrap();
-            for client in self.clients() {
-                let host = server.address().ip().to_string();
-                self.network.cut(&(client, host), after);
-            }
+            let host = server.address().ip().to_string();
+            self.clients().for_each(|client| self.network.cut(&(client, host.clone()), after));
         }
-    }
-
-    /// The requests that were to be disturbed, and were not made meanwhile, succeed.
-    pub(crate) fn calm_source(&self) {
-        if let Some(Source { server, .. }) = &self.source {
-            server.clear_faults();
-        }
+        self.until(kind, lasts, move |_| server.clear_faults());
     }
 }
 

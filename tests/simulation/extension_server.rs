@@ -7,28 +7,27 @@ use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::liveness::{self, Liveness};
-use throughline_sim::{Preconditions, SimClusters};
+use throughline_sim::SimClusters;
 
 use crate::random::Random;
-use crate::world::TRIGGER;
+use crate::world::{TRIGGER, annotate};
 
 /// The extension server sees a change this much later, in milliseconds.
 pub(crate) const CACHE_LAG_MS: (u64, u64) = (2, 60);
 /// Envoy Gateway asks the extension server this long after a Gateway changed.
 const TRANSLATION_MS: (u64, u64) = (5, 60);
 
-/// The extension server of an edge, and Envoy Gateway, which asks it whenever a Gateway's trigger changes.
+/// Envoy Gateway asks the extension server whenever a Gateway's trigger changes.
 pub(crate) struct ExtensionServer {
     pub(crate) edge: ClusterName,
-    pub(crate) random: Random,
+    random: Random,
     pub(crate) lag_ms: (u64, u64),
-    /// The Connectors as its cache has them.
-    pub(crate) cache: BTreeMap<ObjectKey, Liveness>,
-    pub(crate) arriving: VecDeque<(UnixMillis, ObjectKey, Option<Liveness>)>,
-    pub(crate) connectors_seen: u64,
-    pub(crate) gateways_seen: u64,
-    pub(crate) triggers: BTreeMap<ObjectKey, String>,
-    pub(crate) translations: BTreeSet<(UnixMillis, ObjectKey)>,
+    cache: BTreeMap<ObjectKey, Liveness>,
+    arriving: VecDeque<(UnixMillis, ObjectKey, Option<Liveness>)>,
+    connectors_seen: u64,
+    gateways_seen: u64,
+    triggers: BTreeMap<ObjectKey, String>,
+    translations: BTreeSet<(UnixMillis, ObjectKey)>,
     /// What Envoy answers for each Gateway.
     pub(crate) programmed: BTreeMap<ObjectKey, Liveness>,
 }
@@ -54,7 +53,8 @@ impl ExtensionServer {
         for object in changed(clusters, &self.edge, Kind::Connector, &mut self.connectors_seen) {
             let key = object.meta.key();
             let exists = clusters.get(&self.edge, Kind::Connector, &key).is_some();
-            let liveness = exists.then(|| liveness_of(&object));
+            let annotation = object.meta.annotations.get(UPSTREAM_STATUS);
+            let liveness = exists.then(|| liveness::read(annotation, object.status()));
             let at = now.plus(self.random.between(self.lag_ms.0, self.lag_ms.1));
             let at = self.arriving.back().map_or(at, |(last, ..)| at.max(*last));
             self.arriving.push_back((at, key, liveness));
@@ -102,51 +102,36 @@ impl ExtensionServer {
         }
     }
 
-    pub(crate) fn connector_of(
-        &self,
-        clusters: &SimClusters,
-        gateway: &ObjectKey,
-    ) -> Option<ObjectKey> {
+    fn connector_of(&self, clusters: &SimClusters, gateway: &ObjectKey) -> Option<ObjectKey> {
         let proxy = clusters.get(&self.edge, Kind::HttpProxy, gateway)?;
         let Body::HttpProxy { connectors } = &proxy.body else { return None };
         Some(ObjectKey::new(&gateway.namespace, connectors.iter().next()?.to_string()))
     }
 
     /// Writes the platform's key on the Gateways of these Connectors.
-    pub(crate) fn stamp(&mut self, clusters: &mut SimClusters, changed: &BTreeSet<ObjectKey>) {
+    fn stamp(&mut self, clusters: &mut SimClusters, changed: &BTreeSet<ObjectKey>) {
         let gateways: Vec<_> =
             clusters.objects(&self.edge, Kind::Gateway).map(|object| object.meta.key()).collect();
         for gateway in gateways {
             let connector = self.connector_of(clusters, &gateway);
             let Some(key) = connector.filter(|key| changed.contains(key)) else { continue };
             let liveness = self.cache.get(&key).cloned().unwrap_or_default();
-            let stamp = match liveness.online {
-                true => format!("true/{}", liveness.node_id),
-                false => "false/".to_owned(),
-            };
-            let annotations = [(PLATFORM_KEY.to_owned(), Some(stamp))];
-            let preconditions = Preconditions::default();
-            let manager = "extension-server";
-            let edge = &self.edge;
-            // The Gateway was found a moment ago.
-            let _ = clusters.patch(
-                edge,
-                Kind::Gateway,
-                &gateway,
-                &annotations,
-                &preconditions,
-                manager,
+            // The node's id is empty when offline.
+            let stamp = format!("{}/{}", liveness.online, liveness.node_id);
+            let annotation = (PLATFORM_KEY, Some(stamp.as_str()));
+            annotate(
+                clusters,
+                &self.edge,
+                (Kind::Gateway, &gateway),
+                annotation,
+                "extension-server",
             );
         }
     }
 }
 
-pub(crate) fn liveness_of(connector: &Object) -> Liveness {
-    liveness::read(connector.meta.annotations.get(UPSTREAM_STATUS), connector.status())
-}
-
 /// The objects that changed since, in order; all that there are if the history does not go back so far.
-pub(crate) fn changed(
+fn changed(
     clusters: &SimClusters,
     cluster: &ClusterName,
     kind: Kind,

@@ -51,14 +51,12 @@ pub(crate) enum FaultKind {
     TriggerOverwritten,
     /// An older throughline, or the carrier, puts an earlier trigger back.
     OldTriggerWritten,
-    /// A value that is made to mislead.
     HostileWrite,
     EdgeAnnotationOverwritten,
     CarrierStuck,
     ExtensionServerLags,
     ConnectorMadeAgain,
     GatewayMadeAgain,
-    /// A parent of a route goes for a while.
     ParentGone,
     /// All parents of a route go for good.
     TenantLeaves,
@@ -70,9 +68,7 @@ pub(crate) enum FaultKind {
     EtcdLost,
     /// What shows a discovered upstream goes for a while, and returns as another object.
     OfferDeleted,
-    /// It loses its label, and gets it back.
     OfferUnlabelled,
-    /// It holds a number where a text belongs.
     OfferUndecodable,
     /// The upstream's server takes another token, and no other.
     OfferTokenChanged,
@@ -113,8 +109,6 @@ const OFFERED: &[Cause] = &[
 ];
 
 impl FaultKind {
-    pub(crate) const ALL: &[Self] = Self::VARIANTS;
-
     /// Those that need a source of upstreams.
     pub(crate) const OF_DISCOVERY: &[Self] = Self::VARIANTS.split_at(Self::OfferDeleted as usize).1;
 

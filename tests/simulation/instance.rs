@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -24,13 +24,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::computer::Computer;
-use crate::crash::{CrashPoint, CrashProbe};
+use crate::crash_points::{CrashPoint, CrashProbe};
+use crate::world::Names;
 
 /// What an instance wrote into its event log, and what is wrong by what it says.
 #[derive(Default)]
 pub(crate) struct Tape {
     pub(crate) log: Vec<u8>,
-    /// The problems that are open.
     pub(crate) problems: BTreeMap<ProblemId, Problem>,
     /// When each cause began last, and what that said.
     pub(crate) began: BTreeMap<Cause, (Instant, String)>,
@@ -71,22 +71,19 @@ impl Tape {
         let Some((decided, action)) = self.open.remove(&id) else { return };
         if let Outcome::Applied { .. } | Outcome::Unchanged = outcome {
             let older = self.open.range(..id).map(|(_, (_, older))| older);
-            self.forgotten.extend(older.filter(|older| is_replaced_by(older, &action)).cloned());
+            let replaced = older.filter(|older| target(older) == target(&action));
+            self.forgotten.extend(replaced.cloned());
             let ended = Instant::now();
             self.done.push(Done { decided, ended, action });
         }
     }
 }
 
-/// What an action writes, and the cluster that it asks first.
+/// What an action writes, and the cluster that it asks first: of two that are equal, nothing is sent for the
+/// older one once the newer one is.
 fn target(action: &Action) -> (&ClusterName, Option<&ClusterName>, Kind, &ObjectKey) {
     let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
     (&action.cluster, asked, action.kind, &action.object)
-}
-
-/// Whether nothing is sent for the older action any more once the newer one is.
-fn is_replaced_by(older: &Action, newer: &Action) -> bool {
-    target(older) == target(newer)
 }
 
 struct Recorder {
@@ -160,7 +157,6 @@ impl Observer for Recorder {
     }
 }
 
-/// One life of an instance, from its start to its end.
 pub(crate) struct Instance {
     pub(crate) computer: Arc<Computer>,
     pub(crate) tape: Arc<Mutex<Tape>>,
@@ -194,14 +190,8 @@ impl Instance {
         self.running.abort();
     }
 
-    /// SIGTERM.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
-    }
-
-    /// Nobody stopped it, and nothing holds it up.
-    pub(crate) fn is_up(&self) -> bool {
-        self.computer.runs() && !*self.stop.borrow()
     }
 
     pub(crate) fn leads(&self) -> bool {
@@ -231,18 +221,16 @@ impl Instance {
 /// What is wrong with an event log: it does not replay to the actions that are in it.
 pub(crate) fn verify_log(name: &str, log: &[u8]) -> Vec<String> {
     let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
-    let none = None::<std::io::Sink>;
-    let unreadable = |error| vec![format!("the event log of {name} cannot be read: {error}")];
-    let mut reader = match LogReader::new(name, log) {
-        Ok(reader) => reader,
-        Err(error) => return unreadable(error.to_string()),
+    let read = || -> anyhow::Result<_> {
+        let mut reader = LogReader::new(name, log)?;
+        replay(&mut reader, name, |_| Ok(()), &options, None::<std::io::Sink>, |_| {})
     };
-    match replay(&mut reader, name, |_| Ok(()), &options, none, |_| {}) {
+    match read() {
         Ok(replayed) => {
             let broken = |problem| format!("the event log of {name} does not verify: {problem}");
             replayed.verdict.problems.into_iter().map(broken).collect()
         }
-        Err(error) => unreadable(format!("{error:#}")),
+        Err(error) => vec![format!("the event log of {name} cannot be read: {error:#}")],
     }
 }
 
@@ -251,30 +239,31 @@ pub(crate) fn address(n: usize) -> String {
     format!("127.1.0.{}", n + 1)
 }
 
-/// Writes a kubeconfig with a context for each cluster.
-pub(crate) fn write_kubeconfig(specs: &[ClusterSpec]) -> PathBuf {
-    let cluster = |(n, spec): (usize, &ClusterSpec)| json!({ "name": spec.name, "cluster": { "server": format!("http://{}", address(n)) } });
-    let context = |spec: &ClusterSpec| json!({ "name": spec.name, "context": { "cluster": spec.name, "user": "u" } });
-    let clusters: Vec<_> = specs.iter().enumerate().map(cluster).collect();
-    let contexts: Vec<_> = specs.iter().map(context).collect();
+/// A kubeconfig with a context for each cluster that a plan may have.
+static KUBECONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
+    let names: Vec<_> = Names::new(3, 2).all().into_iter().map(|spec| spec.name).collect();
+    let server = |n| json!({ "server": format!("http://{}", address(n)) });
+    let cluster = |(n, name)| json!({ "name": name, "cluster": server(n) });
+    let clusters: Vec<_> = names.iter().enumerate().map(cluster).collect();
+    let context = |name| json!({ "name": name, "context": { "cluster": name, "user": "u" } });
+    let contexts: Vec<_> = names.iter().map(context).collect();
     let content = json!({ "apiVersion": "v1", "kind": "Config", "clusters": clusters,
         "contexts": contexts, "users": [{ "name": "u", "user": {} }] });
     let file = std::env::temp_dir().join(format!("throughline-sim-{}.json", std::process::id()));
     std::fs::write(&file, content.to_string()).unwrap();
     file
-}
+});
 
-/// Where an instance writes its event log.
 const EVENT_LOG: &str = "live.jsonl";
 const LOG_GAP: &[u8] = br#""event":"log_gap""#;
 
 /// Short pauses, so that everything is right soon after the last fault. Some of the rest depends on the
 /// seed.
-pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path, seed: u64) -> Config {
+pub(crate) fn config(specs: &[ClusterSpec], seed: u64) -> Config {
     let cluster = |spec: &ClusterSpec| ClusterConfig {
         name: spec.name.clone(),
         roles: spec.roles.clone(),
-        kubeconfig: Some(kubeconfig.to_owned()),
+        kubeconfig: Some(KUBECONFIG.clone()),
         context: Some(spec.name.to_string()),
         in_cluster: false,
     };
@@ -284,7 +273,6 @@ pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path, seed: u64) -> Con
     config.orphans.mode =
         if seed.is_multiple_of(5) { OrphanMode::Report } else { OrphanMode::Delete };
     config.orphans.min_age = Duration::from_secs(2);
-    config.constants.watch.page_size = [2, 5, 500][usize::try_from(seed % 3).unwrap()];
     config.leader_election.lease_namespace = Some("default".to_owned());
     config.constants.watch.silent_after_ms = 15_000;
     config.constants.watch.timeout_ms = 5_000;

@@ -1,44 +1,25 @@
-//! Many seeds, on as many threads as there are cores.
+//! Many seeds, on as many threads as there are cores, and what is kept of a run that fails.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
+use std::fmt;
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::coverage::Coverage;
+use strum::VariantArray;
+
+use crate::fault_kind::FaultKind;
 use crate::plan::{Plan, Report};
+use crate::shrink::shrink;
 use crate::stage::simulate;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(15);
-
-/// Which seeds to run: so many from the first one on, or as many as the time allows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seeds {
-    pub(crate) first: u64,
-    pub(crate) count: Option<u64>,
-    pub(crate) lasts: Duration,
-}
-
-pub(crate) fn number(name: &str) -> Option<u64> {
-    env::var(name).ok()?.parse().ok()
-}
-
-impl Seeds {
-    /// SIM_FIRST, SIM_SEEDS and SIM_SECONDS.
-    pub(crate) fn from_env() -> Self {
-        Self {
-            first: number("SIM_FIRST").unwrap_or(1),
-            count: number("SIM_SEEDS"),
-            lasts: Duration::from_secs(number("SIM_SECONDS").unwrap_or(300)),
-        }
-    }
-
-    fn is_over(&self, seed: u64, elapsed: Duration) -> bool {
-        self.count.map_or(elapsed >= self.lasts, |count| seed >= self.first + count)
-    }
-}
+const RAREST: usize = 10;
 
 /// Runs a plan. A panic is something that is broken, too.
 pub(crate) fn try_simulate(plan: &Plan) -> Report {
@@ -50,14 +31,15 @@ pub(crate) fn try_simulate(plan: &Plan) -> Report {
     })
 }
 
-/// The result of many runs.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Sum {
     runs: u64,
     simulated: Duration,
     writes: u64,
     faults: u64,
-    coverage: Coverage,
+    runs_with: BTreeMap<FaultKind, u64>,
+    /// The pairs of kinds that met in a run, each in the order of the kinds.
+    met: BTreeSet<(FaultKind, FaultKind)>,
 }
 
 impl Sum {
@@ -66,39 +48,62 @@ impl Sum {
         self.simulated += report.simulated;
         self.writes += report.writes;
         self.faults += report.injected.values().sum::<u64>();
-        self.coverage.add(&report.injected);
+        let kinds = report.injected.keys();
+        for (n, kind) in kinds.clone().enumerate() {
+            *self.runs_with.entry(*kind).or_default() += 1;
+            self.met.extend(kinds.clone().skip(n + 1).map(|later| (*kind, *later)));
+        }
     }
 
-    fn print(&self, elapsed: Duration) {
-        let Self { runs, simulated, writes, faults, coverage } = self;
-        let seconds = simulated.as_secs_f64();
-        println!(
-            "{runs} seeds in {} s: {:.1} simulated hours, {:.0} simulated seconds a second, {faults} \
-             faults of {} kinds, {writes} writes",
-            elapsed.as_secs(),
-            seconds / 3_600.0,
-            seconds / elapsed.as_secs_f64(),
-            coverage.kinds()
-        );
+    /// What many runs did not try: kinds of faults that few had, and pairs of kinds that none had.
+    fn print_rarest(&self) {
+        let runs_with = |kind| self.runs_with.get(kind).copied().unwrap_or_default();
+        let mut kinds: Vec<_> = FaultKind::VARIANTS.iter().collect();
+        kinds.sort_by_key(|kind| runs_with(kind));
+        println!("the rarest kinds of faults, by the number of seeds that had them:");
+        kinds.iter().take(RAREST).for_each(|kind| println!("  {:>6} × {kind:?}", runs_with(kind)));
+        let pairs = kinds.len() * (kinds.len() - 1) / 2;
+        println!("{} of {pairs} pairs of kinds never met in one seed", pairs - self.met.len());
     }
 }
 
-/// Runs seeds until one fails, and returns that one: the lowest, however many threads there are.
-pub(crate) fn run(seeds: Seeds) -> Option<Report> {
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { runs, simulated, writes, faults, runs_with, .. } = self;
+        let (hours, kinds) = (simulated.as_secs_f64() / 3_600.0, runs_with.len());
+        write!(f, "{runs} seeds, {hours:.1} simulated hours, {faults} faults of {kinds} kinds, ")?;
+        write!(f, "{writes} writes")
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}
+
+/// Runs seeds from SIM_FIRST on, SIM_SEEDS of them or as many as SIM_SECONDS allow, until one fails.
+/// Returns that one: the lowest, however many threads there are.
+pub(crate) fn run() -> Option<Report> {
+    let first = number("SIM_FIRST").unwrap_or(1);
+    let ends = number("SIM_SEEDS").map(|count| first + count);
+    let lasts = Duration::from_secs(number("SIM_SECONDS").unwrap_or(300));
     let began = Instant::now();
-    let next = AtomicU64::new(seeds.first);
+    let is_over = |seed| ends.map_or(began.elapsed() >= lasts, |ends| seed >= ends);
+    let next = AtomicU64::new(first);
     // No seed above this is of interest any more.
     let most = AtomicU64::new(u64::MAX);
     let (done, finished) = mpsc::channel();
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let (mut sum, mut failed, mut shown_at) = (Sum::default(), None::<Report>, Instant::now());
+    let mut sum = Sum::default();
+    let mut failed = BTreeMap::new();
+    let mut shown_at = Instant::now();
     thread::scope(|scope| {
         for _ in 0..threads {
-            let (done, next, most) = (done.clone(), &next, &most);
-            scope.spawn(move || {
+            let done = done.clone();
+            scope.spawn(|| {
+                let done = done;
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seeds.is_over(seed, began.elapsed()) || seed > most.load(Ordering::Relaxed) {
+                    if is_over(seed) || seed > most.load(Ordering::Relaxed) {
                         return;
                     }
                     let report = try_simulate(&Plan::from_seed(seed));
@@ -112,42 +117,47 @@ pub(crate) fn run(seeds: Seeds) -> Option<Report> {
         drop(done);
         for report in finished {
             sum.add(&report);
-            if !report.broken.is_empty()
-                && failed.as_ref().is_none_or(|failed| report.plan.seed < failed.plan.seed)
-            {
-                failed = Some(report);
+            if !report.broken.is_empty() {
+                failed.insert(report.plan.seed, report);
             }
             if shown_at.elapsed() > PROGRESS_EVERY {
                 shown_at = Instant::now();
-                sum.print(began.elapsed());
+                println!("{sum}");
             }
         }
     });
-    println!("from seed {}:", seeds.first);
-    sum.print(began.elapsed());
-    println!("{}", sum.coverage);
-    failed
+    println!("from seed {first}, in {} s: {sum}", began.elapsed().as_secs());
+    sum.print_rarest();
+    failed.pop_first().map(|(_, report)| report)
 }
 
-/// The time that this thread has computed; where the system does not tell, the time since `began`.
-fn computed(began: Instant) -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
-    nanos.map_or_else(|| began.elapsed(), Duration::from_nanos)
-}
-
-/// Runs seeds on one core until one fails. Returns the time that took.
-pub(crate) fn find(seeds: Seeds) -> (Duration, Option<Report>) {
-    let (began, before) = (Instant::now(), computed(Instant::now()));
-    let took = || computed(began).saturating_sub(before);
-    for seed in seeds.first.. {
-        if seeds.is_over(seed, took()) {
-            break;
-        }
-        let report = try_simulate(&Plan::from_seed(seed));
-        if !report.broken.is_empty() {
-            return (took(), Some(report));
-        }
+/// Writes the requests and faults, and each instance's event log, into a folder for a closer look.
+pub(crate) fn keep(report: &Report, name: &str) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("plan"), format!("{}\n", report.plan)).unwrap();
+    fs::write(folder.join("broken"), report.broken.join("\n")).unwrap();
+    fs::write(folder.join("requests.log"), &report.trace).unwrap();
+    for (n, log) in report.logs.iter().enumerate() {
+        fs::write(folder.join(format!("instance-{n}.jsonl")), log).unwrap();
     }
-    (took(), None)
+    println!(
+        "in {}: requests.log has every request and fault, instance-N.jsonl is the event log of each \
+         life of an instance (a picture of it: throughline replay -o html instance-N.jsonl)",
+        folder.display()
+    );
+}
+
+/// Shows a run that failed, and a smaller one that fails, too.
+pub(crate) fn show_failed(report: &Report) {
+    let seed = report.plan.seed;
+    println!("{report}\nSIM_SEED={seed} make sim repeats it; looking for a smaller plan …");
+    let (small, runs) = shrink(report, |plan| {
+        let report = try_simulate(plan);
+        (!report.broken.is_empty()).then_some(report.drawn)
+    });
+    let report = try_simulate(&small);
+    println!("after {runs} runs:\n{report}\nSIM_PLAN='{small}' make sim repeats it");
+    keep(&report, &format!("sim-{seed}"));
 }

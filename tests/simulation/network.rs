@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use throughline::environment::{Connected, Environment, within};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::crash::{CrashPoint, CrashProbe};
+use crate::crash_points::{CrashPoint, CrashProbe};
 use crate::random::Random;
 
 /// What a link does at present.
@@ -37,6 +37,13 @@ struct Link {
     /// Readers that wait for a blocked direction.
     wakers: Vec<Waker>,
     connections: Vec<Arc<Mutex<Connection>>>,
+}
+
+impl Link {
+    fn draw_delay(&mut self) -> Duration {
+        let (least, most) = self.state.delay_ms;
+        Duration::from_millis(self.random.between(least, most))
+    }
 }
 
 /// A client, by number, and a server, by address.
@@ -67,18 +74,14 @@ impl SentWrite {
 /// Serves a connection of a client.
 pub(crate) type Serve = Arc<dyn Fn(End, u32) -> BoxFuture<'static, ()> + Send + Sync>;
 
-#[derive(Default)]
-struct Links {
-    links: BTreeMap<LinkKey, Arc<Mutex<Link>>>,
-    servers: BTreeMap<String, Serve>,
-}
-
 type SentWrites = Arc<Mutex<Vec<SentWrite>>>;
 
 #[derive(Clone)]
 pub(crate) struct Network {
-    links: Arc<Mutex<Links>>,
-    sent: SentWrites,
+    links: Arc<Mutex<BTreeMap<LinkKey, Arc<Mutex<Link>>>>>,
+    servers: Arc<Mutex<BTreeMap<String, Serve>>>,
+    /// The writes that left on idle connections.
+    pub(crate) sent: SentWrites,
     /// Where servers run.
     servers_at: Arc<dyn Environment>,
     seed: u64,
@@ -86,26 +89,25 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn new(servers_at: Arc<dyn Environment>, seed: u64) -> Self {
-        Self { links: Arc::default(), sent: Arc::default(), servers_at, seed }
+        let (links, servers, sent) = (Arc::default(), Arc::default(), Arc::default());
+        Self { links, servers, sent, servers_at, seed }
     }
 
     pub(crate) fn add_server(&self, address: &str, serve: Serve) {
-        self.links.lock().unwrap().servers.insert(address.to_owned(), serve);
+        self.servers.lock().unwrap().insert(address.to_owned(), serve);
     }
 
     fn link(&self, key: &LinkKey) -> Arc<Mutex<Link>> {
+        let of_host = xxhash_rust::xxh3::xxh3_64(key.1.as_bytes());
+        let seed = self.seed ^ u64::from(key.0) << 32 ^ of_host;
         let mut links = self.links.lock().unwrap();
-        let seed =
-            self.seed ^ u64::from(key.0) << 32 ^ xxhash_rust::xxh3::xxh3_64(key.1.as_bytes());
-        let new = || {
-            Arc::new(Mutex::new(Link {
-                state: LinkState::healthy(),
-                random: Random::new(seed),
-                wakers: Vec::new(),
-                connections: Vec::new(),
-            }))
+        let new = || Link {
+            state: LinkState::healthy(),
+            random: Random::new(seed),
+            wakers: Vec::new(),
+            connections: Vec::new(),
         };
-        links.links.entry(key.clone()).or_insert_with(new).clone()
+        links.entry(key.clone()).or_insert_with(|| Arc::new(Mutex::new(new()))).clone()
     }
 
     pub(crate) fn set(&self, key: &LinkKey, state: LinkState) {
@@ -115,50 +117,45 @@ impl Network {
         link.wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Ends all connections of a link, after so many more bytes of answers.
-    pub(crate) fn cut(&self, key: &LinkKey, after_bytes: usize) {
-        let link = self.link(key);
-        for connection in &link.lock().unwrap().connections {
-            let mut connection = connection.lock().unwrap();
-            match after_bytes {
-                0 => connection.reset(),
-                _ => connection.pipes[1].cut_after = Some(after_bytes),
+    fn for_each_connection(&self, mut then: impl FnMut(&LinkKey, &mut Connection)) {
+        for (key, link) in &*self.links.lock().unwrap() {
+            for connection in &link.lock().unwrap().connections {
+                then(key, &mut connection.lock().unwrap());
             }
         }
+    }
+
+    /// Ends all connections of a link, after so many more bytes of answers.
+    pub(crate) fn cut(&self, key: &LinkKey, after_bytes: usize) {
+        self.for_each_connection(|of, connection| match after_bytes {
+            _ if of != key => {}
+            0 => connection.reset(),
+            _ => connection.pipes[1].cut_after = Some(after_bytes),
+        });
     }
 
     /// No answer is cut any more.
     pub(crate) fn clear_cuts(&self) {
-        for link in self.links.lock().unwrap().links.values() {
-            for connection in &link.lock().unwrap().connections {
-                connection.lock().unwrap().pipes[1].cut_after = None;
-            }
-        }
+        self.for_each_connection(|_, connection| connection.pipes[1].cut_after = None);
     }
 
     /// The process of a client is gone: its connections end.
     pub(crate) fn cut_client(&self, client: u32) {
-        let links = self.links.lock().unwrap().links.keys().cloned().collect::<Vec<_>>();
-        for key in links.iter().filter(|(of, _)| *of == client) {
-            self.cut(key, 0);
-        }
-    }
-
-    /// The writes that left on idle connections.
-    pub(crate) fn sent(&self) -> Vec<SentWrite> {
-        std::mem::take(&mut self.sent.lock().unwrap())
+        self.for_each_connection(|(of, _), connection| {
+            if *of == client {
+                connection.reset();
+            }
+        });
     }
 
     /// How many connections are open, by the host that they lead to.
     pub(crate) fn open_connections(&self) -> BTreeMap<String, usize> {
         let mut open = BTreeMap::new();
-        for ((_, host), link) in &self.links.lock().unwrap().links {
-            let link = link.lock().unwrap();
-            let count = link.connections.iter().filter(|c| c.lock().unwrap().is_open()).count();
-            if count > 0 {
-                *open.entry(host.clone()).or_default() += count;
+        self.for_each_connection(|(_, host), connection| {
+            if connection.is_open() {
+                *open.entry(host.clone()).or_default() += 1;
             }
-        }
+        });
         open
     }
 
@@ -171,12 +168,8 @@ impl Network {
         let (network, key) = (self.clone(), (client, host.to_owned()));
         Box::pin(async move {
             let link = network.link(&key);
-            let delay = {
-                let mut link = link.lock().unwrap();
-                let delay = link.state.delay_ms;
-                link.random.between(delay.0, delay.1)
-            };
-            sleep(Duration::from_millis(delay)).await;
+            let delay = link.lock().unwrap().draw_delay();
+            sleep(delay).await;
             std::future::poll_fn(|cx| {
                 let mut link = link.lock().unwrap();
                 if link.state.to_server && link.state.to_client {
@@ -186,7 +179,7 @@ impl Network {
                 Poll::Pending
             })
             .await;
-            let server = network.links.lock().unwrap().servers.get(&key.1).cloned();
+            let server = network.servers.lock().unwrap().get(&key.1).cloned();
             let Some(server) = server else { return Err(io::ErrorKind::ConnectionRefused.into()) };
             let connection = Arc::new(Mutex::new(Connection::new()));
             {
@@ -217,6 +210,13 @@ struct Pipe {
     is_closed: bool,
     cut_after: Option<usize>,
     reader: Option<Waker>,
+}
+
+impl Pipe {
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.reader.take().into_iter().for_each(Waker::wake);
+    }
 }
 
 /// The pipe to the server and the one to the client.
@@ -263,10 +263,6 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap()
-    }
-
     fn is_blocked(&self, cx: &mut Context<'_>) -> bool {
         let mut link = self.link.lock().unwrap();
         let is_open = if self.reads == 0 { link.state.to_server } else { link.state.to_client };
@@ -285,8 +281,7 @@ impl AsyncRead for End {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
-            let is_blocked = this.is_blocked(cx);
-            let reads = this.reads;
+            let (is_blocked, reads) = (this.is_blocked(cx), this.reads);
             let mut connection = this.connection.lock().unwrap();
             if connection.is_reset {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -348,12 +343,8 @@ impl AsyncWrite for End {
         if !self.probe.pass(point) && is_client {
             return Poll::Pending;
         }
-        let delay = {
-            let mut link = self.link.lock().unwrap();
-            let (least, most) = link.state.delay_ms;
-            link.random.between(least, most)
-        };
-        let mut connection = self.connection();
+        let delay = self.link.lock().unwrap().draw_delay();
+        let mut connection = self.connection.lock().unwrap();
         if connection.is_reset {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
@@ -363,8 +354,7 @@ impl AsyncWrite for End {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let now = Instant::now();
-        let at = now + Duration::from_millis(delay);
-        let at = pipe.last_at.map_or(at, |last| last.max(at));
+        let at = pipe.last_at.map_or(now + delay, |last| last.max(now + delay));
         pipe.last_at = Some(at);
         pipe.pieces.push_back((at, bytes.to_vec()));
         pipe.reader.take().into_iter().for_each(Waker::wake);
@@ -382,20 +372,13 @@ impl AsyncWrite for End {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut connection = self.connection();
-        let pipe = &mut connection.pipes[1 - self.reads];
-        pipe.is_closed = true;
-        pipe.reader.take().into_iter().for_each(Waker::wake);
+        self.connection.lock().unwrap().pipes[1 - self.reads].close();
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        let mut connection = self.connection.lock().unwrap();
-        for pipe in &mut connection.pipes {
-            pipe.is_closed = true;
-            pipe.reader.take().into_iter().for_each(Waker::wake);
-        }
+        self.connection.lock().unwrap().pipes.iter_mut().for_each(Pipe::close);
     }
 }

@@ -1,23 +1,24 @@
 //! What must hold at every moment, whatever fails. It reads the API servers' requests and knows nothing
 //! of the machine.
 
-mod own_account;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
+use throughline::core::contract::action::Action;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
+use throughline::core::data::shard::Shard;
+use throughline::leader::group::Group;
 use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
-use crate::world::TRIGGER;
+use crate::instance::{CompleteList, Done};
+use crate::network::SentWrite;
+use crate::world::{NUDGE, TRIGGER};
 
-const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
-/// The bounds of "no single mistake harms many".
-const REMOVALS_PER_MINUTE: usize = 10;
-const DELETES_PER_MINUTE: usize = 10;
+/// The bound of removals, and of deletes.
+const PER_MINUTE: usize = 10;
 /// An instance counts it by its own clock, which is up to 4 % fast.
 const MINUTE: Duration = Duration::from_millis(57_600);
 /// A Lease lasts so long after it was renewed.
@@ -75,10 +76,9 @@ pub(crate) struct Oracle {
     /// When an API server answered each instance's requests for (a page of) a list of a kind, and whether
     /// it gave it.
     listed: BTreeMap<(u32, ClusterName, String), Vec<(Instant, bool)>>,
-    removals: VecDeque<Instant>,
-    deletes: VecDeque<Instant>,
+    latest: BTreeMap<&'static str, VecDeque<Instant>>,
     /// Each trigger value that was written, for each Gateway, and who wrote it first.
-    triggers: BTreeMap<(ClusterName, String), BTreeSet<String>>,
+    pub(crate) triggers: BTreeMap<(ClusterName, String), BTreeSet<String>>,
     pub(crate) writes: u64,
     pub(crate) last_write: Option<Instant>,
     pub(crate) broken: Vec<String>,
@@ -89,7 +89,6 @@ impl Oracle {
         Self { hub: Some(hub.clone()), numbers: vec![1], ..Self::default() }
     }
 
-    /// Looks at a request that an API server answered.
     pub(crate) fn see(&mut self, audited: &AuditedRequest) {
         let AuditedRequest { cluster, client, request, .. } = audited;
         let (at, client, method) = (Instant::now(), *client, request.method().as_str());
@@ -119,9 +118,7 @@ impl Oracle {
             let key = (write.client, write.cluster.clone(), object.to_owned());
             self.carried_out.entry(key).or_default().push(write.at);
         }
-        let parts: Vec<_> = write.path.split('/').collect();
-        let resource = resource(&parts);
-        match (resource, write.method) {
+        match (resource(write.path), write.method) {
             ("leases", _) => return self.lease(write),
             ("events", "POST" | "PATCH") => return,
             ("connectors", "PATCH") if write.is_hub => self.hub_connector(write),
@@ -129,7 +126,7 @@ impl Oracle {
             ("httproutes", "DELETE") if write.is_hub => {
                 self.leader_only(write, true);
                 self.guarded(write);
-                self.count(write, true);
+                self.count(write, "deletes");
             }
             _ => self.broke(write, "is outside the contract"),
         }
@@ -155,7 +152,6 @@ impl Oracle {
         }
     }
 
-    /// An upstream Connector says this from now on.
     pub(crate) fn upstream_says(&mut self, at_hub: &ObjectKey, status: &Value) {
         let said = self.said.entry(at_hub.clone()).or_default();
         if said.last() != Some(status) {
@@ -169,11 +165,9 @@ impl Oracle {
         let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let shard = holder.rsplit_once('/').and_then(|(_, shard)| shard.split_once("-of-"));
         let (index, of) = shard.unwrap_or(("0", "1"));
-        let of: u16 = of.parse().unwrap_or_default();
-        let own = match index {
-            "0" => "throughline".to_owned(),
-            index => format!("throughline-{index}-of-{of}"),
-        };
+        let number = |text: &str| text.parse::<u16>().unwrap_or_default();
+        let (index, of) = (number(index), number(of));
+        let own = Group::new("throughline", Shard { index, of }).own_lease();
         let is_known = self.numbers.contains(&of) && name == own;
         if !holder.is_empty() {
             if !is_known {
@@ -196,7 +190,6 @@ impl Oracle {
         }
     }
 
-    /// Somebody else wrote the Lease.
     pub(crate) fn lease_edited(&mut self) {
         self.leases.values_mut().for_each(|lease| lease.holder = None);
     }
@@ -222,7 +215,6 @@ impl Oracle {
         self.thawed.get(&client).into_iter().flatten().any(|thawed| within(*thawed, at))
     }
 
-    /// An instance goes on that stood still.
     pub(crate) fn thawed(&mut self, client: u32, at: Instant) {
         self.thawed.entry(client).or_default().push(at);
     }
@@ -289,7 +281,7 @@ impl Oracle {
         }
         match annotations.get(UPSTREAM_STATUS) {
             Some(Value::Null) => {
-                self.count(write, false);
+                self.count(write, "removals");
                 if self.said(write).is_some() {
                     self.broke(write, "removes what an upstream Connector says");
                 }
@@ -336,25 +328,86 @@ impl Oracle {
         }
     }
 
-    /// A Gateway's history is lost.
-    pub(crate) fn forget_gateway(&mut self, edge: &ClusterName, uid: &str) {
-        self.triggers.remove(&(edge.clone(), uid.to_owned()));
-    }
-
-    /// An edge was restored from a backup.
-    pub(crate) fn forget_edge(&mut self, edge: &ClusterName) {
-        self.triggers.retain(|(of, _), _| of != edge);
-    }
-
-    fn count(&mut self, write: &Write<'_>, is_delete: bool) {
-        let (times, most, what) = match is_delete {
-            true => (&mut self.deletes, DELETES_PER_MINUTE, "deletes"),
-            false => (&mut self.removals, REMOVALS_PER_MINUTE, "removals"),
-        };
-        let count = count_within(times, write.at, MINUTE);
-        if count > most {
+    fn count(&mut self, write: &Write<'_>, what: &'static str) {
+        let count = count_within(self.latest.entry(what).or_default(), write.at, MINUTE);
+        if count > PER_MINUTE {
             let how = format!("is one of {count} {what} within a minute");
             self.broke(write, &how);
+        }
+    }
+
+    // What an instance says of itself, against what the API servers and the network saw.
+
+    /// An instance takes an action for carried out.
+    pub(crate) fn done(&mut self, client: u32, done: &Done) {
+        let Done { decided, ended, action: Action { verb, cluster, kind, object, .. } } = done;
+        let path = format!("{}/{}/{}", object.namespace, kind.plural(), object.name);
+        let key = (client, cluster.clone(), path);
+        let times = self.carried_out.get(&key).map(Vec::as_slice).unwrap_or_default();
+        if !times.iter().any(|at| (decided..=ended).contains(&at)) {
+            let verb = verb.as_str();
+            self.broken.push(format!(
+                "instance {client}: takes its {verb} of {object} in {cluster} for carried out, which it was not"
+            ));
+        }
+    }
+
+    /// An instance carried out a newer action for the same object, and never says what came of this one.
+    pub(crate) fn forgotten(&mut self, client: u32, action: &Action) {
+        let Action { verb, cluster, object, .. } = action;
+        let verb = verb.as_str();
+        self.broken.push(format!(
+            "instance {client}: its {verb} of {object} in {cluster} has no outcome, and a newer one has"
+        ));
+    }
+
+    fn read(&mut self, audited: &AuditedRequest) {
+        let uri = audited.request.uri();
+        if !uri.query().unwrap_or_default().contains("watch=") {
+            let (at, is_given) = (Instant::now(), audited.code == 200);
+            self.list_answered(audited.client, &audited.cluster, uri.path(), (at, is_given));
+        }
+    }
+
+    pub(crate) fn list_answered(
+        &mut self,
+        client: u32,
+        cluster: &ClusterName,
+        path: &str,
+        answer: (Instant, bool),
+    ) {
+        let kind = path.rsplit('/').next().unwrap_or_default().to_owned();
+        self.listed.entry((client, cluster.clone(), kind)).or_default().push(answer);
+    }
+
+    /// An instance takes a list for complete: the last page that it asked for was given.
+    pub(crate) fn complete(&mut self, client: u32, list: &CompleteList) {
+        let CompleteList { at, cluster, kind } = list;
+        let key = (client, cluster.clone(), kind.plural().to_owned());
+        let answers = self.listed.get(&key).map(Vec::as_slice).unwrap_or_default();
+        let last = answers.iter().rev().find(|(answered, _)| answered <= at);
+        if !last.is_some_and(|(_, is_given)| *is_given) {
+            self.broken.push(format!(
+                "instance {client}: takes a list of {kind} in {cluster} for complete, and did not get its last page"
+            ));
+        }
+    }
+
+    /// A write to the hub leaves an instance: its gate is open, so its own event log must not say that it
+    /// does not lead.
+    pub(crate) fn sent(&mut self, write: &SentWrite, leadership: &[(Instant, bool)]) {
+        let SentWrite { at, client, path, .. } = write;
+        if self.stood_still(*client, *at) || !is_leader_only(path) {
+            return;
+        }
+        let before = leadership.iter().rev().find(|(since, _)| since <= at);
+        let leads = before.is_some_and(|(since, leads)| *leads || within(*since, *at));
+        // A gate opens, and the event follows.
+        let leads_now = leadership.iter().any(|(since, leads)| *leads && within(*at, *since));
+        if !leads && !leads_now {
+            self.broken.push(format!(
+                "instance {client}: sends a write of {path} and does not lead, as it knows itself"
+            ));
         }
     }
 }
@@ -375,38 +428,35 @@ fn count_within(times: &mut VecDeque<Instant>, now: Instant, within: Duration) -
 
 /// Whether only the leader may write this object of the hub.
 fn is_leader_only(path: &str) -> bool {
-    let parts: Vec<_> = path.split('/').collect();
-    matches!(resource(&parts), "connectors" | "httproutes")
+    matches!(resource(path), "connectors" | "httproutes")
 }
 
-fn resource<'a>(parts: &[&'a str]) -> &'a str {
-    let at = parts.iter().position(|part| *part == "namespaces");
-    at.and_then(|at| parts.get(at + 2)).copied().unwrap_or_default()
+fn resource(path: &str) -> &str {
+    let in_namespace = path.split_once("/namespaces/").map(|(_, object)| object);
+    in_namespace.and_then(|object| object.split('/').nth(1)).unwrap_or_default()
 }
 
 /// The annotations that a patch writes; `None` if it changes anything else.
-fn annotations(body: &Value) -> Option<BTreeMap<String, Value>> {
+fn annotations(body: &Value) -> Option<Map<String, Value>> {
     if let Some(operations) = body.as_array() {
         return json_patch(operations);
     }
     let patch = body.as_object()?;
     let metadata = patch.get("metadata")?.as_object()?;
-    let is_allowed =
-        |key: &String| matches!(key.as_str(), "annotations" | "uid" | "resourceVersion");
-    let is_contract = patch.keys().all(|key| key == "metadata") && metadata.keys().all(is_allowed);
-    let annotations = metadata.get("annotations").filter(|_| is_contract)?.as_object()?;
-    Some(annotations.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+    let allowed = ["annotations", "uid", "resourceVersion"];
+    let is_contract =
+        patch.len() == 1 && metadata.keys().all(|key| allowed.contains(&key.as_str()));
+    metadata.get("annotations").filter(|_| is_contract)?.as_object().cloned()
 }
 
-fn json_patch(operations: &[Value]) -> Option<BTreeMap<String, Value>> {
-    let mut written = BTreeMap::new();
+fn json_patch(operations: &[Value]) -> Option<Map<String, Value>> {
+    let mut written = Map::new();
     for operation in operations.iter().filter(|operation| operation["op"] != "test") {
         let path = operation["path"].as_str()?.strip_prefix("/metadata/annotations")?;
         match path.strip_prefix('/') {
             None => written.extend(operation["value"].as_object()?.clone()),
             Some(key) => {
-                let key = key.replace("~1", "/").replace("~0", "~");
-                drop(written.insert(key, operation["value"].clone()));
+                written.insert(key.replace("~1", "/"), operation["value"].clone());
             }
         }
     }

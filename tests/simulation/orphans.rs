@@ -13,7 +13,7 @@ use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use crate::random::Random;
-use crate::world::gateway_object;
+use crate::world::{gateway_object, upstream_labels};
 
 /// Where Gateways are upstream.
 pub(crate) const UPSTREAM_NAMESPACE: &str = "default";
@@ -23,7 +23,6 @@ pub(crate) const UPSTREAM_NAMESPACE: &str = "default";
 /// most, and the instance's clock may be slow.
 const PROOF_LASTS: Duration = Duration::from_millis(2 * 5_000 + 12_000 + 1_000);
 
-/// A route, its parents, and what the platform wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) upstream: usize,
@@ -63,13 +62,8 @@ impl Site {
     }
 
     pub(crate) fn route_object(&self, created: &str) -> Value {
-        let mut labels = json!({
-            "meta.datumapis.com/upstream-cluster-name": format!("cluster-{}", self.cluster),
-            "meta.datumapis.com/upstream-group": "gateway.networking.k8s.io",
-            "meta.datumapis.com/upstream-kind": "HTTPRoute",
-            "meta.datumapis.com/upstream-namespace": UPSTREAM_NAMESPACE,
-            "meta.datumapis.com/upstream-name": self.route.name,
-        });
+        let group = "gateway.networking.k8s.io";
+        let mut labels = upstream_labels(&self.cluster, group, "HTTPRoute", &self.route.name);
         if self.is_protected {
             labels["resourcetemplate.karmada.io/deletion-protected"] = "Always".into();
         }
@@ -81,22 +75,18 @@ impl Site {
     }
 }
 
-/// What an instance was last told about an object upstream.
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    at: Instant,
-    /// The API server said so, and so it was.
-    exists: Option<bool>,
-}
+/// The instance that asked, and the object that it asked for.
+type Asked = (u32, ClusterName, Kind, String);
 
 /// Checks that no route is deleted without proof that its parents are gone: the same instance asked the
 /// upstream API server for its namespace and for each parent shortly before.
 #[derive(Default)]
 pub(crate) struct RouteGuard {
     sites: Vec<Site>,
-    /// `orphans.mode: delete`.
     may_delete: bool,
-    answers: BTreeMap<(u32, ClusterName, Kind, String), Answer>,
+    /// What each instance was last told about an object upstream: when, and whether it exists, if the API
+    /// server said so, and so it was.
+    answers: BTreeMap<Asked, (Instant, Option<bool>)>,
 }
 
 impl RouteGuard {
@@ -116,62 +106,55 @@ impl RouteGuard {
         // A project's control plane behind its Milo.
         let path = path.split_once("/control-plane").map_or(path, |(_, path)| path);
         let parts: Vec<_> = path.split('/').skip(1).collect();
-        match (request.method().as_str(), &parts[..]) {
-            ("GET", ["api", "v1", "namespaces", name]) => {
-                let key = ObjectKey::new("", *name);
-                self.remember((*client, cluster, Kind::Namespace, &key), *code, clusters);
+        let (kind, key) = match parts[..] {
+            ["api", "v1", "namespaces", name] => (Kind::Namespace, ObjectKey::new("", name)),
+            ["apis", _, _, "namespaces", namespace, "gateways", name] => {
+                (Kind::Gateway, ObjectKey::new(namespace, name))
             }
-            ("GET", ["apis", _, _, "namespaces", namespace, "gateways", name]) => {
-                let key = ObjectKey::new(*namespace, *name);
-                self.remember((*client, cluster, Kind::Gateway, &key), *code, clusters);
+            ["apis", _, _, "namespaces", namespace, "httproutes", name] => {
+                (Kind::HttpRoute, ObjectKey::new(namespace, name))
             }
-            ("DELETE", ["apis", _, _, "namespaces", namespace, "httproutes", name])
-                if *executed =>
-            {
-                let route = ObjectKey::new(*namespace, *name);
-                let wrong = self.judge(*client, &route)?;
-                return Some(format!("instance {client} deleted route {route} {wrong}"));
+            _ => return None,
+        };
+        match (request.method().as_str(), kind) {
+            ("DELETE", Kind::HttpRoute) if *executed => {
+                let wrong = self.judge(*client, &key)?;
+                return Some(format!("instance {client} deleted route {key} {wrong}"));
+            }
+            ("GET", Kind::Namespace | Kind::Gateway) => {
+                let is_there = clusters.lock().unwrap().get(cluster, kind, &key).is_some();
+                let exists = match (*code, is_there) {
+                    (200, true) => Some(true),
+                    (404, false) => Some(false),
+                    _ => None,
+                };
+                let asked = (*client, cluster.clone(), kind, key.name.clone());
+                self.answers.insert(asked, (Instant::now(), exists));
             }
             _ => {}
         }
         None
     }
 
-    fn remember(
-        &mut self,
-        (client, cluster, kind, key): (u32, &ClusterName, Kind, &ObjectKey),
-        code: u16,
-        clusters: &Mutex<SimClusters>,
-    ) {
-        let is_there = clusters.lock().unwrap().get(cluster, kind, key).is_some();
-        let exists = match (code, is_there) {
-            (200, true) => Some(true),
-            (404, false) => Some(false),
-            _ => None,
-        };
-        let asked = (client, cluster.clone(), kind, key.name.clone());
-        self.answers.insert(asked, Answer { at: Instant::now(), exists });
-    }
-
     fn judge(&self, client: u32, route: &ObjectKey) -> Option<String> {
-        if !self.may_delete {
-            return Some("although orphans.mode is not delete".to_owned());
-        }
         let Some(site) = self.sites.iter().find(|site| site.route == *route) else {
             return Some("that is no route of a tenant's".to_owned());
         };
-        if site.is_protected {
-            return Some("that is protected".to_owned());
-        }
         let is_proved = |kind, name: &str, exists| {
-            let answer = self.answers.get(&(client, site.cluster.clone(), kind, name.to_owned()));
-            answer.is_some_and(|a| a.exists == Some(exists) && a.at.elapsed() <= PROOF_LASTS)
+            let asked = (client, site.cluster.clone(), kind, name.to_owned());
+            let answer = self.answers.get(&asked);
+            answer.is_some_and(|(at, said)| *said == Some(exists) && at.elapsed() <= PROOF_LASTS)
         };
-        if !is_proved(Kind::Namespace, UPSTREAM_NAMESPACE, true) {
-            return Some("without proof of its upstream namespace".to_owned());
-        }
         let unproved = site.parents.iter().find(|name| !is_proved(Kind::Gateway, name, false));
-        unproved.map(|name| format!("without proof that its parent {name} is gone"))
+        if !self.may_delete {
+            Some("although orphans.mode is not delete".to_owned())
+        } else if site.is_protected {
+            Some("that is protected".to_owned())
+        } else if !is_proved(Kind::Namespace, UPSTREAM_NAMESPACE, true) {
+            Some("without proof of its upstream namespace".to_owned())
+        } else {
+            unproved.map(|name| format!("without proof that its parent {name} is gone"))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Random numbers from a seed.
 
 /// SplitMix64: small, and the same everywhere.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -17,7 +17,6 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// From `least` to `most`, both included.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.next() % (most - least + 1)
     }

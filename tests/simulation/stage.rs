@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throughline::clock::Clock;
@@ -17,27 +17,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use crate::computer::Computer;
-use crate::discovery::{Discovery, Milo, Shown, Source};
+use crate::crash_points::Crash;
+use crate::discovery::{Discovery, Shown, Source};
 use crate::fault_kind::FaultKind;
 use crate::faults::ActiveFault;
-use crate::histories::Histories;
-use crate::instance::{Instance, address, config, write_kubeconfig};
-use crate::ledger::Ledger;
-use crate::lives::Crash;
-use crate::network::{LinkState, Network, Serve};
+use crate::instance::{Instance, address, config};
+use crate::ledger::{Histories, Ledger};
+use crate::network::{Network, Serve};
 use crate::oracle::Oracle;
 use crate::orphans::RouteGuard;
 use crate::plan::{Plan, Report};
 use crate::random::Random;
-use crate::rest::QUIET_FOR;
-use crate::shards::Unheld;
+use crate::verdict::QUIET_FOR;
 use crate::world::{Names, World};
 
-/// How far the platform moves on at a time.
 const STEP: Duration = Duration::from_millis(10);
 /// After this, nothing more is written: the last confirmations have been made.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(125);
-const ENDS_WITHIN: Duration = Duration::from_secs(15);
+pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(15);
 /// Who edits the Lease by hand.
 const PERSON: u32 = 999;
 
@@ -52,7 +49,6 @@ pub(crate) struct Stage {
     pub(crate) tokens: Vec<u32>,
     pub(crate) instances: Vec<Instance>,
     next_client: u32,
-    pub(crate) lease_edits: u32,
     pub(crate) ended: Vec<Instance>,
     /// Of each cluster, from early in the run.
     pub(crate) backups: Vec<ServerBackup>,
@@ -66,21 +62,17 @@ pub(crate) struct Stage {
     pub(crate) versions: Vec<Vec<u64>>,
     /// Upstreams that an instance may hold for restored, so that it deletes nothing of theirs.
     pub(crate) held_upstreams: BTreeSet<usize>,
-    /// Instances that run beside the others for a while.
-    pub(crate) twins: Vec<Instance>,
     pub(crate) crash: Option<Crash>,
     /// All instances are killed after the next touch: how many there were, and for how long.
     pub(crate) killed_after: Option<(u64, Duration)>,
-    pub(crate) unheld: Unheld,
     pub(crate) network: Network,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) clock: Clock,
     /// What happens in the clusters, the faults, and the instances draw on their own: a fault that is
     /// left out changes nothing else.
     changes: Random,
-    faults: Random,
+    pub(crate) faults: Random,
     starts: Random,
-    /// Faults drawn so far.
     pub(crate) drawn: u64,
     pub(crate) active: Vec<ActiveFault>,
     pub(crate) injected: BTreeMap<FaultKind, u64>,
@@ -91,10 +83,8 @@ fn after(random: &mut Random, average_ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(random.between(1, 2 * average_ms))
 }
 
-/// Runs a plan in virtual time.
 pub(crate) fn simulate(plan: &Plan) -> Report {
-    let run = async |stage: &mut Stage| stage.run().await;
-    simulate_with(plan, |_| (), run)
+    simulate_with(plan, |_| (), async |stage: &mut Stage| stage.run().await)
 }
 
 /// Runs a plan's clusters and instances with another configuration, and another course of events.
@@ -123,12 +113,6 @@ pub(crate) fn simulate_with(
     report
 }
 
-fn kubeconfig() -> std::path::PathBuf {
-    /// One file for all plans: the names are always the same.
-    static FILE: OnceLock<std::path::PathBuf> = OnceLock::new();
-    FILE.get_or_init(|| write_kubeconfig(&Names::new(3, 2).all())).clone()
-}
-
 impl Stage {
     fn new(
         plan: Plan,
@@ -140,7 +124,7 @@ impl Stage {
         let names = Names::new(plan.upstreams, plan.edges);
         let specs = names.all();
         let world = World::new(names, plan.connectors, clock.now(), &mut random);
-        let mut config = config(&specs, &kubeconfig(), plan.seed);
+        let mut config = config(&specs, plan.seed);
         config.constants.watch.page_size = plan.page_size;
         plan.discovery.set_up(&mut config, &world.names.hub);
         set_up(&mut config);
@@ -158,17 +142,13 @@ impl Stage {
         let network = Network::new(servers_at, random.next());
         let mut servers = Vec::new();
         let all = Names::new(3, 2).all();
-        let settings_for = |world: &World| {
-            let (ledger, clusters) = (ledger.clone(), world.clusters.clone());
-            let audit = move |audited: &AuditedRequest| {
-                ledger.lock().unwrap().see(audited, &clusters);
-            };
-            SimApiServerSettings {
-                bookmark_every: Duration::from_secs(5),
-                clock: Some(Arc::new(move || clock.now())),
-                audit: Some(Arc::new(audit)),
-                ..SimApiServerSettings::default()
-            }
+        let (seen_by, clusters) = (ledger.clone(), world.clusters.clone());
+        let audit = move |request: &AuditedRequest| seen_by.lock().unwrap().see(request, &clusters);
+        let settings = SimApiServerSettings {
+            bookmark_every: Duration::from_secs(5),
+            clock: Some(Arc::new(move || clock.now())),
+            audit: Some(Arc::new(audit)),
+            ..SimApiServerSettings::default()
         };
         for spec in &specs {
             let at = all.iter().position(|other| other.name == spec.name).unwrap();
@@ -176,18 +156,19 @@ impl Stage {
             let is_project = spec.roles.contains(&Role::Upstream);
             let at = if is_project && plan.discovery == Discovery::Projects { 0 } else { at };
             let called: SocketAddr = format!("{}:80", address(at)).parse().unwrap();
-            let (clusters, name) = (world.clusters.clone(), spec.name.clone());
-            let settings = settings_for(&world);
-            let server =
-                Arc::new(SimApiServer::start_without_listener(clusters, name, called, settings));
+            let server = SimApiServer::start_without_listener(
+                world.clusters.clone(),
+                spec.name.clone(),
+                called,
+                settings.clone(),
+            );
+            let server = Arc::new(server);
             let served = server.clone();
             let serve: Serve = Arc::new(move |end, client| Box::pin(served.serve(end, client)));
             network.add_server(&address(at), serve);
             servers.push(server);
         }
-        let mut milo =
-            Milo { clusters: &world.clusters, settings: settings_for(&world), network: &network };
-        let source = plan.discovery.start(&servers, &world.names, &mut milo);
+        let source = plan.discovery.start(&servers, &world, settings, &network);
         let mut stage = Self {
             source,
             config,
@@ -197,7 +178,6 @@ impl Stage {
             tokens: vec![0; plan.upstreams],
             instances: Vec::new(),
             next_client: 1,
-            lease_edits: 0,
             ended: Vec::new(),
             backups: Vec::new(),
             lost: BTreeMap::new(),
@@ -205,10 +185,8 @@ impl Stage {
             restored_edges: Vec::new(),
             versions: Vec::new(),
             held_upstreams: BTreeSet::new(),
-            twins: Vec::new(),
             crash: None,
             killed_after: None,
-            unheld: Unheld::default(),
             network,
             ledger,
             clock,
@@ -259,27 +237,23 @@ impl Stage {
     }
 
     pub(crate) fn address_of(&self, server: usize) -> String {
-        let address = self.servers[server].address();
-        address.ip().to_string()
+        self.servers[server].address().ip().to_string()
     }
 
-    pub(crate) fn set_link(&self, client: u32, server: usize, state: LinkState) {
-        self.network.set(&(client, self.address_of(server)), state);
-    }
-
-    pub(crate) fn cut(&self, client: u32, server: usize, after_bytes: usize) {
-        self.network.cut(&(client, self.address_of(server)), after_bytes);
-    }
-
-    pub(crate) fn kill(&self, instance: usize) {
-        self.instances[instance].kill();
-    }
-
-    /// Starts an instance again that was killed or stopped.
     pub(crate) fn restart(&mut self, instance: usize) {
         self.instances[instance].kill();
         let new = self.new_instance(instance);
         self.ended.push(std::mem::replace(&mut self.instances[instance], new));
+    }
+
+    pub(crate) fn restart_deceived(&mut self) {
+        let deceived = self.ledger.lock().unwrap().histories.deceived.clone();
+        for instance in 0..self.instances.len() {
+            if deceived.contains(&self.client(instance)) {
+                self.note(&format!("restart of instance {instance}"));
+                self.restart(instance);
+            }
+        }
     }
 
     /// The configuration names all upstreams but this one.
@@ -298,7 +272,6 @@ impl Stage {
         }
     }
 
-    /// A person changes the Lease.
     pub(crate) async fn edit_lease(&mut self, method: &str, body: &str) {
         let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
         let served = tokio::spawn(self.servers[self.hub()].serve(theirs, PERSON));
@@ -318,18 +291,21 @@ impl Stage {
 
     async fn run(&mut self) {
         self.happens().await;
-        if !self.is_broken() {
-            self.becomes_right().await;
-            self.stays_right(CONFIRMED_WITHIN, QUIET_FOR).await;
-            // The others end by themselves, as they should.
-            if self.plan.seed.is_multiple_of(2) {
-                self.weigh().await;
-            }
+        self.settles().await;
+        // The others end by themselves, as they should.
+        if self.plan.seed.is_multiple_of(2) {
+            self.weigh().await;
         }
         self.ends(ENDS_WITHIN).await;
     }
 
-    /// Lets happen what the plan says, until the last fault is over.
+    pub(crate) async fn settles(&mut self) {
+        if !self.is_broken() {
+            self.becomes_right().await;
+            self.stays_right(CONFIRMED_WITHIN, QUIET_FOR).await;
+        }
+    }
+
     pub(crate) async fn happens(&mut self) {
         let lasts = Duration::from_secs(self.plan.lasts_s);
         let ends_at = Instant::now() + lasts;
@@ -353,7 +329,8 @@ impl Stage {
                 next_change = after(&mut self.changes, self.plan.change_every_ms);
             }
             if Instant::now() >= next_fault && !self.plan.faults.is_empty() {
-                self.fault().await;
+                self.inject().await;
+                self.note_truth();
                 next_fault = after(&mut self.faults, self.plan.fault_every_ms);
             }
             self.end_faults(Instant::now());
@@ -375,17 +352,18 @@ impl Stage {
         sleep(STEP).await;
         self.restart_crashed();
         self.kill_after_touch();
-        self.watch_shards();
         self.world.advance(self.clock.now());
     }
 
     pub(crate) fn change(&mut self) {
         let n = self.changes.below(self.world.connectors.len());
+        let connector = &mut self.world.connectors[n];
         match self.changes.below(4) {
-            0 | 1 => self.world.flip(n),
-            2 => self.world.roam(n, &mut self.changes),
-            _ => self.world.move_node(n, &mut self.changes),
+            0 | 1 => connector.online ^= true,
+            2 => connector.address = self.changes.next(),
+            _ => connector.node = self.changes.next(),
         }
+        self.world.create_upstream(n);
         self.note_truth();
     }
 
@@ -395,18 +373,6 @@ impl Stage {
         for (n, connector) in self.world.connectors.iter().enumerate() {
             ledger.oracle.upstream_says(&self.world.hub_key(n), &connector.status());
         }
-    }
-
-    async fn fault(&mut self) {
-        let kind = *self.faults.pick(&self.plan.faults);
-        let mut random = self.faults.fork();
-        self.drawn += 1;
-        if self.plan.without.contains(&self.drawn) {
-            return;
-        }
-        *self.injected.entry(kind).or_default() += 1;
-        self.inject(kind, &mut random).await;
-        self.note_truth();
     }
 
     fn end_faults(&mut self, now: Instant) {

@@ -1,28 +1,85 @@
 //! How a run ends: everything becomes right, stays so, and nothing is left over.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use throughline::core::contract::action::Action;
-use throughline::core::contract::cause::Problem;
+use throughline::core::contract::cause::{Cause, Problem};
 use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::Role;
 use tokio::time::Instant;
 
-use crate::discovery::Discovery;
+use crate::discovery::{Discovery, STRANGER};
 use crate::instance::Instance;
 use crate::plan::Report;
-use crate::rest::{AtRest, grown};
 use crate::stage::Stage;
 
-/// Everything is right so long after the last fault: a lease, a retry, a list, and the first
-/// confirmation.
-const RIGHT_WITHIN: Duration = Duration::from_secs(60);
+/// Nothing is written for so long before the end.
+pub(crate) const QUIET_FOR: Duration = Duration::from_secs(30);
+/// An action has its outcome so long after it was decided and the last fault is over: requests that hang
+/// time out, and the attempts that follow succeed.
+const OUTCOME_WITHIN: Duration = Duration::from_secs(15);
+/// An instance may hold so many times what one holds that has just started, and so much more: maps do not
+/// give back their room, and a leader knows more than one that waits.
+const HELD_TIMES: f64 = 2.0;
+const HELD_MORE: i64 = 64 * 1024;
+/// One cause often has many effects.
+const SHOWN: usize = 20;
 
+/// Everything is right so long after the last fault: a lease, a retry, a list, the first confirmation.
+const RIGHT_WITHIN: Duration = Duration::from_secs(60);
 /// A cluster that was made again three times within a minute joins again only when that minute is over.
 const JOINED_WITHIN: Duration = Duration::from_secs(60);
-
 /// An instance that starts has listed everything after this.
 const LISTS_WITHIN: Duration = Duration::from_secs(20);
+/// What begins in runs without faults, too: agents roam, and that is deferred.
+const OF_ANY_RUN: [Cause; 1] = [Cause::Deferred];
+/// Whoever creates the Lease waits for its duration first: meanwhile nothing is mirrored.
+const MIRRORS_WITHIN: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtRest {
+    pub(crate) deviations: Vec<String>,
+    pub(crate) last_write: Option<Duration>,
+    /// Watches that no instance needs.
+    pub(crate) left: Vec<String>,
+    /// What is still wrong, as an instance says.
+    pub(crate) problems: Vec<String>,
+    /// Actions without an outcome, and for how long they could have had one.
+    pub(crate) open: Vec<(Duration, String)>,
+    /// How many instances have ended though nobody stopped them.
+    pub(crate) ended: usize,
+}
+
+impl AtRest {
+    pub(crate) fn late_outcomes(&self) -> Vec<String> {
+        let late = self.open.iter().filter(|(open, _)| *open > OUTCOME_WITHIN);
+        late.map(|(open, what)| format!("{what} has no outcome after {} s", open.as_secs()))
+            .collect()
+    }
+
+    /// What must not be so at the end. `quiet_for`: for so long nothing was to be written.
+    pub(crate) fn broken(&self, quiet_for: Duration) -> Vec<String> {
+        let last_write = self.last_write.filter(|ago| *ago < quiet_for);
+        let ended = Some(self.ended).filter(|ended| *ended > 0);
+        let deviations = self.deviations.iter().map(|what| format!("right at first, later {what}"));
+        deviations
+            .chain(last_write.map(|ago| format!("a write {} s before the end", ago.as_secs())))
+            .chain(self.left.iter().cloned())
+            .chain(self.problems.iter().map(|sentence| format!("still wrong: {sentence}")))
+            .chain(self.open.iter().map(|(_, what)| format!("{what} has no outcome")))
+            .chain(ended.map(|ended| format!("{ended} instances ended by themselves")))
+            .take(SHOWN)
+            .collect()
+    }
+}
+
+/// What an instance holds in memory at rest, beside what one holds that has just started in the same world.
+pub(crate) fn grown(name: &str, held: i64, fresh: i64) -> Option<String> {
+    let most = HELD_TIMES * fresh as f64 + HELD_MORE as f64;
+    (held as f64 > most)
+        .then(|| format!("{name} holds {held} bytes at rest; one that has just started {fresh}"))
+}
 
 fn brief(action: &Action) -> String {
     format!("{} {} in {}", action.verb.as_str(), action.object, action.cluster)
@@ -37,15 +94,6 @@ impl Stage {
         !self.ledger.lock().unwrap().oracle.broken.is_empty()
     }
 
-    /// What differs from the truth upstream, in words.
-    pub(crate) fn deviations(&self) -> Vec<String> {
-        let mut found = self.world.deviations();
-        if self.config.orphans.mode == OrphanMode::Delete {
-            found.extend(self.world.orphans_left(&self.held_upstreams));
-        }
-        found
-    }
-
     /// Judges the world at rest. `since`: nothing has failed since then.
     fn rest(&self, since: Instant) -> AtRest {
         let (mut problems, mut open) = (Vec::new(), Vec::new());
@@ -56,8 +104,12 @@ impl Stage {
             let open_for = |at: &Instant| at.max(&since).elapsed();
             open.extend(tape.open.values().map(|(at, action)| (open_for(at), brief(action))));
         }
+        let mut deviations = self.world.deviations();
+        if self.config.orphans.mode == OrphanMode::Delete {
+            deviations.extend(self.world.orphans_left(&self.held_upstreams));
+        }
         AtRest {
-            deviations: self.deviations(),
+            deviations,
             last_write: self.ledger.lock().unwrap().oracle.last_write.map(|at| at.elapsed()),
             left: self.watches_left(),
             problems,
@@ -80,22 +132,17 @@ impl Stage {
     }
 
     async fn half_a_second(&mut self, since: Instant) -> AtRest {
-        for _ in 0..50 {
-            self.step().await;
-        }
+        self.pass(Duration::from_millis(500)).await;
         let rest = self.rest(since);
         self.broke(rest.late_outcomes());
         rest
     }
 
-    /// Lets the time pass in which everything becomes right.
     pub(crate) async fn becomes_right(&mut self) {
         self.note_truth();
         let began = Instant::now();
-        let within = match self.plan.discovery {
-            Discovery::None => RIGHT_WITHIN,
-            _ => RIGHT_WITHIN + JOINED_WITHIN,
-        };
+        let is_discovered = self.plan.discovery != Discovery::None;
+        let within = if is_discovered { RIGHT_WITHIN + JOINED_WITHIN } else { RIGHT_WITHIN };
         while !self.is_broken() {
             let rest = self.half_a_second(began).await;
             if rest.deviations.is_empty() {
@@ -140,7 +187,7 @@ impl Stage {
         self.ended.push(fresh);
     }
 
-    async fn pass(&mut self, time: Duration) {
+    pub(crate) async fn pass(&mut self, time: Duration) {
         let began = Instant::now();
         while began.elapsed() < time {
             self.step().await;
@@ -156,11 +203,9 @@ impl Stage {
             return;
         }
         for (host, count) in self.network.open_connections() {
-            self.broke([format!(
-                "all instances have ended, and {count} connections to {host} have not"
-            )]);
+            self.broke([format!("{count} connections to {host} outlive all instances")]);
         }
-        let (sent, hub) = (self.network.sent(), self.address_of(self.hub()));
+        let (sent, hub) = (self.network.sent.lock().unwrap(), self.address_of(self.hub()));
         for (n, instance) in self.lives().enumerate() {
             self.broke(instance.verify(&format!("instance {n}")));
             let mut ledger = self.ledger.lock().unwrap();
@@ -169,15 +214,50 @@ impl Stage {
             for write in sent.iter().filter(|write| write.client == client && write.host == hub) {
                 ledger.oracle.sent(write, &tape.leadership);
             }
-            for done in &tape.done {
-                ledger.oracle.done(client, done);
+            tape.done.iter().for_each(|done| ledger.oracle.done(client, done));
+            tape.forgotten.iter().for_each(|action| ledger.oracle.forgotten(client, action));
+            tape.lists.iter().for_each(|list| ledger.oracle.complete(client, list));
+        }
+    }
+
+    pub(crate) fn began(&self) -> BTreeSet<Cause> {
+        let began = |life: &Instance| life.tape.lock().unwrap().began.keys().copied().collect();
+        self.lives().flat_map::<Vec<_>, _>(began).collect()
+    }
+
+    /// What began, and no fault of the plan opens.
+    pub(crate) fn unexplained(&self) -> Vec<String> {
+        let faults = self.plan.faults.iter().flat_map(|kind| kind.causes()).copied();
+        let explained: BTreeSet<_> = faults.flatten().chain(&OF_ANY_RUN).collect();
+        let waits_until = self.ledger.lock().unwrap().started + MIRRORS_WITHIN;
+        let mut found = Vec::new();
+        for life in self.lives() {
+            for (cause, (at, sentence)) in &life.tape.lock().unwrap().began {
+                let waits = *cause == Cause::NotMirrored && *at < waits_until;
+                if !explained.contains(cause) && !waits {
+                    let client = life.computer.client;
+                    found.push(format!("instance {client}: no fault opens {cause:?}: {sentence}"));
+                }
             }
-            for action in &tape.forgotten {
-                ledger.oracle.forgotten(client, action);
+        }
+        found
+    }
+
+    /// Whether a problem is true for good after the last fault.
+    pub(crate) fn may_stay(&self, problem: &Problem) -> bool {
+        let Problem { cause, about, .. } = problem;
+        match cause {
+            // Until a restart.
+            Cause::UpstreamRestored => {
+                let name = |upstream: &usize| &self.world.names.upstreams[*upstream];
+                self.held_upstreams.iter().map(name).any(|name| *name == about.cluster)
             }
-            for list in &tape.lists {
-                ledger.oracle.complete(client, list);
+            Cause::Orphaned if self.config.orphans.mode == OrphanMode::Report => {
+                let mut orphans = self.world.sites.iter().filter(|site| site.is_orphan());
+                orphans.any(|site| about.object.as_ref() == Some(&site.route))
             }
+            Cause::KubeconfigInvalid => about.cluster.as_str() == STRANGER,
+            _ => false,
         }
     }
 
@@ -197,10 +277,7 @@ impl Stage {
             injected: self.injected.clone(),
             began: self.began(),
             drawn: self.drawn,
-            logs: self
-                .lives()
-                .map(|life| std::mem::take(&mut life.tape.lock().unwrap().log))
-                .collect(),
+            logs: self.lives().map(|life| life.tape.lock().unwrap().log.clone()).collect(),
         }
     }
 }

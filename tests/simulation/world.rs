@@ -11,13 +11,13 @@ use throughline::core::data::time::UnixMillis;
 use throughline::core::status::liveness::Liveness;
 use throughline_sim::{Preconditions, SimClusters, WatchNotice};
 
-use crate::extension_server::{CACHE_LAG_MS, ExtensionServer};
+use crate::extension_server::ExtensionServer;
 use crate::orphans::{Site, UPSTREAM_NAMESPACE};
 use crate::random::Random;
 
 pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
+pub(crate) const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
 
-/// The names of the clusters: upstreams, the hub, edges.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) upstreams: Vec<ClusterName>,
@@ -51,7 +51,8 @@ pub(crate) struct Connector {
     pub(crate) name: String,
     pub(crate) online: bool,
     pub(crate) node: u64,
-    address: u64,
+    /// Routes nothing.
+    pub(crate) address: u64,
     pub(crate) gateways: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct World {
     pub(crate) names: Names,
     pub(crate) clusters: Arc<Mutex<SimClusters>>,
     pub(crate) connectors: Vec<Connector>,
-    extension_servers: Vec<ExtensionServer>,
+    pub(crate) extension_servers: Vec<ExtensionServer>,
     pub(crate) sites: Vec<Site>,
     /// The edges to which the carrier does not bring a connector.
     pub(crate) stuck: Vec<(usize, usize)>,
@@ -98,12 +99,10 @@ impl World {
         clusters.keep_history(10_000);
         clusters.keep_managed_fields();
         let clusters = Arc::new(Mutex::new(clusters));
-        let extension_servers = names
-            .edges
-            .iter()
-            .map(|edge| ExtensionServer::new(edge.clone(), random.fork()))
-            .collect();
-        let (connectors_of, sites_of) = (connectors, random.below(4));
+        let extension_server =
+            |edge: &ClusterName| ExtensionServer::new(edge.clone(), random.fork());
+        let extension_servers = names.edges.iter().map(extension_server).collect();
+        let sites = random.below(4);
         let mut world = Self {
             names,
             clusters,
@@ -113,10 +112,8 @@ impl World {
             stuck: Vec::new(),
             replicates_at: now,
         };
-        for upstream in 0..world.names.upstreams.len() {
-            world.create_namespaces(upstream);
-        }
-        for n in 0..connectors_of {
+        (0..world.names.upstreams.len()).for_each(|upstream| world.create_namespaces(upstream));
+        for n in 0..connectors {
             let upstream = random.below(world.names.upstreams.len());
             let gateways = (0..random.between(1, 3)).map(|g| format!("app-{n}-{g}")).collect();
             let (name, online) = (format!("c-{n}"), random.one_in(2));
@@ -124,7 +121,7 @@ impl World {
             world.connectors.push(Connector { upstream, name, online, node, address, gateways });
             world.create(n);
         }
-        for n in 0..sites_of {
+        for n in 0..sites {
             let upstream = random.below(world.names.upstreams.len());
             let cluster = (upstream, &world.names.upstreams[upstream]);
             let site = Site::new(n, cluster, &world.hub_namespace(upstream), random);
@@ -148,24 +145,13 @@ impl World {
         self.lock().put(cluster, object, manager, WatchNotice::Applied).unwrap();
     }
 
-    fn labels(&self, upstream: usize, kind: &str, name: &str) -> Value {
-        let group = if kind == "Namespace" { "" } else { "networking.datumapis.com" };
-        let name_of = &self.names.upstreams[upstream];
-        json!({
-            "meta.datumapis.com/upstream-cluster-name": format!("cluster-{name_of}"),
-            "meta.datumapis.com/upstream-group": group,
-            "meta.datumapis.com/upstream-kind": kind,
-            "meta.datumapis.com/upstream-namespace": UPSTREAM_NAMESPACE,
-            "meta.datumapis.com/upstream-name": name,
-        })
-    }
-
     fn create_namespaces(&self, upstream: usize) {
         let uid = format!("00000000-0000-4000-9000-{upstream:012x}");
         let object = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": UPSTREAM_NAMESPACE, "uid": uid}});
         self.put(&self.names.upstreams[upstream], object, "platform");
-        let labels = self.labels(upstream, "Namespace", UPSTREAM_NAMESPACE);
+        let name = &self.names.upstreams[upstream];
+        let labels = upstream_labels(name, "", "Namespace", UPSTREAM_NAMESPACE);
         for cluster in std::iter::once(&self.names.hub).chain(&self.names.edges) {
             let object = json!({"apiVersion": "v1", "kind": "Namespace",
                 "metadata": {"name": self.hub_namespace(upstream), "labels": labels}});
@@ -178,7 +164,6 @@ impl World {
                "metadata": {"namespace": namespace, "name": self.connectors[n].name}})
     }
 
-    /// Creates a connector and its sites in every tier.
     fn create(&self, n: usize) {
         self.create_upstream(n);
         let connector = &self.connectors[n];
@@ -195,32 +180,35 @@ impl World {
             }
         }
         let mut hub_connector = self.connector_object(&namespace, n);
-        hub_connector["metadata"]["labels"] =
-            self.labels(connector.upstream, "Connector", &connector.name);
+        let (upstream, group) =
+            (&self.names.upstreams[connector.upstream], "networking.datumapis.com");
+        let labels = upstream_labels(upstream, group, "Connector", &connector.name);
+        hub_connector["metadata"]["labels"] = labels;
         self.put(&self.names.hub, hub_connector, "platform");
     }
 
-    fn create_upstream(&self, n: usize) {
+    /// Its agent writes what upstream says.
+    pub(crate) fn create_upstream(&self, n: usize) {
         let connector = &self.connectors[n];
         let mut object = self.connector_object(UPSTREAM_NAMESPACE, n);
         object["status"] = connector.status();
         self.put(&self.names.upstreams[connector.upstream], object, "agent");
     }
 
-    /// The connector goes on- or offline.
     pub(crate) fn flip(&mut self, n: usize) {
         self.connectors[n].online ^= true;
         self.create_upstream(n);
     }
 
-    /// The agents of an upstream write what they know, as they do now and then.
+    /// The agents and tenants of an upstream write what they know, as they do now and then.
     pub(crate) fn report(&self, upstream: usize) {
         let of_it = |(_, connector): &(usize, &Connector)| connector.upstream == upstream;
         self.connectors.iter().enumerate().filter(of_it).for_each(|(n, _)| self.create_upstream(n));
+        self.restore_parents(upstream);
     }
 
     /// Tenants have their Gateways again, as they left them.
-    pub(crate) fn restore_parents(&self, upstream: usize) {
+    fn restore_parents(&self, upstream: usize) {
         for site in self.sites.iter().filter(|site| site.upstream == upstream) {
             for (parent, is_deleted) in site.deleted.iter().enumerate() {
                 let (cluster, key) = (&site.cluster, site.gateway_key(parent));
@@ -240,6 +228,16 @@ impl World {
         self.restore_parents(self.sites[site].upstream);
     }
 
+    pub(crate) fn pick_site(&self, random: &mut Random) -> Option<usize> {
+        let sites = self.sites.len();
+        (sites > 0).then(|| random.below(sites))
+    }
+
+    pub(crate) fn empty_site(&mut self, site: usize) {
+        self.sites[site].deleted.fill(true);
+        self.restore_parents(self.sites[site].upstream);
+    }
+
     /// The platform's replicator copies routes to the hub whose parents exist.
     fn replicate_routes(&mut self, now: UnixMillis) {
         if now < self.replicates_at {
@@ -255,19 +253,6 @@ impl World {
         }
     }
 
-    /// Its agent moves to another node.
-    pub(crate) fn move_node(&mut self, n: usize, random: &mut Random) {
-        self.connectors[n].node = random.next();
-        self.create_upstream(n);
-    }
-
-    /// Its agent has another address, which routes nothing.
-    pub(crate) fn roam(&mut self, n: usize, random: &mut Random) {
-        self.connectors[n].address = random.next();
-        self.create_upstream(n);
-    }
-
-    /// Deletes the upstream Connector and creates it again.
     pub(crate) fn make_again(&mut self, n: usize) {
         let upstream = &self.names.upstreams[self.connectors[n].upstream];
         let key = ObjectKey::new(UPSTREAM_NAMESPACE, &self.connectors[n].name);
@@ -275,7 +260,6 @@ impl World {
         self.create_upstream(n);
     }
 
-    /// A Gateway is deleted and created again at one edge.
     pub(crate) fn make_gateway_again(&self, n: usize, edge: usize) {
         let (edge, key) = self.first_gateway((n, edge));
         self.lock().remove(&edge, Kind::Gateway, &key);
@@ -289,7 +273,6 @@ impl World {
         (self.names.edges[edge].clone(), key)
     }
 
-    /// The carrier takes a connector to an edge again.
     pub(crate) fn carry_again(&mut self, edge: usize, connector: usize) {
         let at = self.stuck.iter().position(|stuck| *stuck == (edge, connector));
         self.stuck.remove(at.unwrap());
@@ -300,7 +283,6 @@ impl World {
         ObjectKey::new(self.hub_namespace(connector.upstream), &connector.name)
     }
 
-    /// Another writer changes an annotation.
     pub(crate) fn annotate(
         &self,
         cluster: &ClusterName,
@@ -308,10 +290,7 @@ impl World {
         key: &ObjectKey,
         annotation: (&str, Option<&str>),
     ) {
-        let annotations = [(annotation.0.to_owned(), annotation.1.map(str::to_owned))];
-        let preconditions = Preconditions::default();
-        let patched = self.lock().patch(cluster, kind, key, &annotations, &preconditions, "other");
-        drop(patched);
+        annotate(&mut self.lock(), cluster, (kind, key), annotation, "other");
     }
 
     /// The platform's replicator writes the status that it saw, sometimes an old one.
@@ -321,14 +300,6 @@ impl World {
         let status = connector.status().to_string();
         let key = self.hub_key(n);
         self.annotate(&self.names.hub, Kind::Connector, &key, (UPSTREAM_STATUS, Some(&status)));
-    }
-
-    pub(crate) fn set_cache_lag(&mut self, edge: usize, lag_ms: (u64, u64)) {
-        self.extension_servers[edge].lag_ms = lag_ms;
-    }
-
-    pub(crate) fn reset_cache_lag(&mut self, edge: usize) {
-        self.set_cache_lag(edge, CACHE_LAG_MS);
     }
 
     /// Moves time forward: the carrier and the extension servers do what is due.
@@ -358,7 +329,6 @@ impl World {
             .collect()
     }
 
-    /// What differs from the truth upstream, in words.
     pub(crate) fn deviations(&self) -> Vec<String> {
         let clusters = self.lock();
         let mut found = Vec::new();
@@ -371,11 +341,9 @@ impl World {
             for cluster in std::iter::once(&self.names.hub).chain(&self.names.edges) {
                 let said = says(cluster);
                 if said.as_ref() != Some(&status) {
-                    let said = said.map_or_else(|| "nothing".to_owned(), |said| brief(&said));
-                    found.push(format!(
-                        "{cluster}: Connector {key} says {said}, upstream {}",
-                        brief(&status)
-                    ));
+                    let said = said.as_ref().map_or_else(|| "nothing".to_owned(), brief);
+                    let right = brief(&status);
+                    found.push(format!("{cluster}: Connector {key} says {said}, upstream {right}"));
                 }
             }
             let node =
@@ -386,10 +354,9 @@ impl World {
                     let key = ObjectKey::new(&key.namespace, gateway);
                     let programmed = server.programmed.get(&key);
                     if programmed != Some(&truth) {
-                        let found_online = programmed.map(|liveness| liveness.online);
                         found.push(format!(
-                            "{}: Envoy answers {key} as {found_online:?}, upstream is online={}",
-                            server.edge, connector.online
+                            "{}: Envoy answers {key} as {programmed:?}, upstream is {truth:?}",
+                            server.edge
                         ));
                     }
                 }
@@ -397,6 +364,28 @@ impl World {
         }
         found
     }
+}
+
+pub(crate) fn annotate(
+    clusters: &mut SimClusters,
+    cluster: &ClusterName,
+    (kind, key): (Kind, &ObjectKey),
+    (name, value): (&str, Option<&str>),
+    manager: &str,
+) {
+    let annotations = [(name.to_owned(), value.map(str::to_owned))];
+    let _ = clusters.patch(cluster, kind, key, &annotations, &Preconditions::default(), manager);
+}
+
+/// What the replicator writes on a copy of an upstream object.
+pub(crate) fn upstream_labels(cluster: &ClusterName, group: &str, kind: &str, name: &str) -> Value {
+    json!({
+        "meta.datumapis.com/upstream-cluster-name": format!("cluster-{cluster}"),
+        "meta.datumapis.com/upstream-group": group,
+        "meta.datumapis.com/upstream-kind": kind,
+        "meta.datumapis.com/upstream-namespace": UPSTREAM_NAMESPACE,
+        "meta.datumapis.com/upstream-name": name,
+    })
 }
 
 pub(crate) fn gateway_object(namespace: &str, name: &str) -> Value {

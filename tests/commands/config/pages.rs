@@ -7,8 +7,8 @@ use expect_test::expect_file;
 use serde_json::Value;
 use throughline::config::Config;
 
-/// A field of a struct: its name, its type and its docs.
-type Field = (String, String, String);
+/// A field of a struct, or a key: its name, its type and its docs.
+pub(crate) type Field = (String, String, String);
 
 /// The fields of every struct of the configuration.
 fn structs() -> BTreeMap<String, Vec<Field>> {
@@ -40,14 +40,8 @@ fn camel_case(name: &str) -> String {
     words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }
 
-/// A key's path, type and docs.
-struct Key {
-    path: String,
-    of: String,
-    docs: String,
-}
-
-fn add(structs: &BTreeMap<String, Vec<Field>>, name: &str, prefix: &str, keys: &mut Vec<Key>) {
+/// The keys of a struct and of those below it, each by its path: `clusters[].name`, `touch.scope`.
+fn add(structs: &BTreeMap<String, Vec<Field>>, name: &str, prefix: &str, keys: &mut Vec<Field>) {
     for (field, of, docs) in &structs[name] {
         let inner =
             of.trim_start_matches("Option<").trim_start_matches("Vec<").trim_end_matches('>');
@@ -56,20 +50,15 @@ fn add(structs: &BTreeMap<String, Vec<Field>>, name: &str, prefix: &str, keys: &
         if structs.contains_key(inner) {
             add(structs, inner, &format!("{path}{list}."), keys);
         } else {
-            keys.push(Key { path, of: of.clone(), docs: docs.clone() });
+            keys.push((path, of.clone(), docs.clone()));
         }
     }
 }
 
-fn all() -> Vec<Key> {
+pub(crate) fn keys() -> Vec<Field> {
     let mut keys = Vec::new();
     add(&structs(), "Config", "", &mut keys);
     keys
-}
-
-/// The paths of all keys: `clusters[].name`, `touch.scope`.
-pub(crate) fn keys() -> Vec<String> {
-    all().into_iter().map(|key| key.path).collect()
 }
 
 fn kind(of: &str) -> &str {
@@ -88,12 +77,12 @@ fn kind(of: &str) -> &str {
     }
 }
 
-fn default_of(key: &Key) -> String {
+fn default_of(path: &str, of: &str) -> String {
     let with_sections = r#"{"milo": {}, "kubeconfigSecrets": {"cluster": "a", "namespace": "a"},
         "kubeconfigDir": {"path": "a"}}"#;
     let discovery = serde_json::from_str(with_sections).unwrap();
     let default = serde_json::to_value(Config { discovery, ..Config::default() }).unwrap();
-    let place = key.path.split('.').try_fold(&default, |here, name| here.get(name));
+    let place = path.split('.').try_fold(&default, |here, name| here.get(name));
     match place {
         Some(value) if value != "a" => match value {
             Value::String(text) => format!("`{text}`"),
@@ -103,30 +92,30 @@ fn default_of(key: &Key) -> String {
             }
             value => format!("`{value}`"),
         },
-        _ if key.path == "clusters[].inCluster" => "`false`".to_owned(),
-        _ if key.of.starts_with("Option<") => "none".to_owned(),
+        _ if path == "clusters[].inCluster" => "`false`".to_owned(),
+        _ if of.starts_with("Option<") => "none".to_owned(),
         _ => "required".to_owned(),
     }
 }
 
-/// The rows, one for each key.
-fn table() -> String {
-    let row = |key: &Key| {
-        let Key { path, of, docs } = key;
-        assert!(!docs.is_empty(), "{path} has no docs");
-        format!("| `{path}` | {} | {} | {docs} |\n", kind(of), default_of(key))
-    };
-    let rows: String = all().iter().map(row).collect();
-    format!("| key | type | default | meaning |\n|---|---|---|---|\n{rows}")
+/// Between its head and the next empty line, a page of the reference has these rows.
+pub(crate) fn assert_table(page: &str, head: &str, rows: &str) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/");
+    let page = expect_file![format!("{folder}{page}")];
+    let text = page.data();
+    let (before, _) = text.split_once(head).unwrap();
+    let rule = "|---".repeat(head.matches(" | ").count() + 1) + "|";
+    let after = text[before.len()..].split_once("\n\n").map(|(_, after)| format!("\n{after}"));
+    page.assert_eq(&format!("{before}{head}\n{rule}\n{rows}{}", after.unwrap_or_default()));
 }
 
 #[test]
 fn the_reference_is_made_of_the_docs_of_the_structs() {
-    let page =
-        expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/configuration.md")];
-    let text = page.data();
-    let start = text.find("| key | type |").unwrap();
-    let end = start + text[start..].find("\n\n").map_or(text.len() - start, |end| end + 1);
-    page.assert_eq(&format!("{}{}{}", &text[..start], table(), &text[end..]));
+    let row = |(path, of, docs): &Field| {
+        assert!(!docs.is_empty(), "{path} has no docs");
+        format!("| `{path}` | {} | {} | {docs} |\n", kind(of), default_of(path, of))
+    };
+    let rows: String = keys().iter().map(row).collect();
+    assert_table("configuration.md", "| key | type | default | meaning |", &rows);
     assert_eq!(keys().len(), 43);
 }

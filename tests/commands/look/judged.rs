@@ -1,9 +1,11 @@
 //! What a look at the clusters says of times: it has seen nothing change, and judges by who wrote when.
 
+use std::sync::Arc;
+
 use throughline::core::contract::settings::LateSettings;
 use throughline::core::view::fleet::{Leader, Writer};
-use throughline::look::judge;
-use throughline::look::writers::Writers;
+use throughline::inspect::judge;
+use throughline::inspect::writers::Writers;
 
 use super::*;
 
@@ -11,18 +13,18 @@ fn writers() -> Writers {
     Writers::new(&Settings::default().mirror.nudge_key)
 }
 
-type Write<'a> = (&'a str, Kind, &'a ObjectKey, u64);
+/// A Connector that was written at this time, in seconds after the start of the stage.
+type Write<'a> = (&'a str, &'a ObjectKey, u64);
 
-/// A look whose objects were written at these times, in seconds after the start of the stage.
-fn look(stage: &Stage, written: &[Write<'_>], leader: Leader) -> Fleet {
-    look_with(writers(), stage, written, leader)
+fn look(stage: &Stage, written: &[Write<'_>]) -> Fleet {
+    look_with(writers(), stage, written, Leader::default())
 }
 
 fn look_with(mut writers: Writers, stage: &Stage, written: &[Write<'_>], leader: Leader) -> Fleet {
-    for (cluster, kind, object, at) in written {
+    for (cluster, object, at) in written {
         let at_ms = UnixMillis(START + at * SECOND);
         let writer = Writer { manager: "agent".to_owned(), at_ms, of_field: true };
-        writers.set_writer(&(*cluster).into(), *kind, object, writer);
+        writers.set_writer(&(*cluster).into(), Kind::Connector, object, writer);
     }
     let mut fleet = Fleet { source: Source::Clusters, leader, ..stage.fleet() };
     let limits = LateSettings::default();
@@ -39,39 +41,32 @@ fn what_is_late_follows_from_the_time_of_the_write_before() {
     let mut stage = Stage::settled(Settings::default());
     stage.leads(false).upstream(OFFLINE);
     let (up, hub) = (lab(), at_edge("lab"));
-    let upstream_at = |at| ("up", Kind::Connector, &up, at);
     let pending = (State::Pending, Hop::Mirrored, None);
-    let late = (State::Stuck, Hop::Mirrored, Some(Cause::NotMirrored));
-    let nobody = Leader::default();
+    let late = |hop, cause| (State::Stuck, hop, Some(cause));
+    let not_mirrored = late(Hop::Mirrored, Cause::NotMirrored);
     // managedFields have whole seconds, so a hop is late a second later.
-    for (at, expected) in [(594, pending), (593, late)] {
-        let fleet = look(&stage, &[upstream_at(at)], nobody.clone());
+    for (at, expected, many) in [(594, pending, 0), (593, not_mirrored, 1)] {
+        let fleet = look(&stage, &[("up", &up, at)]);
         assert_eq!(found(&fleet), expected, "written at {at} s");
-        let is_late = expected == late;
-        assert_eq!(
-            (fleet.count(State::Stuck), fleet.problems.len()),
-            (is_late.into(), is_late.into())
-        );
+        assert_eq!((fleet.count(State::Stuck), fleet.problems.len() as u64), (many, many));
         assert_eq!(fleet.connectors[0].worst().unwrap().since_ms.unwrap().0, START + at * SECOND);
     }
-    assert_eq!(found(&look(&stage, &[], nobody.clone())), pending, "nobody knows since when");
+    assert_eq!(found(&look(&stage, &[])), pending, "nobody knows since when");
 
-    let holder = Leader { holder: Some("pod-b".to_owned()), ..nobody.clone() };
-    let fleet = look(&stage, &[upstream_at(1)], holder.clone());
+    let holder = Leader { holder: Some("pod-b".to_owned()), ..Leader::default() };
+    let fleet = look_with(writers(), &stage, &[("up", &up, 1)], holder.clone());
     let message = &fleet.problems[0].message;
     assert!(message.ends_with("last write: see pod-b."), "{message}");
-    let waits_until_ms = Some(UnixMillis(stage.now + 1));
-    let fleet = look(&stage, &[upstream_at(1)], Leader { waits_until_ms, ..holder });
+    let holder = Leader { waits_until_ms: Some(UnixMillis(stage.now + 1)), ..holder };
+    let fleet = look_with(writers(), &stage, &[("up", &up, 1)], holder);
     assert_eq!((found(&fleet), fleet.problems.len()), (pending, 0), "it may not write yet");
 
     stage.hub(OFFLINE);
-    let carried = (State::Stuck, Hop::Carried, Some(Cause::NotCarried));
-    let written = [upstream_at(1), ("hub", Kind::Connector, &hub, 1)];
-    assert_eq!(found(&look(&stage, &written, nobody.clone())), carried);
+    let fleet = look(&stage, &[("up", &up, 1), ("hub", &hub, 1)]);
+    assert_eq!(found(&fleet), late(Hop::Carried, Cause::NotCarried));
     stage.edge(OFFLINE);
-    let announced = (State::Stuck, Hop::Announced, Some(Cause::NotAnnounced));
-    let written = [upstream_at(1), ("edge", Kind::Connector, &hub, 1)];
-    assert_eq!(found(&look(&stage, &written, nobody)), announced);
+    let fleet = look(&stage, &[("up", &up, 1), ("edge", &hub, 1)]);
+    assert_eq!(found(&fleet), late(Hop::Announced, Cause::NotAnnounced));
 }
 
 /// A look that has just begun says since when at least.
@@ -82,24 +77,19 @@ fn a_time_that_may_be_longer_says_so() {
     stage.list("up", "Connector", [with_uid(UP.connector("lab", N1), "u-up")]);
     stage.list("hub", "Connector", [copy("u-hub")]).list("edge", "Connector", [copy("u-edge")]);
     stage.pass(1_000);
-    let text = status_of(&look(&stage, &[], Leader::default()));
+    let text = status_of(&look(&stage, &[]));
     assert!(text.contains("  > 1.00 s  1/1"), "{text}");
 
     // A nudge is a later write of the same object, and no mirror.
-    let hub = at_edge("lab");
-    let written = [("hub", Kind::Connector, &hub, 590)];
-    let mirrored = |fleet: Fleet| {
-        let hop = fleet.connectors[0].hops_of(Hop::Mirrored).next().unwrap().clone();
-        (hop.since_ms.unwrap().0 - START, hop.at_least)
-    };
-    assert_eq!(mirrored(look(&stage, &written, Leader::default())), (590_000, false));
     let mut nudged = writers();
     let key = Settings::default().mirror.nudge_key;
     let object = with(copy("u-hub"), json!({"metadata": {"annotations": { key: "3" }}}));
-    let object = std::sync::Arc::new(read(object));
-    nudged.observe(&EventKind::Applied { cluster: "hub".into(), object });
-    let fleet = look_with(nudged, &stage, &written, Leader::default());
-    assert_eq!(mirrored(fleet), (590_000, true));
+    nudged.observe(&EventKind::Applied { cluster: "hub".into(), object: Arc::new(read(object)) });
+    for (writers, at_least) in [(writers(), false), (nudged, true)] {
+        let fleet = look_with(writers, &stage, &[("hub", &at_edge("lab"), 590)], Leader::default());
+        let hop = fleet.connectors[0].hops_of(Hop::Mirrored).next().unwrap();
+        assert_eq!((hop.since_ms, hop.at_least), (Some(UnixMillis(START + 590_000)), at_least));
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@ use super::*;
 use throughline::admin::Query;
 use throughline::config::StateAccess;
 use throughline::event_log::LogReader;
-use throughline::look::log::{self, LogMoment};
+use throughline::inspect::log::{self, LogMoment};
 
 use crate::http::Server;
+use crate::program::fixture;
 
 /// Logs that together show most of what can be shown.
 const LOGS: [(&str, &str); 8] = [
@@ -55,7 +56,7 @@ fn assert_shape(name: &str, values: impl IntoIterator<Item = Value>) {
     assert_golden(name, &text);
 }
 
-/// States of each log, at its end and in its middle.
+/// What `/state` says of each log, at its end and in its middle.
 #[tokio::test]
 async fn shape_of_the_state() {
     let mut states = Vec::new();

@@ -25,11 +25,16 @@ async fn is_kept(site: &Site, what: &str, fault: Rule, by: impl AsyncFnOnce(&Thr
     site.testbed.reset_counts();
 }
 
-/// Nothing is deleted while an upstream list is incomplete; once it is complete, the orphan is.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_need_whole_lists() {
+async fn faults_upstream() {
     let site = Site::start().await;
+    orphans_need_an_answer_about_that_very_gateway(&site).await;
+    orphans_need_whole_lists(&site).await;
+}
+
+/// Nothing is deleted while an upstream list is incomplete; once it is complete, the orphan is.
+async fn orphans_need_whole_lists(site: &Site) {
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
     let list = |rule: Rule, resource| rule.method("GET").resource(resource).name("").watches(false);
@@ -43,17 +48,14 @@ async fn orphans_need_whole_lists() {
     ];
     for (what, fault) in broken {
         let unproven = async |run: &Throughline| wait_for_kept(run, Cause::RouteUnproven, 2).await;
-        is_kept(&site, what, fault, unproven).await;
+        is_kept(site, what, fault, unproven).await;
         assert!(site.exists("alive").await, "{what}");
     }
 }
 
 /// Before a delete, the Gateway and its namespace are read again. A 403, a 404 about something else,
 /// another error or no answer proves nothing: the route stays until the fault is gone.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_need_an_answer_about_that_very_gateway() {
-    let site = Site::start().await;
+async fn orphans_need_an_answer_about_that_very_gateway(site: &Site) {
     let gateway = |rule: Rule| rule.method("GET").resource("gateways").name("gone");
     let namespace = |rule: Rule| rule.method("GET").resource("namespaces").name("shop");
     let success = json!({ "kind": "Status", "status": "Success" });
@@ -69,6 +71,6 @@ async fn orphans_need_an_answer_about_that_very_gateway() {
     ];
     for (what, fault, outcome) in broken {
         let ends = async |run: &Throughline| wait_for_outcome(run, outcome).await;
-        is_kept(&site, what, fault, ends).await;
+        is_kept(site, what, fault, ends).await;
     }
 }

@@ -3,40 +3,46 @@
 use std::sync::Arc;
 
 use super::{Site, wait_for_outcome};
+use crate::cluster::rest::ROUTES;
 use crate::prelude::*;
 
-/// The request at which a delete is held.
-#[derive(Clone, Copy)]
-enum HeldAt {
-    GetRoute,
-    GetParent,
-    Delete,
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn changes_in_the_gap() {
+    let site = Site::start().await;
+    orphans_that_are_changed_in_the_gap_stay(&site).await;
+    orphans_stay_when_leadership_is_lost_in_the_gap(&site).await;
 }
 
-/// An orphan whose delete is held at one of its requests.
-async fn hold_delete(at: HeldAt, settings: &Value) -> (Site, Throughline, Arc<Gate>) {
-    let site = Site::start().await;
+/// Where a delete is held: a cluster, and what selects the request there.
+type HeldAt<'a> = (&'a Cluster, fn(Rule) -> Rule);
+
+/// Creates an orphan, and starts a run whose delete of it is held.
+async fn hold_delete(
+    site: &Site,
+    (cluster, rule): HeldAt<'_>,
+    settings: &Value,
+) -> (Throughline, Arc<Gate>) {
     site.route("orphan", &["site"]).await;
-    let (gate, up, hub) = (Gate::new(), site.testbed.upstream(), site.testbed.hub());
-    let hold = Rule::new(Fault::Hold(gate.clone())).times(1);
-    match at {
-        HeldAt::GetRoute => hub.proxy.add(hold.method("GET").resource("httproutes").name("orphan")),
-        HeldAt::GetParent => up.proxy.add(hold.method("GET").resource("gateways").name("site")),
-        HeldAt::Delete => hub.proxy.add(hold.method("DELETE")),
-    };
+    let gate = Gate::new();
+    cluster.proxy.add(rule(Rule::new(Fault::Hold(gate.clone())).times(1)));
     let throughline = site.setup().set(settings).ready().await;
     gate.holds_one().await;
-    (site, throughline, gate)
+    (throughline, gate)
 }
 
 /// The route gets an existing parent in the gap, and with it another resourceVersion.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_that_are_changed_in_the_gap_stay() {
-    for at in [HeldAt::GetRoute, HeldAt::GetParent, HeldAt::Delete] {
+async fn orphans_that_are_changed_in_the_gap_stay(site: &Site) {
+    site.gateway("alive").await;
+    let (up, hub) = (site.testbed.upstream(), site.testbed.hub());
+    let held: [HeldAt<'_>; 3] = [
+        (hub, |hold| hold.method("GET").resource("httproutes").name("orphan")),
+        (up, |hold| hold.method("GET").resource("gateways").name("site")),
+        (hub, |hold| hold.method("DELETE")),
+    ];
+    for held in held {
         let patient = json!({ "executor": { "timeoutMs": 60_000 } });
-        let (site, throughline, gate) = hold_delete(at, &patient).await;
-        site.gateway("alive").await;
+        let (throughline, gate) = hold_delete(site, held, &patient).await;
         site.merge("orphan", &json!({ "spec": { "parentRefs": [{ "name": "alive" }] } })).await;
         gate.release();
         wait_for_outcome(&throughline, "conflict").await;
@@ -45,19 +51,21 @@ async fn orphans_that_are_changed_in_the_gap_stay() {
         site.wait_until_deleted("later").await;
         assert!(site.exists("orphan").await);
         throughline.stop().await;
+        hub.rest().delete(ROUTES, &site.hub_ns, "orphan").await.unwrap();
     }
 }
 
 /// The Lease can no longer be renewed while the Gateway is being read.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn orphans_stay_when_leadership_is_lost_in_the_gap() {
+async fn orphans_stay_when_leadership_is_lost_in_the_gap(site: &Site) {
     let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 1_000,
-        "renewDeadlineMs": 20_000, "leaseDuration": "30s" });
+        "renewDeadlineMs": 12_000, "leaseDuration": "18s" });
     // The gate closes one write timeout before the Lease expires.
-    let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 20_000 } });
-    let (site, mut throughline, gate) = hold_delete(HeldAt::GetParent, &settings).await;
+    let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 12_000 } });
+    let held: HeldAt<'_> =
+        (site.testbed.upstream(), |hold| hold.method("GET").resource("gateways").name("site"));
+    let (mut throughline, gate) = hold_delete(site, held, &settings).await;
     throughline.provokes(&[Cause::LeaseUnusable]);
+    site.testbed.reset_counts();
     let hub = &site.testbed.hub().proxy;
     let refused = hub.add(Rule::status(503).resource("leases"));
     until("leadership is lost", async || {

@@ -18,17 +18,11 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
     let site = Site::start().await;
     let (up, hub) = (site.testbed.upstream().rest(), site.testbed.hub().rest());
     let name = |i: usize| format!("app-{i}");
-    let create_gateways = async || {
-        run_concurrently(MANY, async |i| up.create(GATEWAYS, gateway(SHOP, &name(i))).await).await
-    };
-    let delete_gateways =
-        async || run_concurrently(MANY, async |i| up.delete(GATEWAYS, SHOP, &name(i)).await).await;
-    create_gateways().await.unwrap();
-    run_concurrently(MANY, async |i| {
-        hub.create(ROUTES, site.made_route(&name(i), &[&name(i)])).await
-    })
-    .await
-    .unwrap();
+    let create = async |i| up.create(GATEWAYS, gateway(SHOP, &name(i))).await;
+    let delete = async |i| up.delete(GATEWAYS, SHOP, &name(i)).await;
+    let route = async |i| hub.create(ROUTES, site.made_route(&name(i), &[&name(i)])).await;
+    run_concurrently(MANY, &create).await.unwrap();
+    run_concurrently(MANY, &route).await.unwrap();
     let slow = json!({ "orphans": { "settleMs": 5_000 } });
     let remaining = async || hub.items(ROUTES).await.unwrap().len();
 
@@ -36,17 +30,17 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
     // With the watches cut, all of them are gone before the first route can settle.
     wait_for_kept(&throughline, Cause::RouteUnproven, 0).await;
     site.testbed.upstream().proxy.down();
-    delete_gateways().await.unwrap();
+    run_concurrently(MANY, &delete).await.unwrap();
     site.testbed.upstream().proxy.up();
     let held = async || throughline.open(Cause::DeletesHeld, "up").await.is_some();
     until("deletes are held", held).await;
     wait_for_kept(&throughline, Cause::DeletesHeld, MANY).await;
     throughline.logs("100 of 100 routes of up look orphaned; none is deleted.", 1).await;
     assert_eq!(throughline.get("/readyz").await.unwrap().0, 200);
-    create_gateways().await.unwrap();
+    run_concurrently(MANY, &create).await.unwrap();
     until("deletes are no longer held", async || !held().await).await;
     assert_eq!(site.delete_requests(), [""; 0]);
-    delete_gateways().await.unwrap();
+    run_concurrently(MANY, &delete).await.unwrap();
     wait_for_kept(&throughline, Cause::DeletesHeld, MANY).await;
     assert_eq!((remaining().await, site.delete_requests().len()), (MANY, 0));
     // A hundred orphans, held twice: at most one Event each time, and one when that ended.

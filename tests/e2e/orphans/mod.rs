@@ -59,15 +59,9 @@ impl Site {
         with_upstream_labels(route(&self.hub_ns, name, parents), up, kind, (SHOP, name))
     }
 
-    /// Creates it, with a `change`.
-    async fn route_with(&self, name: &str, parents: &[&str], change: impl FnOnce(&mut Value)) {
-        let mut made = self.made_route(name, parents);
-        change(&mut made);
-        self.testbed.hub().rest().create(ROUTES, made).await.unwrap();
-    }
-
     async fn route(&self, name: &str, parents: &[&str]) {
-        self.route_with(name, parents, |_| {}).await;
+        let made = self.made_route(name, parents);
+        self.testbed.hub().rest().create(ROUTES, made).await.unwrap();
     }
 
     async fn merge(&self, name: &str, patch: &Value) {

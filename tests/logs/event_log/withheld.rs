@@ -1,11 +1,9 @@
 //! Annotations that no rule reads: their values are in no log, and their lengths still count.
 
-use std::io::Cursor;
-
 use serde_json::{Value, json};
 use throughline::core::contract::event::EventKind;
 use throughline::event_log::{LogEntry, LogReader};
-use throughline::replay::{ReplayMode, ReplayOptions, replay};
+use throughline::replay::ReplayMode;
 
 use crate::reading::*;
 
@@ -28,10 +26,9 @@ fn line(event: &str, kind: &str, annotations: &Value) -> String {
 }
 
 fn annotations(log: &str) -> Vec<String> {
-    let mut reader = LogReader::new("x", log.as_bytes()).unwrap();
     let mut found = Vec::new();
-    while let Some(line) = reader.next_line().unwrap() {
-        if let LogEntry::Event(event) = line
+    for line in LogReader::new("x", log.as_bytes()).unwrap() {
+        if let LogEntry::Event(event) = line.unwrap()
             && let EventKind::Listed { object, .. }
             | EventKind::Applied { object, .. }
             | EventKind::Deleted { object, .. } = &event.kind
@@ -112,12 +109,9 @@ fn the_size_limit_decides_as_it_did_before_values_were_withheld() {
         lines.collect::<String>()
     };
     let decided = |log: &str| {
-        let mut reader = LogReader::new("x", Cursor::new(log.as_bytes())).unwrap();
-        let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
-        let mut acted = Vec::new();
-        let replayed = replay(&mut reader, "x", |_| Ok(()), &options, Some(&mut acted), |_| {});
-        let actions = replayed.unwrap().actions.into_iter().map(|done| done.decision);
-        (actions.collect::<Vec<_>>(), String::from_utf8(acted).unwrap())
+        let (replay, acted) = replayed_log(log, ReplayMode::WhatIf);
+        let actions = replay.actions.into_iter().map(|done| done.decision);
+        (actions.collect::<Vec<_>>(), acted)
     };
     let mut seen = Vec::new();
     // The limit of this fixture is 1,000 bytes: two statuses fit when reduced, then one, then none.

@@ -18,17 +18,12 @@ fn exported(file: &Path) -> (u64, u64, Vec<u8>) {
 }
 
 /// The numbers of the events in a copy, which has one header.
-fn numbers(copy: &[u8]) -> Vec<u64> {
+fn copied(copy: &[u8]) -> Vec<u64> {
     assert!(copy.ends_with(b"\n"), "the copy has whole lines only");
     let text = std::str::from_utf8(copy).unwrap();
     let headers = text.lines().filter(|line| line.starts_with(r#"{"log":"throughline""#)).count();
     assert_eq!(headers, 1);
-    let reader = LogReader::decompressing("copy", Cursor::new(copy.to_vec())).unwrap();
-    let number = |line: Result<LogEntry, _>| match line.unwrap() {
-        LogEntry::Event(event) => event.at.since(at(0)),
-        LogEntry::Action(_) | LogEntry::Retired => panic!("there are only events"),
-    };
-    reader.map(number).collect()
+    numbers(LogReader::decompressing("copy", Cursor::new(copy.to_vec())).unwrap())
 }
 
 /// Copies again and again while events are written. Returns of each copy its first part and its events.
@@ -41,7 +36,7 @@ fn copies_while_written(file: &Path, size: u64) -> Vec<(u64, Vec<u64>)> {
             while !done.load(Ordering::Relaxed) || copies.len() < 3 {
                 let (first, missing, copy) = exported(file);
                 assert_eq!(missing, 0);
-                copies.push((first, numbers(&copy)));
+                copies.push((first, copied(&copy)));
             }
             copies
         });
@@ -69,7 +64,7 @@ fn rotation_while_a_log_is_copied_neither_loses_nor_doubles_lines() {
             assert!(part == 1 || !is_whole, "part {part}");
         }
         let (part, _, copy) = exported(&file);
-        assert_eq!((part == 1, numbers(&copy).last()), (is_whole, Some(&(EVENTS - 1))));
+        assert_eq!((part == 1, copied(&copy).last()), (is_whole, Some(&(EVENTS - 1))));
         assert!(numbered(&file, 2).exists(), "it was rotated");
     }
 }
@@ -77,14 +72,12 @@ fn rotation_while_a_log_is_copied_neither_loses_nor_doubles_lines() {
 #[test]
 fn a_cut_off_last_line_and_a_missing_part_are_seen() {
     let file = folder("export-damaged").join("log.jsonl");
-    let mut log = start(&config(&file, 85_000), &header());
-    (0..500).for_each(|number| log.event(&event(number, 40)));
-    log.finish(GRACE);
+    write(&config(&file, 85_000), 0..500, 40);
     let mut text = fs::read(&file).unwrap();
     text.extend_from_slice(br#"{"at_ms":17637156"#);
     fs::write(&file, text).unwrap();
     let (_, missing, copy) = exported(&file);
-    assert_eq!((missing, numbers(&copy).len()), (0, 500));
+    assert_eq!((missing, copied(&copy).len()), (0, 500));
     fs::remove_file(numbered(&file, 2)).unwrap();
     let (first, missing, _) = exported(&file);
     assert_eq!((first, missing), (1, 1));

@@ -7,16 +7,14 @@ fn a_hundred_starts_lose_nothing() {
     let file = folder("restart").join("log");
     for run in 0..100 {
         // As a process that is killed: not even its last line is whole.
-        let mut log = start(&config(&file, 1 << 20), &header());
-        log.event(&event(run, 10));
-        log.finish(GRACE);
+        write(&config(&file, 1 << 20), run..run + 1, 10);
         let mut whole = fs::read(&file).unwrap();
         whole.extend_from_slice(b"{\"at_ms\":17");
         fs::write(&file, whole).unwrap();
     }
     assert_eq!(rotated(&file).0, 99);
     for run in 0..100 {
-        let name = if run == 99 { file.clone() } else { numbered(&file, 99 - run) };
+        let name = numbered(&file, 99 - run);
         assert_eq!((times(&name), open(&name).gaps()), (vec![u64::from(run)], vec![]), "{run}");
     }
 }
@@ -24,20 +22,19 @@ fn a_hundred_starts_lose_nothing() {
 #[test]
 fn a_hundred_starts_that_saw_nothing_keep_the_first_log() {
     let file = folder("empty-starts").join("log");
-    let mut log = start(&config(&file, 1 << 20), &header());
-    log.event(&event(1, 0));
-    log.finish(GRACE);
+    let config = config(&file, 1 << 20);
+    write(&config, 1..2, 0);
     let torn = ["", "{", "{\"log\":\"throughline\",\"version\":1,\"part\":1,\"sta"];
     for torn in torn.into_iter().cycle().take(100) {
-        start(&config(&file, 1 << 20), &header()).finish(GRACE);
+        write(&config, 0..0, 0);
         fs::write(&file, torn).unwrap();
     }
-    start(&config(&file, 1 << 20), &header()).finish(GRACE);
+    write(&config, 0..0, 0);
     assert_eq!((times(&file), rotated(&file).0), (vec![], 1));
     assert_eq!(times(&numbered(&file, 1)), [1]);
     // What is no log of ours is renamed: nobody but its owner knows what it is good for.
     fs::write(&file, "{\"mine\":1}").unwrap();
-    start(&config(&file, 1 << 20), &header()).finish(GRACE);
+    write(&config, 0..0, 0);
     assert_eq!(fs::read_to_string(numbered(&file, 1)).unwrap(), "{\"mine\":1}");
 }
 
@@ -60,7 +57,7 @@ fn two_processes_do_not_write_one_log() {
     assert!(!lock.exists(), "nothing is left of the lock");
     // Neither does a lock that a killed process left behind.
     fs::write(lock, "").unwrap();
-    start(&config(&file, 60_000), &header()).finish(GRACE);
+    write(&config(&file, 60_000), 0..0, 0);
 }
 
 #[test]
@@ -83,5 +80,5 @@ fn links_are_refused() {
     }
     // A device is still written to, also through a link, as /dev/stdout is one.
     std::os::unix::fs::symlink("/dev/null", folder.join("null")).unwrap();
-    start(&config(&folder.join("null"), 1 << 20), &header()).finish(GRACE);
+    write(&config(&folder.join("null"), 1 << 20), 0..0, 0);
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use throughline::event_log::LogReader;
-use throughline::look::log::{LogMoment, fleet};
+use throughline::inspect::log::{LogMoment, fleet};
 
 /// Of each fixture, no more than this many bytes.
 const LOG_BYTES_MAX: usize = 3_000;
@@ -28,10 +29,10 @@ fn read(path: impl AsRef<Path>) -> String {
 /// The inputs for a target, by its name.
 pub(crate) fn corpus(target: &str) -> Vec<Vec<u8>> {
     match target {
-        "event_log" | "compressed_log" | "log_fleet" => in_pieces(logs()),
-        "watch_stream" => in_pieces(watches()),
-        "list_page" => in_pieces(pages()),
-        "object" => bytes(objects().into_iter().map(|object| object.to_string()).chain(errors())),
+        "event_log" | "compressed_log" | "log_fleet" => in_pieces(&LOGS),
+        "watch_stream" => in_pieces(&watches()),
+        "list_page" => in_pieces(&pages()),
+        "object" => bytes(OBJECTS.iter().map(Value::to_string).chain(written(target))),
         "canonical_json" => bytes(statuses().chain(spellings())),
         "liveness" => bytes(liveness_vectors().chain(statuses())),
         "redaction" => bytes(statuses().chain(error_texts())),
@@ -47,13 +48,9 @@ fn bytes(texts: impl IntoIterator<Item = String>) -> Vec<Vec<u8>> {
     texts.into_iter().map(String::into_bytes).collect()
 }
 
-fn in_pieces(texts: Vec<String>) -> Vec<Vec<u8>> {
-    let first = PIECES.iter().cycle();
-    texts
-        .into_iter()
-        .zip(first)
-        .map(|(text, first)| [&[*first], text.as_bytes()].concat())
-        .collect()
+fn in_pieces(texts: &[String]) -> Vec<Vec<u8>> {
+    let texts = texts.iter().zip(PIECES.iter().cycle());
+    texts.map(|(text, first)| [&[*first], text.as_bytes()].concat()).collect()
 }
 
 /// The inputs of a target that were written by hand.
@@ -62,20 +59,20 @@ fn written(target: &str) -> Vec<String> {
     text.trim_end().split("\n===\n").map(str::to_owned).collect()
 }
 
-fn fixtures() -> Vec<String> {
+static FIXTURES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let folder = fs::read_dir(repository().join("fixtures")).unwrap();
     let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
     paths.sort();
     assert!(paths.len() > 80, "{} fixtures", paths.len());
     paths.into_iter().map(read).collect()
-}
+});
 
 /// The beginning of each fixture, and single lines of every sort after a header.
-fn logs() -> Vec<String> {
+static LOGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut logs = Vec::new();
     let mut sorts = BTreeMap::new();
-    for log in fixtures() {
+    for log in FIXTURES.iter() {
         let end = log.char_indices().map(|(at, _)| at).take_while(|at| *at < LOG_BYTES_MAX).last();
         logs.push(log[..end.unwrap_or(0)].to_owned());
         for line in log.lines().skip(1) {
@@ -91,10 +88,10 @@ fn logs() -> Vec<String> {
     logs.push(format!("{header}\n{gap}\n{}\n", lines.join("\n")));
     logs.extend(lines.into_iter().map(|line| format!("{header}\n{gap}\n{line}\n")));
     logs
-}
+});
 
 /// Objects of the fixtures: of each kind, those that have other fields than the ones before.
-fn objects() -> Vec<Value> {
+static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     fn form(value: &Value) -> String {
         match value {
             Value::Object(map) => {
@@ -106,7 +103,7 @@ fn objects() -> Vec<Value> {
         }
     }
     let mut found = BTreeMap::new();
-    for line in fixtures().iter().flat_map(|log| log.lines()) {
+    for line in FIXTURES.iter().flat_map(|log| log.lines()) {
         let mut line: Value = serde_json::from_str(line).unwrap();
         let object = line["object"].take();
         if object.is_object() {
@@ -114,35 +111,17 @@ fn objects() -> Vec<Value> {
         }
     }
     found.into_values().collect()
-}
-
-/// What an API server answers instead of an object.
-fn errors() -> Vec<String> {
-    let status = |code: u16, reason: &str, details: Value| {
-        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
-            "message": format!("{reason}: no"), "details": details})
-    };
-    let gateway = json!({"name": "g", "group": "gateway.networking.k8s.io", "kind": "gateways"});
-    let texts = [
-        status(404, "NotFound", gateway),
-        status(410, "Expired", Value::Null),
-        status(429, "TooManyRequests", json!({"retryAfterSeconds": 7})),
-        status(500, "", json!({"causes": [{"reason": "x", "message": "y", "field": "z"}]})),
-    ];
-    texts.iter().map(Value::to_string).collect()
-}
+});
 
 fn watches() -> Vec<String> {
     let event = |name: &str, object: &Value| json!({"type": name, "object": object}).to_string();
     let bookmark = json!({"metadata": {"resourceVersion": "12746"}});
-    let objects = objects();
-    let mut watches: Vec<_> = objects
+    let mut watches: Vec<_> = OBJECTS
         .chunks(3)
         .zip(["ADDED", "MODIFIED", "DELETED"].into_iter().cycle())
         .map(|(objects, name)| objects.iter().map(|object| event(name, object) + "\n").collect())
         .collect();
-    let errors = errors();
-    watches.extend(errors.iter().map(|status| {
+    watches.extend(written("object").iter().map(|status| {
         let status = serde_json::from_str(status).unwrap();
         format!("{}\n\n{}\r\n", event("BOOKMARK", &bookmark), event("ERROR", &status))
     }));
@@ -154,7 +133,7 @@ fn pages() -> Vec<String> {
         let metadata = json!({"resourceVersion": "7", "continue": "n\"x", "remainingItemCount": 3});
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": objects})
     };
-    let mut pages: Vec<_> = objects().chunks(4).map(|objects| page(objects).to_string()).collect();
+    let mut pages: Vec<_> = OBJECTS.chunks(4).map(|objects| page(objects).to_string()).collect();
     pages.extend(written("list_page"));
     pages
 }
@@ -174,7 +153,7 @@ fn liveness_vectors() -> impl Iterator<Item = String> {
 }
 
 fn statuses() -> impl Iterator<Item = String> {
-    let of_objects = objects().into_iter().map(|object| object["status"].to_string());
+    let of_objects = OBJECTS.iter().map(|object| object["status"].to_string());
     let annotations =
         vectors("liveness.jsonl").map(|v| v["annotation"].as_str().map(str::to_owned));
     of_objects.filter(|status| status != "null").chain(annotations.flatten())
@@ -200,7 +179,7 @@ fn error_texts() -> Vec<String> {
 
 fn labels() -> Vec<String> {
     let mut labels = written("labels");
-    for object in objects() {
+    for object in OBJECTS.iter() {
         for values in [&object["metadata"]["labels"], &object["metadata"]["annotations"]] {
             let values = values.as_object().into_iter().flat_map(|map| map.values());
             labels.extend(values.filter_map(Value::as_str).map(str::to_owned));
@@ -230,7 +209,7 @@ fn configs() -> Vec<String> {
 
 /// The state at the end of some fixtures.
 fn states() -> Vec<String> {
-    let logs = fixtures().into_iter().filter(|log| log.len() < 6_000).step_by(4);
+    let logs = FIXTURES.iter().filter(|log| log.len() < 6_000).step_by(4);
     let states = logs.filter_map(|log| {
         let mut reader = LogReader::new("x", Cursor::new(log)).unwrap();
         let (fleet, _) = fleet(&mut reader, LogMoment::End, true).ok()?;

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
+use std::process::Command;
 
 use serde::Deserialize;
 use serde_json::json;
@@ -30,8 +28,7 @@ struct Answer {
 
 /// The inputs of both targets, what libFuzzer has found here, and mutations. Go and Rust differ in what
 /// they do with bytes that are not UTF-8, which no API server lets through.
-fn inputs() -> Vec<String> {
-    let mut inputs = BTreeSet::new();
+fn inputs() -> BTreeSet<String> {
     let mut all = Vec::new();
     for target in ["canonical_json", "liveness", "redaction"] {
         all.extend(corpus(target));
@@ -40,11 +37,8 @@ fn inputs() -> Vec<String> {
         all.extend(found.map(|entry| fs::read(entry.unwrap().path()).unwrap()));
     }
     let mut random = Random(11);
-    let mutations = (0..MUTATIONS).map(|_| mutated(&all, &mut random));
-    let texts =
-        mutations.chain(all.iter().cloned()).filter_map(|bytes| String::from_utf8(bytes).ok());
-    inputs.extend(texts);
-    inputs.into_iter().collect()
+    let mutations: Vec<_> = (0..MUTATIONS).map(|_| mutated(&all, &mut random)).collect();
+    all.into_iter().chain(mutations).filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
 }
 
 fn split(input: &str) -> (&str, &str) {
@@ -55,24 +49,21 @@ fn split(input: &str) -> (&str, &str) {
 #[ignore = "needs Go"]
 fn go_gives_the_same_answers() {
     let inputs = inputs();
-    let mut go = Command::new("go")
-        .args(["run", "./gojson"])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut questions = go.stdin.take().unwrap();
-    let lines: String = inputs
+    let questions: String = inputs
         .iter()
         .map(|input| {
             let (annotation, live) = split(input);
             json!({"annotation": annotation, "live": live}).to_string() + "\n"
         })
         .collect();
-    let asked = thread::spawn(move || questions.write_all(lines.as_bytes()).unwrap());
-    let answers = go.wait_with_output().unwrap();
-    asked.join().unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go_questions.jsonl");
+    fs::write(&path, questions).unwrap();
+    let answers = Command::new("go")
+        .args(["run", "./gojson"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver"))
+        .stdin(fs::File::open(path).unwrap())
+        .output()
+        .unwrap();
     let answers = String::from_utf8(answers.stdout).unwrap();
     assert_eq!(answers.lines().count(), inputs.len());
     let (mut decoded, mut refused) = (0, 0);

@@ -120,7 +120,7 @@ pub enum BrokenRule {
     WorkNotStartedAgain,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// Units per step, for each instance.
     pub clocks: Vec<u64>,
@@ -187,21 +187,9 @@ impl Setup {
         until.filter(|until| NOW < *until)
     }
 
+    /// Makes an attempt, until a write is in flight or the attempt is over.
     pub fn attempt(&self, state: &mut ClusterModel, i: usize, lost: bool) {
-        let instance = &mut state.instances[i];
-        let request = instance.election.begin_attempt(NOW, NEW);
-        self.run_attempt(state, i, request, lost);
-    }
-
-    /// Continues until a write is in flight or the attempt is over.
-    fn run_attempt(
-        &self,
-        state: &mut ClusterModel,
-        i: usize,
-        request: Option<LeaseRequest>,
-        lost: bool,
-    ) {
-        let mut next = request;
+        let mut next = state.instances[i].election.begin_attempt(NOW, NEW);
         while let Some(request) = next.take() {
             let write = request != LeaseRequest::Get;
             if write && lost {

@@ -1,5 +1,5 @@
-//! Metrics and probes of fleets: with series for each cluster and without, and what is left of a
-//! cluster that left.
+//! Metrics and readiness of fleets: with series for each cluster and without, and what is left of a cluster
+//! that left.
 
 use std::sync::Arc;
 
@@ -32,17 +32,6 @@ fn leave(metrics: &Metrics, name: &str, requests: Arc<ClusterRequests>) {
     drop(requests);
 }
 
-/// The text without its digits.
-fn scraped(metrics: &Metrics) -> String {
-    metrics.text(None, Format::Plain).replace(|c: char| c.is_ascii_digit(), "")
-}
-
-/// The sum of these series.
-fn sum(text: &str, series: &str) -> f64 {
-    let lines = text.lines().filter(|line| line.starts_with(series));
-    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
-}
-
 #[test]
 fn nothing_is_left_of_clusters_that_left() {
     let lengths = [20, 200].map(|clusters| {
@@ -55,7 +44,8 @@ fn nothing_is_left_of_clusters_that_left() {
             leave(&metrics, &name, requests);
             assert!(!metrics.text(None, Format::Plain).contains(&name), "{name} left");
         }
-        scraped(&metrics).len()
+        let text = metrics.text(None, Format::Plain);
+        text.replace(|c: char| c.is_ascii_digit(), "").len()
     });
     // Some numbers have another count of digits, and so of signs: 1e-5.
     assert!(lengths[0].abs_diff(lengths[1]) < 40, "{lengths:?}");
@@ -74,47 +64,38 @@ fn a_cluster_that_joins_again_before_its_last_request_ended_goes_on_counting() {
     assert!(text.contains(r#"{code="200",method="GET",host="a"} 4"#), "{text}");
 }
 
-/// A dashboard's rates must not see a counter fall when clusters leave.
 #[test]
-fn without_series_for_each_cluster_the_sums_remain() {
+fn beyond_two_hundred_clusters_sums_take_the_place_of_series_for_each() {
     let metrics = Metrics::new();
-    metrics.set_clusters(201);
     let (a, b) = (join(&metrics, "a"), join(&metrics, "b"));
-    let requests = |metrics: &Metrics| {
-        let text = metrics.text(None, Format::Plain);
-        let requests = sum(&text, "rest_client_requests_total{");
-        assert_eq!(
-            sum(&text, r#"rest_client_requests_total{code="200",method="GET",host="all"}"#),
-            2.0
-        );
-        (requests, sum(&text, "throughline_watch_restarts_total{"))
-    };
-    metrics.watch(&"a".into(), Kind::Connector).list_started();
-    assert_eq!(requests(&metrics), (2.0, 1.0));
-    leave(&metrics, "a", a);
-    assert_eq!(requests(&metrics), (3.0, 1.0), "and the late one");
-    leave(&metrics, "b", b);
-    assert_eq!(requests(&metrics), (4.0, 1.0));
-}
-
-#[test]
-fn beyond_two_hundred_clusters_there_are_no_series_for_each() {
-    let metrics = Metrics::new();
-    let _requests = join(&metrics, "a");
     for (clusters, expected) in [(200, true), (201, false)] {
         metrics.set_clusters(clusters);
         let text = metrics.text(None, Format::Plain);
         let has = |part: &str| text.contains(part);
         let which = format!("{clusters}: {text}");
         assert_eq!(has(r#"host="a""#), expected, "{which}");
-        assert_eq!(has(r#"host="all""#), !expected, "{which}");
+        assert_eq!(has(r#"{code="200",method="GET",host="all"} 2"#), !expected, "{which}");
         // In both: how many watches and clusters are in which state.
-        assert!(has(r#"throughline_watches{kind="Connector",state="live"} 1"#), "{which}");
+        assert!(has(r#"throughline_watches{kind="Connector",state="live"} 2"#), "{which}");
         assert!(has(r#"throughline_watches{kind="Connector",state="lost"} 0"#), "{which}");
-        assert!(has(r#"throughline_clusters{state="followed"} 1"#), "{which}");
+        assert!(has(r#"throughline_clusters{state="followed"} 2"#), "{which}");
         // Only clusters with writes have one.
         assert!(has(r#"workqueue_depth{name="a"} 1"#), "{which}");
     }
+    // A dashboard's rates must not see a counter fall when clusters leave.
+    let sums = || {
+        let text = metrics.text(None, Format::Plain);
+        ["rest_client_requests_total{", "throughline_watch_restarts_total{"].map(|series| {
+            let lines = text.lines().filter(|line| line.starts_with(series));
+            lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum::<f64>()
+        })
+    };
+    metrics.watch(&"a".into(), Kind::Connector).list_started();
+    assert_eq!(sums(), [2.0, 1.0]);
+    leave(&metrics, "a", a);
+    assert_eq!(sums(), [3.0, 1.0], "and the late one");
+    leave(&metrics, "b", b);
+    assert_eq!(sums(), [4.0, 1.0]);
 }
 
 /// Nobody reads thousands of lines, and a kubelet cuts them off.
@@ -148,5 +129,63 @@ async fn the_probe_of_a_large_fleet_has_a_line_for_each_state_and_cause() {
     assert_eq!(answer.status, 200, "no discovered cluster is waited for");
     assert!(answer.body.ends_with("\nok\n"), "{}", answer.body);
     assert_eq!(answer.body.lines().count(), 6, "{}", answer.body);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
+    let server = Server::with_loop(stage().machine).await;
+    let not_ready = async |expected: &str| {
+        let answer = server.get("/readyz").await;
+        assert_eq!(answer.status, 503);
+        assert!(answer.body.starts_with(expected), "{}", answer.body);
+        assert!(answer.body.contains("not ready: "), "{}", answer.body);
+    };
+    not_ready("not ready: no watch").await;
+    let (a, b) = ("project-a".into(), "project-b".into());
+    let connectors = server.metrics.watch(&a, Kind::Connector);
+    let gateways = server.metrics.watch(&a, Kind::Gateway);
+    let broken = server.metrics.watch(&b, Kind::Connector);
+    connectors.list_started();
+    broken.list_started();
+    not_ready("[-]project-a/Connector listing\n[-]project-a/Gateway not started\n").await;
+    connectors.list_finished();
+    gateways.list_finished();
+    not_ready("[+]project-a/Connector ok\n[+]project-a/Gateway ok\n[-]project-b/Connector listing")
+        .await;
+    broken.lost(&"401 Unauthorized".into());
+    let answer = server.get("/readyz").await;
+    assert_eq!(answer.status, 200, "a broken cluster must not hold up the others");
+    assert_eq!(answer.body, "[-]project-b/Connector lost: 401 Unauthorized\nok\n");
+    let answer = server.get("/readyz?verbose").await;
+    assert_eq!(
+        answer.body,
+        "[+]project-a/Connector ok\n[+]project-a/Gateway ok\n\
+         [-]project-b/Connector lost: 401 Unauthorized\nreadyz check passed\n"
+    );
+    // Once ready, always ready: a restarted process would not see more than this one.
+    broken.list_started();
+    connectors.lost(&"cut".into());
+    gateways.lost(&"cut".into());
+    connectors.list_started();
+    server.metrics.watch(&"project-c".into(), Kind::Connector);
+    let answer = server.get("/readyz").await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.contains("[-]project-a/Connector listing again\n"), "{}", answer.body);
+    broken.list_finished();
+    assert_eq!(server.get("/readyz?verbose").await.body.matches("[+]").count(), 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_fully_listed_cluster_it_is_not_ready() {
+    let server = Server::with_loop(stage().machine).await;
+    for cluster in ["a", "b"] {
+        server.metrics.watch(&cluster.into(), Kind::Connector).list_finished();
+        server.metrics.watch(&cluster.into(), Kind::Gateway).lost(&"404: no such CRD".into());
+    }
+    assert_eq!(server.get("/readyz").await.status, 503);
+    server.metrics.watch(&"b".into(), Kind::Gateway).list_finished();
+    assert_eq!(server.get("/readyz").await.status, 200);
     server.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use throughline::config::{ClusterConfig, Config};
 use throughline::core::data::ids::{Kind, ObjectKey, Role};
 use throughline::run::Run;
@@ -15,88 +15,59 @@ use crate::live::until;
 use crate::log::Log;
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{ns, project_and_hub};
+use crate::stage::{N1, OFFLINE, STATUS, Tenant, UP};
 
-const STATUS: &str = "networking.datumapis.com/upstream-status";
+/// The project's namespace.
+const SHOP: Tenant = Tenant { namespace: "shop", ..UP };
 
 /// A hub, a project and a run that may follow them.
 struct Bench {
     hub: TestServer,
     project: TestServer,
-    kubeconfigs: [Kubeconfig; 2],
-    log: std::path::PathBuf,
-}
-
-struct Running {
+    config: Config,
     reloads: mpsc::Sender<Vec<ClusterConfig>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<anyhow::Result<()>>,
+    _kubeconfigs: [Kubeconfig; 2],
 }
 
-impl Running {
-    async fn reload(&self, config: &Config) {
-        self.reloads.send(config.clusters.clone()).await.unwrap();
-    }
-
-    async fn stop(self) {
-        self.stop.send_replace(true);
-        self.task.await.unwrap().unwrap();
-    }
-}
-
-/// The upstream Connector.
-fn connector(ready: &str) -> Value {
-    let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
-    json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-        "status": status, "metadata": {"namespace": "shop", "name": "lab"}})
-}
-
+/// It follows the hub, and does not follow the project yet.
 async fn bench(name: &str) -> Bench {
     let (project, hub) = project_and_hub().await;
     hub.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns(),
         "labels": {"meta.datumapis.com/upstream-namespace": "shop"}}}));
-    hub.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-    "metadata": {"namespace": ns(), "name": "lab", "labels": {
-        "meta.datumapis.com/upstream-cluster-name": "cluster-up",
-        "meta.datumapis.com/upstream-group": "networking.datumapis.com",
-        "meta.datumapis.com/upstream-kind": "Connector",
-        "meta.datumapis.com/upstream-name": "lab",
-        "meta.datumapis.com/upstream-namespace": "shop",
-    }}}));
-    project.put(connector("True"));
+    hub.put(SHOP.copy("lab", None));
+    project.put(SHOP.connector("lab", N1));
     let kubeconfigs = [Kubeconfig::of(&hub), Kubeconfig::of(&project)];
+    let [of_hub, of_project] = kubeconfigs.each_ref().map(|file| Some(&*file.0));
     let log = std::env::temp_dir().join(format!("throughline-{name}-{}", std::process::id()));
-    Bench { hub, project, kubeconfigs, log }
+    let mut config = Config::default();
+    config.clusters.push(configured("hub", &[Role::Hub, Role::Edge], of_hub));
+    config.leader_election.enabled = false;
+    config.events.enabled = false;
+    config.admin.address = "127.0.0.1:0".parse().unwrap();
+    config.mirror.nudge_key.clear();
+    config.event_log.file = Some(log);
+    config.constants.executor.timeout_ms = 1_000;
+    let (stop, stopping) = watch::channel(false);
+    let (reloads, reloaded) = mpsc::channel(4);
+    let run = Run::new(config.clone(), Vec::new()).with_reloads(reloaded);
+    config.clusters.push(configured("up", &[Role::Upstream], of_project));
+    let task = tokio::spawn(run.until(stopping));
+    Bench { hub, project, config, reloads, stop, task, _kubeconfigs: kubeconfigs }
 }
 
 impl Bench {
-    fn config(&self, with_project: bool) -> Config {
-        let mut config = Config::default();
-        let [hub, project] = self.kubeconfigs.each_ref().map(|file| Some(&*file.0));
-        config.clusters.push(configured("hub", &[Role::Hub, Role::Edge], hub));
-        if with_project {
-            config.clusters.push(configured("up", &[Role::Upstream], project));
-        }
-        config.leader_election.enabled = false;
-        config.events.enabled = false;
-        config.admin.address = "127.0.0.1:0".parse().unwrap();
-        config.mirror.nudge_key.clear();
-        config.event_log.file = Some(self.log.clone());
-        config
+    /// From now on it follows these.
+    async fn follow(&self, names: &[&str]) {
+        let mut clusters = self.config.clusters.clone();
+        clusters.retain(|cluster| names.contains(&cluster.name.as_str()));
+        self.reloads.send(clusters).await.unwrap();
     }
 
-    fn run(&self, with_project: bool) -> Running {
-        self.run_with(self.config(with_project))
-    }
-
-    fn run_with(&self, config: Config) -> Running {
-        let (stop, stopping) = watch::channel(false);
-        let (reloads, reloaded) = mpsc::channel(4);
-        let run = Run::new(config, Vec::new()).with_reloads(reloaded);
-        Running { reloads, stop, task: tokio::spawn(run.until(stopping)) }
-    }
-
-    fn set_ready(&self, ready: &str) {
-        self.project.put(connector(ready));
+    /// Changes the upstream Connector.
+    fn set(&self, status: Option<&str>) {
+        self.project.put(SHOP.connector("lab", status));
     }
 
     fn mirrored(&self) -> String {
@@ -117,37 +88,37 @@ impl Bench {
         requests.get(&(verb, Resource::Connectors)).copied().unwrap_or_default()
     }
 
-    /// The log replays to the same actions.
-    fn verify(self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap();
+    /// Stops the run. Its log replays to the same actions.
+    async fn end(self) -> String {
+        self.stop.send_replace(true);
+        self.task.await.unwrap().unwrap();
+        let log = self.config.event_log.file.unwrap();
+        let text = std::fs::read_to_string(&log).unwrap();
         let program = env!("CARGO_BIN_EXE_throughline");
-        let replay = std::process::Command::new(program).arg("replay").arg(&self.log).output();
-        let replay = replay.unwrap();
+        let replay = std::process::Command::new(program).arg("replay").arg(&log).output().unwrap();
         let said = String::from_utf8_lossy(&replay.stdout).into_owned();
         assert!(replay.status.success(), "{said}{}", String::from_utf8_lossy(&replay.stderr));
-        let _ = std::fs::remove_file(&self.log);
+        let _ = std::fs::remove_file(log);
         text
     }
 }
 
-/// One line that contains this.
-fn line(text: &str, part: &str) -> String {
-    let mut lines = text.lines().filter(|line| line.contains(part));
-    let found = lines.next().unwrap().to_owned();
-    assert_eq!(lines.next(), None, "once");
-    found
-}
-
 #[tokio::test]
-async fn a_cluster_joins_leaves_and_joins_again_and_the_log_replays() {
+async fn an_upstream_that_is_not_followed_is_reported_until_it_joins() {
     let log = Log::default();
     let _guard = log.capture();
     let bench = bench("joins").await;
-    let running = bench.run(false);
     // As after a typing error in its name.
     let unknown = "name upstream up, which is not followed";
     log.until_contains(unknown).await;
-    let banner = line(&log.text(), "throughline starts");
+    // One line that contains this.
+    let line = |part: &str| {
+        let text = log.text();
+        let lines: Vec<_> = text.lines().filter(|line| line.contains(part)).collect();
+        let [line] = lines[..] else { panic!("{part}: {lines:?}") };
+        line.to_owned()
+    };
+    let banner = line("throughline starts");
     for part in [
         concat!("version=\"", env!("CARGO_PKG_VERSION")),
         "commit=",
@@ -159,57 +130,52 @@ async fn a_cluster_joins_leaves_and_joins_again_and_the_log_replays() {
     ] {
         assert!(banner.contains(part), "{part}: {banner}");
     }
-    let warning = line(&log.text(), unknown);
+    let warning = line(unknown);
     assert!(warning.contains("WARN") && warning.contains("Add up to `clusters`"), "{warning}");
     // Twice as long as the Event about it takes where Events are not switched off.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let events = (ApiVerb::Create, Resource::Events);
     assert_eq!(bench.hub.handle.requests().get(&events), None);
     assert_eq!(bench.mirrored(), "", "its upstream has not joined");
-    running.reload(&bench.config(true)).await;
+    bench.follow(&["hub", "up"]).await;
     bench.until_mirrored("True").await;
     log.until_contains("resolved cause=\"upstream_unknown\" cluster=up").await;
-    bench.set_ready("False");
-    bench.until_mirrored("False").await;
-
-    running.reload(&bench.config(false)).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let (writes, watches) =
-        (bench.count(&bench.hub, ApiVerb::Patch), bench.count(&bench.project, ApiVerb::Watch));
-    bench.set_ready("True");
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(bench.mirrored().contains(r#""status":"False""#), "it is left as it was");
-    assert_eq!(bench.count(&bench.hub, ApiVerb::Patch), writes, "a write for one that left");
-    assert_eq!(bench.count(&bench.project, ApiVerb::Watch), watches, "still watched");
-
-    running.reload(&bench.config(true)).await;
-    bench.until_mirrored("True").await;
-    running.stop().await;
-    let log = bench.verify();
-    let count = |event: &str| log.matches(&format!(r#""event":"{event}""#)).count();
-    assert_eq!((count("cluster_added"), count("cluster_removed")), (2, 1));
-    assert_eq!(log.matches(r#""type":"mirror""#).count(), 3);
-    assert!(!log.contains(r#""event":"watch_lost""#), "a cancelled watch is not lost");
+    bench.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_leaves_and_joins_at_once_starts_from_nothing() {
     let bench = bench("again").await;
-    let running = bench.run(true);
+    bench.follow(&["hub", "up"]).await;
     bench.until_mirrored("True").await;
     for _ in 0..20 {
         // What the cancelled watch has sent may still be on the bus.
-        bench.set_ready("False");
-        running.reload(&bench.config(false)).await;
-        running.reload(&bench.config(true)).await;
+        bench.set(OFFLINE);
+        bench.follow(&["hub"]).await;
+        bench.follow(&["hub", "up"]).await;
     }
     bench.until_mirrored("False").await;
-    bench.set_ready("True");
+
+    // It leaves, and is left as it was.
+    bench.follow(&["hub"]).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let counts = || {
+        [(&bench.hub, ApiVerb::Patch), (&bench.project, ApiVerb::Watch)]
+            .map(|(server, verb)| bench.count(server, verb))
+    };
+    let before = counts();
+    bench.set(N1);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(bench.mirrored().contains(r#""status":"False""#));
+    assert_eq!(counts(), before, "writes, watches");
+
+    bench.follow(&["hub", "up"]).await;
     bench.until_mirrored("True").await;
-    running.stop().await;
-    let log = bench.verify();
+    let log = bench.end().await;
     assert!(!log.contains("unknown_cluster"), "an event of a former stay");
-    assert_eq!(log.matches(r#""event":"cluster_removed""#).count(), 20);
+    assert!(!log.contains(r#""event":"watch_lost""#), "a cancelled watch is not lost");
+    let count = |event: &str| log.matches(&format!(r#""event":"{event}""#)).count();
+    assert_eq!((count("cluster_added"), count("cluster_removed")), (22, 21));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,18 +184,13 @@ async fn a_write_in_flight_ends_although_its_hub_left() {
     let connectors = Some(Resource::Connectors);
     let hangs = Fault { resource: connectors, ..Fault::on_writes(Fault::NO_RESPONSE) };
     bench.hub.handle.inject(&hangs, 1);
-    let mut config = bench.config(true);
-    config.constants.executor.timeout_ms = 1_000;
-    let running = bench.run_with(config.clone());
+    bench.follow(&["hub", "up"]).await;
     until("the write hangs", async || bench.count(&bench.hub, ApiVerb::Patch) == 1).await;
-    let hub = config.clusters.remove(0);
-    running.reload(&config).await;
+    bench.follow(&["up"]).await;
     // Its time-out: it is not repeated.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(bench.count(&bench.hub, ApiVerb::Patch), 1, "repeated for a cluster that left");
-    config.clusters.insert(0, hub);
-    running.reload(&config).await;
+    bench.follow(&["hub", "up"]).await;
     bench.until_mirrored("True").await;
-    running.stop().await;
-    bench.verify();
+    bench.end().await;
 }

@@ -12,7 +12,7 @@ use throughline::client::{
     CallError, ClusterClient, ConnectionSpec, Connections, Credentials, Frames, JSON,
     KubeconfigText, Server, get,
 };
-use throughline::core::data::ids::{ClusterName, Role};
+use throughline::core::data::ids::Role;
 use throughline::metrics::Metrics;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle};
@@ -57,17 +57,9 @@ impl Fleet {
     /// By another address of the same server.
     fn project_at(&self, url: &str, name: &str) -> ClusterClient {
         self.milo.add_project(name, &[], true);
-        self.client(name, spec(url, &self.ca, &json!({}), self.path(name)))
-    }
-
-    fn path(&self, name: &str) -> Server {
-        let url = self.milo.project_url(name);
-        Server::Path(url.strip_prefix(&self.milo.url()).unwrap().to_owned())
-    }
-
-    fn client(&self, name: &str, spec: ConnectionSpec) -> ClusterClient {
-        let (name, metrics) = (ClusterName::from(name), Arc::new(Metrics::new()));
-        ClusterClient::shared(name, vec![Role::Upstream], spec, &self.connections, metrics)
+        let path = self.milo.project_url(name);
+        let path = Server::Path(path.strip_prefix(&self.milo.url()).unwrap().to_owned());
+        client(name, spec(url, &self.ca, &json!({}), path), &self.connections)
     }
 
     fn connections(&self) -> usize {
@@ -75,7 +67,7 @@ impl Fleet {
     }
 }
 
-fn spec(url: &str, ca: &[u8], user: &Value, server: Server) -> ConnectionSpec {
+pub(crate) fn spec(url: &str, ca: &[u8], user: &Value, server: Server) -> ConnectionSpec {
     let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca.to_vec()));
     let cluster = json!({"server": url, "certificate-authority-data": STANDARD.encode(pem)});
     let text = KubeconfigText::parse(&kubeconfig(&cluster, user).to_string()).unwrap();
@@ -113,11 +105,9 @@ async fn shows(watch: &mut Frames, name: &str) {
     assert!(String::from_utf8_lossy(&frame).contains(name));
 }
 
-/// A client of whatever listens there.
-pub(crate) fn client_of(url: &str, ca: &[u8]) -> ClusterClient {
-    let (name, roles) = (ClusterName::from("one"), vec![Role::Upstream]);
-    let spec = spec(url, ca, &json!({}), Server::AsConfigured);
-    ClusterClient::shared(name, roles, spec, &Connections::default(), Arc::new(Metrics::new()))
+pub(crate) fn client(name: &str, spec: ConnectionSpec, connections: &Connections) -> ClusterClient {
+    let (roles, metrics) = (vec![Role::Upstream], Arc::new(Metrics::new()));
+    ClusterClient::shared(name.into(), roles, spec, connections, metrics)
 }
 
 /// Opens a watch of each of so many projects.
@@ -200,13 +190,11 @@ async fn pump(
     mut to: impl AsyncWrite + Unpin,
     mut silent: watch::Receiver<bool>,
 ) {
-    let became_silent = tokio::select! {
-        became = silent.wait_for(|silent| *silent) => became.is_ok(),
-        _ = copy(&mut from, &mut to) => false,
-    };
-    if became_silent {
-        let _ = copy(&mut from, &mut sink()).await;
+    tokio::select! {
+        _ = silent.wait_for(|silent| *silent) => {}
+        _ = copy(&mut from, &mut to) => return,
     }
+    let _ = copy(&mut from, &mut sink()).await;
 }
 
 #[tokio::test]
@@ -274,8 +262,8 @@ async fn requests_pass_while_the_reader_of_a_watch_is_slow() {
 }
 
 #[tokio::test]
-async fn a_server_without_http2_is_served_over_http1() {
-    for protocols in [&["http/1.1"][..], &[]] {
+async fn a_server_with_or_without_http2_is_served_and_its_return_is_noticed_at_once() {
+    for protocols in [&["h2"][..], &["http/1.1"], &[]] {
         let fleet = Fleet::new(100, protocols).await;
         let client = fleet.project("p");
         list(&client).await.unwrap();
@@ -284,39 +272,9 @@ async fn a_server_without_http2_is_served_over_http1() {
         let _watch = open_watch(&client).await;
         list(&client).await.unwrap();
         assert_eq!(fleet.connections(), 2);
-    }
-}
-
-#[tokio::test]
-async fn a_server_that_went_away_is_an_error_and_its_return_is_noticed_at_once() {
-    for protocols in [&["h2"][..], &[]] {
-        let fleet = Fleet::new(100, protocols).await;
-        let client = fleet.project("p");
-        list(&client).await.unwrap();
         fleet.milo.set_mode(ServerMode::Down);
         list(&client).await.unwrap_err();
         fleet.milo.set_mode(ServerMode::Serving);
         list(&client).await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn other_credentials_for_the_same_address_keep_what_is_open() {
-    let fleet = Fleet::new(100, &["h2"]).await;
-    let client = fleet.project("p");
-    let at = |url: &str| spec(url, &fleet.ca, &json!({"token": "new"}), fleet.path("p"));
-    let moves = client.moves();
-    let mut watch = open_watch(&client).await;
-    list(&client).await.unwrap();
-    client.replace(at(&fleet.milo.url()));
-    sleep(Duration::from_millis(300)).await;
-    assert!(!moves.has_changed().unwrap());
-    write(&client, "after").await.unwrap();
-    shows(&mut watch, "after").await;
-    assert_eq!(fleet.connections(), 2, "tokens are no reason for connections of their own");
-
-    let (url, _silent) = proxy(fleet.milo.address()).await;
-    client.replace(at(&url));
-    until("the move is noticed", async || moves.has_changed().unwrap()).await;
-    list(&client).await.unwrap();
 }

@@ -9,19 +9,20 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use h2::{Reason, server};
 use http::{Request, Response};
-use throughline::client::{CallError, ClusterClient, JSON};
+use serde_json::json;
+use throughline::client::{CallError, ClusterClient, Connections, JSON, Server};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::certificate::{Certificate, X509};
-use crate::live::http2::client_of;
+use crate::live::http2::{client, spec};
 
 /// How long a server refuses what it gets, and how many writes wait for it.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 const WRITES: usize = 200;
 
 /// What the server does with its first request. It answers all others.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum First {
     Reset(Reason),
     /// Not with the first alone: all are refused for [`REFUSED_FOR`].
@@ -76,37 +77,35 @@ async fn patch(client: &ClusterClient) -> Result<(), CallError> {
     client.call(request, Duration::from_secs(10)).await.map(drop)
 }
 
-/// A write; also how many requests and connections the server saw.
-async fn write(first: First) -> (Result<(), CallError>, usize, usize) {
-    let (url, certificate, requests, connections) = serve(first).await;
-    let written = patch(&client_of(&url, &certificate.der)).await;
-    (written, requests.load(SeqCst), connections.load(SeqCst))
+fn client_of(url: &str, certificate: &Certificate) -> ClusterClient {
+    let spec = spec(url, &certificate.der, &json!({}), Server::AsConfigured);
+    client("one", spec, &Connections::default())
 }
 
 #[tokio::test]
-async fn what_the_server_disclaims_is_sent_again() {
-    let (written, requests, connections) = write(First::Reset(Reason::REFUSED_STREAM)).await;
-    written.unwrap();
-    assert_eq!((requests, connections), (2, 1));
-}
-
-#[tokio::test]
-async fn what_the_server_may_have_handled_is_not_sent_again() {
-    for first in [First::Reset(Reason::INTERNAL_ERROR), First::Die] {
-        let (written, requests, _) = write(first).await;
-        let error = written.unwrap_err();
-        assert!(matches!(error, CallError::Unreachable(_)), "{error}");
-        assert_eq!(requests, 1, "{error}");
+async fn only_what_the_server_disclaims_is_sent_again() {
+    for (first, is_repeated) in [
+        (First::Reset(Reason::REFUSED_STREAM), true),
+        // What the server may have handled.
+        (First::Reset(Reason::INTERNAL_ERROR), false),
+        (First::Die, false),
+        // h2's server names the last stream that it has seen.
+        (First::GoAway, false),
+    ] {
+        let (url, certificate, requests, connections) = serve(first).await;
+        let written = patch(&client_of(&url, &certificate)).await;
+        let error = written.err();
+        assert_eq!(error.is_none(), is_repeated, "{first:?}: {error:?}");
+        assert!(error.is_none_or(|e| matches!(e, CallError::Unreachable(_))), "{first:?}");
+        assert_eq!(requests.load(SeqCst), 1 + usize::from(is_repeated), "{first:?}");
+        assert_eq!(connections.load(SeqCst), 1, "{first:?}");
     }
-    // h2's server names the last stream that it has seen, so this one may be handled.
-    let (written, requests, _) = write(First::GoAway).await;
-    assert!(written.is_err() && requests == 1);
 }
 
 #[tokio::test]
 async fn a_server_that_refuses_every_stream_gets_few_of_them() {
     let (url, certificate, requests, connections) = serve(First::RefuseAll).await;
-    let client = client_of(&url, &certificate.der);
+    let client = client_of(&url, &certificate);
     let meanwhile = async {
         sleep(REFUSED_FOR).await;
         (requests.load(SeqCst), connections.load(SeqCst))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
@@ -24,50 +24,45 @@ const VERSION: &str = "networking.datumapis.com/v1alpha1";
 type Params = BTreeMap<String, String>;
 type Answer = (StatusCode, String);
 
-/// The answers to lists, and the events of each watch; the last are repeated.
-struct Script {
-    lists: Box<dyn FnMut(&Params) -> Answer + Send>,
-    watches: Vec<Vec<Value>>,
-}
-
 fn next(answers: &mut Vec<Vec<Value>>) -> Vec<Value> {
     if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() }
 }
 
-async fn serve(
-    State(script): State<Arc<Mutex<Script>>>,
-    Query(params): Query<Params>,
-) -> Response<Body> {
-    let mut script = script.lock().unwrap();
-    if !params.contains_key("watch") {
-        return (script.lists)(&params).into_response();
-    }
-    let lines = next(&mut script.watches).into_iter().map(|line| Ok(format!("{line}\n")));
-    let open = futures::stream::pending::<Result<String, std::io::Error>>();
-    let lines = futures::stream::iter(lines.collect::<Vec<_>>());
-    Response::new(Body::from_stream(lines.chain(open)))
-}
-
-/// A watch of Connectors. Pauses last at most `pause_ms`.
-async fn scripted(script: Script, pause_ms: u64) -> Watched {
-    let router = Router::new().fallback(serve).with_state(Arc::new(Mutex::new(script)));
+/// A watch of Connectors with the answers to its lists, and the events of each of its watches; the last are
+/// repeated. Pauses last at most `pause_ms`.
+async fn scripted(
+    mut lists: impl FnMut(&Params) -> Answer + Send + 'static,
+    mut watches: Vec<Vec<Value>>,
+    pause_ms: u64,
+) -> Watched {
+    let answer = move |params: &Params| {
+        if !params.contains_key("watch") {
+            return lists(params).into_response();
+        }
+        let lines = next(&mut watches).into_iter().map(|line| Ok(format!("{line}\n")));
+        let open = futures::stream::pending::<Result<String, std::io::Error>>();
+        let lines = futures::stream::iter(lines.collect::<Vec<_>>());
+        Response::new(Body::from_stream(lines.chain(open)))
+    };
+    let answer = Arc::new(Mutex::new(answer));
+    let serve =
+        move |Query(params): Query<Params>| std::future::ready(answer.lock().unwrap()(&params));
     let config = WatchConstants {
         page_size: 10,
         backoff_first_ms: 1,
         backoff_max_ms: pause_ms,
         ..WatchConstants::default()
     };
-    Watched::start(router, Kind::Connector, config).await
+    Watched::start(Router::new().fallback(serve), Kind::Connector, config).await
 }
 
 async fn bench(mut lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Watched {
-    let lists = Box::new(move |_: &Params| list(&next(&mut lists).into()));
-    scripted(Script { lists, watches }, pause_ms).await
+    scripted(move |_| list(&next(&mut lists).into()), watches, pause_ms).await
 }
 
 /// The watches are open, and silent.
 async fn listing(lists: impl FnMut(&Params) -> Answer + Send + 'static) -> Watched {
-    scripted(Script { lists: Box::new(lists), watches: vec![vec![]] }, 20).await
+    scripted(lists, vec![vec![]], 20).await
 }
 
 /// A complete list.
@@ -132,11 +127,8 @@ async fn what_is_of_another_type_ends_the_watch_and_only_a_list_goes_on() {
         watch.expect("an item of a list", &["list_started", "listed a", &*why]).await;
         watch.expect("the next list", &["list_started", "listed a", "list_finished"]).await;
     }
-}
 
-/// Lists of built-in kinds do not say what their items are.
-#[tokio::test]
-async fn an_object_that_names_no_type_is_of_the_one_that_was_asked_for() {
+    // Lists of built-in kinds do not say what their items are.
     let mut item = connector("a");
     item.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
     let lines = vec![event("ADDED", &item)];
@@ -226,50 +218,32 @@ async fn where_pages_always_expire_it_says_so_and_lists_without_them() {
     assert_eq!(text.matches("a later page of the list has expired").count(), 1, "{text}");
 }
 
-#[tokio::test]
-async fn a_list_of_null_is_empty_and_one_without_resource_version_tells_nothing() {
-    assert_eq!(listed(&mut listing(|_| list(&Value::Null)).await).await, 0);
-
-    let mut lists = 0;
-    let mut watch = listing(move |_| {
-        lists += 1;
-        if lists < 3 {
-            let unversioned = json!({"metadata": {}, "items": [connector("a")]});
-            return (StatusCode::OK, unversioned.to_string());
-        }
-        list(&json!([connector("a")]))
-    })
-    .await;
-    // Not even its objects.
-    let lost = told(&watch.next().await);
-    assert!(lost.starts_with("lost: "), "{lost}");
-    assert!(lost.contains("a list without metadata.resourceVersion"), "{lost}");
-    assert_eq!(listed(&mut watch).await, 1);
-}
-
 /// What arrived before may be mirrored, but nothing counts as missing: the list is never finished.
 #[tokio::test]
-async fn a_list_that_breaks_off_or_is_too_large_is_not_finished() {
-    let large = "x".repeat(9 * 1024 * 1024);
-    for (rest, why) in [
-        (r#"{"metadata":{"name":"#.to_owned(), "it broke off"),
-        ("nonsense]}".to_owned(), "a list: expected ident"),
-        (format!(r#"{{"x":"{large}"}}]}}"#), "an object of more than 8 MiB"),
+async fn a_list_that_is_broken_too_large_or_of_no_version_is_not_finished() {
+    let head = r#"{"metadata":{"resourceVersion":"7"},"items":["#;
+    let (first, large) = (connector("a"), "x".repeat(9 * 1024 * 1024));
+    let started: &[&str] = &["list_started", "listed a"];
+    for (page, expected, why) in [
+        (format!(r#"{head}{first},{{"metadata":{{"name":"#), started, "it broke off"),
+        (format!("{head}{first},nonsense]}}"), started, "a list: expected ident"),
+        (format!(r#"{head}{first},{{"x":"{large}"}}]}}"#), started, "an object of more than 8 MiB"),
+        // Not even its objects.
+        (
+            json!({"metadata": {}, "items": [first]}).to_string(),
+            &[][..],
+            "a list without metadata.resourceVersion",
+        ),
     ] {
-        let mut lists = 0;
-        let mut watch = listing(move |_| {
-            lists += 1;
-            if lists > 1 {
-                return list(&json!([]));
-            }
-            let first = connector("a");
-            let head = r#"{"metadata":{"resourceVersion":"7"},"items":["#;
-            (StatusCode::OK, format!("{head}{first},{rest}"))
+        let mut pages = vec![page];
+        let mut watch = listing(move |_| match pages.pop() {
+            Some(page) => (StatusCode::OK, page),
+            None => list(&Value::Null),
         })
         .await;
-        watch.expect(why, &["list_started", "listed a"]).await;
+        watch.expect(why, expected).await;
         let lost = told(&watch.next().await);
         assert!(lost.starts_with("lost: ") && lost.contains(why), "{lost}");
-        assert_eq!(listed(&mut watch).await, 0, "the next list is whole");
+        assert_eq!(listed(&mut watch).await, 0, "the next list is whole, and null is empty");
     }
 }

@@ -2,19 +2,19 @@
 //! them hangs, when the server begins to serve them, and when it restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Response, StatusCode, Uri};
-use futures::StreamExt;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use throughline::client::{ClusterClient, ConnectionSpec, Connections, Credentials, Server};
+use throughline::client::{ConnectionSpec, Connections, Credentials, Server};
 use throughline::core::contract::event::EventKind;
-use throughline::core::data::ids::{Kind, Role};
+use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
 use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
@@ -23,6 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
 use crate::cluster::Kubeconfig;
+use crate::live::http2::client;
 use crate::live::told;
 use crate::log::Log;
 
@@ -39,26 +40,21 @@ struct Served {
     /// How many more times a control plane says that it begins to serve.
     initializing: Mutex<BTreeMap<String, usize>>,
     cut: Notify,
-    /// While it is down, what a proxy answers in its place; 0 while it is up.
-    down: AtomicU16,
+    /// While it is, a proxy answers 503 in its place.
+    is_down: AtomicBool,
 }
 
-async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response<Body> {
+async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response {
     let project = uri.path().split('/').nth(2).unwrap_or_default().to_owned();
-    let response = |code: u16, body: Body| {
-        Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap()
-    };
-    let down = served.down.load(SeqCst);
-    if down != 0 {
-        return response(down, Body::empty());
+    if served.is_down.load(SeqCst) {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
     if uri.query().unwrap_or_default().contains("watch=true") {
-        let served = served.clone();
         let cut = async move {
             served.cut.notified().await;
             Err::<String, _>(std::io::Error::other("cut"))
         };
-        return response(200, Body::from_stream(futures::stream::once(cut).boxed()));
+        return Body::from_stream(futures::stream::once(cut)).into_response();
     }
     if let Some(left) = served.initializing.lock().unwrap().get_mut(&project)
         && *left > 0
@@ -66,67 +62,50 @@ async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response<Body> {
         *left -= 1;
         let status = json!({"kind": "Status", "apiVersion": "v1", "code": 429,
             "reason": "TooManyRequests", "message": "storage is (re)initializing"});
-        return response(429, Body::from(status.to_string()));
+        return (StatusCode::TOO_MANY_REQUESTS, status.to_string()).into_response();
     }
     served.lists.fetch_add(1, SeqCst);
-    let now = served.lists_now.fetch_add(1, SeqCst) + 1;
-    served.lists_max.fetch_max(now, SeqCst);
     if served.hanging.lock().unwrap().contains(&project) {
-        served.lists_now.fetch_sub(1, SeqCst);
         std::future::pending::<()>().await;
     }
+    let now = served.lists_now.fetch_add(1, SeqCst) + 1;
+    served.lists_max.fetch_max(now, SeqCst);
     tokio::time::sleep(Duration::from_millis(3)).await;
     served.lists_now.fetch_sub(1, SeqCst);
-    let list = json!({"metadata": {"resourceVersion": "7"}, "items": []});
-    response(200, Body::from(list.to_string()))
+    json!({"metadata": {"resourceVersion": "7"}, "items": []}).to_string().into_response()
 }
-
-const ONE_KIND: &[Kind] = &[Kind::Connector];
 
 struct Fleet {
     served: Arc<Served>,
     events: mpsc::Receiver<WatchMessage>,
-    shared: Arc<WatchShared>,
-    kubeconfig: Kubeconfig,
-    clusters: usize,
-    kinds: &'static [Kind],
-    began: Instant,
-    tasks: tokio::task::JoinSet<()>,
+    _kubeconfig: Kubeconfig,
+    _tasks: tokio::task::JoinSet<()>,
 }
 
 impl Fleet {
-    async fn new(clusters: usize, kinds: &'static [Kind], served: Served) -> Self {
+    async fn new(clusters: usize, kinds: &[Kind], served: Served) -> Self {
         let served = Arc::new(served);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let kubeconfig = Kubeconfig::to(listener.local_addr().unwrap().port());
         let router = Router::new().fallback(answer).with_state(served.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let kubeconfig = Kubeconfig::to(port);
         let (bus, events) = mpsc::channel(1024);
         let config = WatchConstants { timeout_ms: 5_000, ..WatchConstants::default() };
         let shared = Arc::new(WatchShared::new(config, bus, PARALLEL));
         shared.set_clusters(clusters);
-        let (began, tasks) = (Instant::now(), tokio::task::JoinSet::new());
-        let mut fleet = Self { served, events, shared, kubeconfig, clusters, kinds, began, tasks };
-        fleet.join();
-        fleet
-    }
-
-    fn join(&mut self) {
-        let metrics = Arc::new(Metrics::new());
-        let connections = Connections::default();
-        for n in 0..self.clusters {
-            let (file, context) = (Some(self.kubeconfig.0.clone()), None);
+        let (metrics, connections) = (Arc::new(Metrics::new()), Connections::default());
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..clusters {
+            let (file, context) = (Some(kubeconfig.0.clone()), None);
             let credentials = Credentials::Kubeconfig { file, context };
             let spec = ConnectionSpec { credentials, server: Server::Path(format!("/p/p{n}")) };
-            let (name, roles) = (format!("p{n}").as_str().into(), vec![Role::Upstream]);
-            let client = ClusterClient::shared(name, roles, spec, &connections, metrics.clone());
-            let client = Arc::new(client);
-            for kind in self.kinds {
-                let (id, shared) = (MembershipId(n as u64), self.shared.clone());
-                self.tasks.spawn(WatchTask::new(client.clone(), *kind, id, shared, &metrics).run());
+            let client = Arc::new(client(&format!("p{n}"), spec, &connections));
+            for kind in kinds {
+                let (id, shared) = (MembershipId(n as u64), shared.clone());
+                tasks.spawn(WatchTask::new(client.clone(), *kind, id, shared, &metrics).run());
             }
         }
+        Self { served, events, _kubeconfig: kubeconfig, _tasks: tasks }
     }
 
     /// Waits until so many different watches have said this; returns how many were lost meanwhile.
@@ -158,10 +137,11 @@ async fn clusters_that_hang_hold_up_no_other() {
     let served = Served::default();
     // As many as there are turns, and one more.
     served.hanging.lock().unwrap().extend((0..=PARALLEL).map(|n| format!("p{n}")));
-    let mut fleet = Fleet::new(100, ONE_KIND, served).await;
+    let mut fleet = Fleet::new(100, &[Kind::Connector], served).await;
+    let began = Instant::now();
     fleet.until(100 - PARALLEL - 1, "list_finished").await;
     // Their lists time out after 5 s; turns come back after one.
-    assert!(fleet.began.elapsed() < Duration::from_secs(4), "{:?}", fleet.began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -171,7 +151,7 @@ async fn clusters_that_join_or_are_not_served_yet_are_listed_eight_at_a_time_and
     served.initializing.lock().unwrap().extend(initializing);
     let log = Log::default();
     let _guard = log.capture();
-    let mut fleet = Fleet::new(40, ONE_KIND, served).await;
+    let mut fleet = Fleet::new(40, &[Kind::Connector], served).await;
     assert_eq!(fleet.until(40, "list_finished").await, 0);
     assert_eq!(fleet.served.lists.load(SeqCst), 40);
     assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
@@ -181,18 +161,17 @@ async fn clusters_that_join_or_are_not_served_yet_are_listed_eight_at_a_time_and
 /// A restart: all watches break at once, and come back one after another.
 #[tokio::test]
 async fn a_restart_is_no_stampede() {
-    const CLUSTERS: usize = 600;
-    const KINDS: &[Kind] = &[Kind::Connector, Kind::HttpRoute, Kind::Gateway];
-    const WATCHES: usize = CLUSTERS * KINDS.len();
-    let mut fleet = Fleet::new(CLUSTERS, KINDS, Served::default()).await;
+    const KINDS: [Kind; 3] = [Kind::Connector, Kind::HttpRoute, Kind::Gateway];
+    const WATCHES: usize = 600 * KINDS.len();
+    let mut fleet = Fleet::new(600, &KINDS, Served::default()).await;
     fleet.until(WATCHES, "list_finished").await;
     // The watches are open.
     tokio::time::sleep(Duration::from_millis(500)).await;
     fleet.served.lists_max.store(0, SeqCst);
-    fleet.served.down.store(503, SeqCst);
+    fleet.served.is_down.store(true, SeqCst);
     fleet.served.cut.notify_waiters();
     fleet.until(WATCHES, "lost").await;
-    fleet.served.down.store(0, SeqCst);
+    fleet.served.is_down.store(false, SeqCst);
     let up = Instant::now();
     fleet.until(WATCHES, "resumed").await;
     assert!(up.elapsed() < Duration::from_secs(20), "{:?}", up.elapsed());

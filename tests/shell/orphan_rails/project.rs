@@ -2,13 +2,14 @@
 //! Project.
 
 use super::*;
-use throughline::client::{ClusterClient, ConnectionSpec, Connections, Credentials, Server};
+use throughline::client::{ConnectionSpec, Connections, Credentials, Server};
 use throughline::core::contract::action::AbsentProject;
 use throughline::core::contract::membership::SourceName;
 use throughline::discovery::ProjectRoot;
-use throughline::metrics::Metrics;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{SimApiServerSettings, SimMilo, SimMiloHandle};
+
+use crate::live::http2::client;
 
 /// A Milo root with one other project, and a hub route of the project `up`, which is not there.
 struct Deleted {
@@ -31,7 +32,7 @@ impl Deleted {
         let milo = SimMilo::start(sim, listener, None, settings).unwrap();
         milo.add_project("other", &[], true);
         let mut deleted = Self { place, milo };
-        deleted.ask(deleted.milo.url(), Duration::from_secs(10));
+        deleted.ask(deleted.milo.url(), PATIENCE);
         deleted
     }
 
@@ -40,10 +41,25 @@ impl Deleted {
         let file = Some(self.place.kubeconfigs[0].0.clone());
         let credentials = Credentials::Kubeconfig { file, context: None };
         let spec = ConnectionSpec { credentials, server: Server::Url(url) };
-        let (connections, metrics) = (Connections::default(), Arc::new(Metrics::new()));
-        let client = ClusterClient::shared("root".into(), Vec::new(), spec, &connections, metrics);
-        let root = Arc::new(ProjectRoot::new(Arc::new(client), timeout));
+        let client = Arc::new(client("root", spec, &Connections::default()));
+        let root = Arc::new(ProjectRoot::new(client, timeout));
         self.place.applier = self.place.applier.clone().with_projects(root);
+    }
+
+    /// Has a server asked that answers every request with a 404 with these details.
+    fn ask_for_404(&mut self, details: Value) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+            "status": "Failure", "reason": "NotFound", "message": "not found",
+            "details": details, "code": 404});
+        let header = (http::header::CONTENT_TYPE, "application/json");
+        let answer = (http::StatusCode::NOT_FOUND, [header], status.to_string());
+        let app = axum::Router::new().fallback(move || std::future::ready(answer.clone()));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        self.ask(url, PATIENCE);
     }
 
     fn root_gets(&self) -> u64 {
@@ -53,27 +69,30 @@ impl Deleted {
 
     /// The root answers so the next time.
     fn answers(&self, code: u16) {
-        let resource = Some(Resource::Projects);
-        let (verbs, retry_after_s) = (vec![ApiVerb::Get], None);
-        let fault = Fault { verbs, resource, code, retry_after_s, executes: false };
-        self.milo.inject_at_root(&fault, 1);
+        self.milo.inject_at_root(&fault(ApiVerb::Get, Resource::Projects, code), 1);
+    }
+
+    /// The root accepts the request and does not answer.
+    fn silent(&mut self) {
+        self.milo.set_mode(ServerMode::Frozen);
+        self.ask(self.milo.url(), Duration::from_millis(200));
+    }
+
+    /// The delete is to be justified by another project than the route's.
+    fn of(&mut self, project: &str) {
+        let required = &mut self.place.action.precondition;
+        required.absent_project.as_mut().unwrap().cluster = project.into();
+        self.milo.remove_project(project);
     }
 }
 
-/// The URL of a server that answers every request with a 404 with these details.
-async fn not_found_about(details: &Value) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "reason": "NotFound", "message": "not found", "details": details, "code": 404});
-    let header = (http::header::CONTENT_TYPE, "application/json");
-    let answer = (http::StatusCode::NOT_FOUND, [header], status.to_string());
-    let app = axum::Router::new().fallback(move || std::future::ready(answer.clone()));
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    url
-}
-
 const GROUP: &str = "resourcemanager.miloapis.com";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The details of a 404.
+fn about(name: &str, group: &str, kind: &str) -> Value {
+    json!({ "name": name, "group": group, "kind": kind })
+}
 
 #[tokio::test]
 async fn the_route_of_a_project_that_the_root_does_not_have_is_deleted() {
@@ -86,16 +105,13 @@ async fn the_route_of_a_project_that_the_root_does_not_have_is_deleted() {
     assert!(deleted.milo.unknown_requests().is_empty());
     // The same 404 from elsewhere: what makes it proof are its details.
     let mut deleted = Deleted::new().await;
-    let url = not_found_about(&json!({"name": "up", "group": GROUP, "kind": "projects"})).await;
-    deleted.ask(url, Duration::from_secs(10));
+    deleted.ask_for_404(about("up", GROUP, "projects"));
     assert_eq!(deleted.place.outcome().await.name(), "applied");
 }
 
-type BreakProof = fn(&mut Deleted);
-
 #[tokio::test]
 async fn any_other_answer_of_the_root_keeps_the_route() {
-    let broken: [(&str, BreakProof, &str); 14] = [
+    let broken: [(&str, Break<Deleted>, &str); 20] = [
         ("a live Project", |d| _ = d.milo.add_project("up", &[], true), "conflict: …up exists"),
         ("one not ready", |d| _ = d.milo.add_project("up", &[], false), "conflict: …up exists"),
         (
@@ -113,57 +129,25 @@ async fn any_other_answer_of_the_root_keeps_the_route() {
         ("500", |d| d.answers(500), "failed: …500"),
         ("no answer", |d| d.silent(), "failed: …project up"),
         ("down", |d| d.milo.set_mode(ServerMode::Down), "failed: …project up"),
-        ("no root", |d| d.place.applier = d.place.without_root(), "conflict: …no discovery"),
+        ("no root", |d| d.place.reset(), "conflict: …no discovery"),
         ("leadership", |d| d.place.may = false, "dropped"),
         ("of another project", |d| d.of("other"), "conflict: …"),
-        ("no evidence", |d| d.place.action.precondition.absent_project = None, "conflict: …no ev"),
+        ("no evidence", |d| d.place.required().absent_project = None, "conflict: …no evidence"),
+        // A 404 about anything else.
+        ("another name", |d| d.ask_for_404(about("up2", GROUP, "projects")), "conflict: …404"),
+        ("another kind", |d| d.ask_for_404(about("up", GROUP, "organizations")), "conflict: …404"),
+        ("another group", |d| d.ask_for_404(about("up", "a.com", "projects")), "conflict: …404"),
+        (
+            "no name",
+            |d| d.ask_for_404(json!({"group": GROUP, "kind": "projects"})),
+            "conflict: …404",
+        ),
+        ("no details", |d| d.ask_for_404(json!({})), "conflict: …404"),
+        ("no Projects", |d| d.ask(d.place.up.handle.url(), PATIENCE), "conflict: …404"),
     ];
     for (what, break_it, expected) in broken {
         let mut deleted = Deleted::new().await;
         break_it(&mut deleted);
         deleted.place.is_kept(what, expected).await;
-    }
-}
-
-#[tokio::test]
-async fn a_404_about_anything_else_keeps_the_route() {
-    let others = [
-        ("another name", json!({"name": "up2", "group": GROUP, "kind": "projects"})),
-        ("another kind", json!({"name": "up", "group": GROUP, "kind": "organizations"})),
-        ("another group", json!({"name": "up", "group": "example.com", "kind": "projects"})),
-        ("no name", json!({"group": GROUP, "kind": "projects"})),
-        ("no details", json!({})),
-    ];
-    for (what, details) in others {
-        let mut deleted = Deleted::new().await;
-        deleted.ask(not_found_about(&details).await, Duration::from_secs(10));
-        deleted.place.is_kept(what, "conflict: …404").await;
-    }
-    // An API server that serves no Projects.
-    let mut deleted = Deleted::new().await;
-    deleted.ask(deleted.place.up.handle.url(), Duration::from_secs(10));
-    deleted.place.is_kept("no Projects served", "conflict: …404").await;
-}
-
-impl Deleted {
-    /// The root accepts the request and does not answer.
-    fn silent(&mut self) {
-        self.milo.set_mode(ServerMode::Frozen);
-        self.ask(self.milo.url(), Duration::from_millis(200));
-    }
-
-    /// The delete is to be justified by another project than the route's.
-    fn of(&mut self, project: &str) {
-        let required = &mut self.place.action.precondition;
-        required.absent_project.as_mut().unwrap().cluster = project.into();
-        self.milo.remove_project(project);
-    }
-}
-
-impl Place {
-    fn without_root(&self) -> Applier {
-        let number = self.backup.to_str().unwrap().trim_end_matches(".deleted.jsonl");
-        let applier = Applier::new(self.clusters.clone(), Duration::from_secs(10));
-        applier.with_backup(DeletedRoutes::beside(Path::new(number)))
     }
 }

@@ -1,22 +1,23 @@
 //! A real kube-apiserver with its own etcd.
 
 mod etcd;
-mod files;
 mod template;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::certificate::{Certificate, X509};
 use super::objects;
 use super::process::{Folder, Process, Signal, free_port, is_free};
 use super::rest::Rest;
+use super::{SOON, eventually};
 
 /// Has every permission.
 pub(crate) const ADMIN: &str = "admin";
@@ -67,7 +68,15 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
 async fn client_config(kubeconfig: &Path) -> Config {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    without_retries(Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap())
+}
+
+/// A client without credentials that does not retry.
+pub(super) fn client_without_token(url: &str) -> Client {
+    Client::try_from(without_retries(Config::new(url.parse().unwrap()))).unwrap()
+}
+
+fn without_retries(mut config: Config) -> Config {
     config.default_retry = false;
     config.read_timeout = None;
     config
@@ -92,33 +101,28 @@ const UNUSED_APIS: &str = "apps/v1=false,batch/v1=false,autoscaling/v1=false,aut
 impl ApiServer {
     /// Starts both and waits until they are ready. Some APIs are off, such as that of Deployments.
     pub(crate) async fn start(name: &str) -> Self {
-        Self::start_without(name, UNUSED_APIS).await
+        Self::start_without(name, UNUSED_APIS, None).await
     }
 
     /// Like `start`, with every API.
     pub(crate) async fn start_with_all_apis(name: &str) -> Self {
-        Self::start_without(name, "").await
+        Self::start_without(name, "", None).await
     }
 
     /// Like `start`, with all four CRDs, which are served.
     pub(crate) async fn start_with_crds(name: &str) -> Self {
-        let server = Self::new(name, UNUSED_APIS);
-        etcd::copy(template::data().await, &server.folder.path().join("etcd"));
-        server.start_both().await;
+        let server = Self::start_without(name, UNUSED_APIS, Some(template::data().await)).await;
         objects::wait_crds(server.rest()).await;
         server
     }
 
-    async fn start_without(name: &str, without: &'static str) -> Self {
-        let server = Self::new(name, without);
-        server.start_both().await;
-        server
-    }
-
-    fn new(name: &str, without: &'static str) -> Self {
+    async fn start_without(name: &str, without: &'static str, data: Option<&Path>) -> Self {
         let folder = Folder::new(name);
-        files::write(folder.path());
-        Self {
+        write_files(folder.path());
+        if let Some(data) = data {
+            etcd::copy(data, &folder.path().join("etcd"));
+        }
+        let server = Self {
             name: name.to_owned(),
             port: free_port(),
             etcd_port: free_port(),
@@ -127,15 +131,17 @@ impl ApiServer {
             folder,
             admin: OnceLock::new(),
             without,
-        }
+        };
+        server.start_both().await;
+        server
     }
 
     async fn start_both(&self) {
         self.start_etcd();
         self.start_api().await;
-        self.wait_ready().await;
     }
 
+    /// Starts the API server and waits until it is ready.
     async fn start_api(&self) {
         self.wait_etcd().await;
         let folder = self.folder.path();
@@ -147,10 +153,8 @@ impl ApiServer {
             format!("--tls-cert-file={}", file("tls.crt")),
             format!("--tls-private-key-file={}", file("tls.key")),
             format!("--token-auth-file={}", file("users.csv")),
-            format!("--service-account-signing-key-file={}", file("signing.key")),
-            format!("--service-account-key-file={}", file("signing.pub")),
-            format!("--audit-policy-file={}", file("audit.yaml")),
-            format!("--audit-log-path={}", file("audit.log")),
+            format!("--service-account-signing-key-file={}", file("tls.key")),
+            format!("--service-account-key-file={}", file("tls.crt")),
         ]);
         command.args([
             "--bind-address=127.0.0.1",
@@ -164,27 +168,17 @@ impl ApiServer {
         // A start makes much garbage; collecting it less often saves a quarter of its CPU time.
         command.env("GOGC", "400");
         *self.api.lock().unwrap() = Some(Process::start("kube-apiserver", command, folder));
+        self.wait_ready().await;
     }
 
     /// Waits until `/readyz` answers 200.
-    ///
-    /// # Panics
-    /// The process ends, or is not ready within two minutes.
-    pub(crate) async fn wait_ready(&self) {
-        let until = Instant::now() + Duration::from_secs(120);
-        let mut last = String::new();
-        loop {
-            let ended = self.api.lock().unwrap().as_mut().is_none_or(|api| api.ended().is_some());
-            if ended || Instant::now() > until {
-                let words = self.api.lock().unwrap().as_ref().map(Process::log_tail);
-                panic!("{} is not ready: {last}\n{}", self.name, words.unwrap_or_default());
-            }
-            match self.probe().await {
-                Ok(()) => return,
-                Err(error) => last = error,
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+    async fn wait_ready(&self) {
+        eventually(&format!("{} is ready", self.name), 2 * SOON, async || {
+            let api = self.api.lock().unwrap().as_mut().map(|api| (api.ended(), api.log_tail()));
+            let Some((None, log)) = &api else { panic!("{} has ended: {api:?}", self.name) };
+            self.probe().await.map_err(|error| format!("{error}\n{log}"))
+        })
+        .await;
     }
 
     async fn probe(&self) -> Result<(), String> {
@@ -195,11 +189,8 @@ impl ApiServer {
         let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
         let asked =
             tokio::time::timeout(Duration::from_secs(5), self.rest().0.request_text(request));
-        match asked.await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("no answer in 5 s".into()),
-        }
+        let answer = asked.await.map_err(|_| "no answer in 5 s".to_owned())?;
+        answer.map(drop).map_err(|error| error.to_string())
     }
 
     pub(crate) fn ca(&self) -> PathBuf {
@@ -251,14 +242,8 @@ impl ApiServer {
         }
     }
 
-    /// Sends SIGTERM, and SIGKILL if it still runs after five seconds.
-    pub(crate) async fn stop(&self) {
-        let api = self.api.lock().unwrap().take();
-        if let Some(mut api) = api {
-            api.signal(Signal::TERM);
-            api.wait(Duration::from_secs(5)).await;
-        }
-        self.kill().await;
+    async fn stop(&self) {
+        end(&self.api, self.port).await;
     }
 
     /// Kills the API server and starts it again on the same port and data. Its watch cache is new, so
@@ -266,7 +251,6 @@ impl ApiServer {
     pub(crate) async fn restart(&self) {
         self.kill().await;
         self.start_api().await;
-        self.wait_ready().await;
     }
 
     /// Restarts the API server with every API.
@@ -274,17 +258,28 @@ impl ApiServer {
         self.without = "";
         self.restart().await;
     }
+}
 
-    /// throughline's requests by the API server's audit log, as `(verb, resource, code)`. A watch
-    /// appears when it ends.
-    pub(crate) fn audited(&self) -> Vec<(String, String, u16)> {
-        let text = fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default();
-        let event = |line: &str| {
-            let event: Value = serde_json::from_str(line).ok()?;
-            let code = u16::try_from(event["responseStatus"]["code"].as_u64()?).ok()?;
-            let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
-            Some((event["verb"].as_str()?.to_owned(), resource.to_owned(), code))
-        };
-        text.lines().filter_map(event).collect()
+/// Sends SIGTERM, and SIGKILL if it still runs after five seconds; waits until the port is free.
+async fn end(process: &Mutex<Option<Process>>, port: u16) {
+    let process = process.lock().unwrap().take();
+    if let Some(mut process) = process {
+        process.signal(Signal::TERM);
+        process.wait(Duration::from_secs(5)).await;
     }
+    while !is_free(port) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Writes the files that an API server starts with.
+fn write_files(folder: &Path) {
+    let user = |(user, group)| format!("{},{user},{user},\"{group}\"\n", token(user));
+    let users = [(ADMIN, "system:masters"), (THROUGHLINE, ""), (NOBODY, "")].map(user);
+    fs::write(folder.join("users.csv"), users.concat()).unwrap();
+    // Its own certificate would have an RSA key, which takes long to make. It also signs ServiceAccounts'
+    // tokens: without such a key the API server does not start.
+    let certificate = Certificate::self_signed("localhost", X509::V3);
+    fs::write(folder.join("tls.crt"), certificate.pem()).unwrap();
+    fs::write(folder.join("tls.key"), certificate.key_pem()).unwrap();
 }

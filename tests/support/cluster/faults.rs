@@ -119,12 +119,15 @@ pub(crate) struct Rule {
     resource: Option<&'static str>,
     name: Option<String>,
     is_watch: Option<bool>,
-    times: Option<usize>,
+    /// How many requests get it yet.
+    left: usize,
+    applied: usize,
 }
 
 impl Rule {
     pub(crate) fn new(fault: Fault) -> Self {
-        Self { fault, method: None, resource: None, name: None, is_watch: None, times: None }
+        let (method, resource, name, is_watch) = (None, None, None, None);
+        Self { fault, method, resource, name, is_watch, left: usize::MAX, applied: 0 }
     }
 
     /// Answers with this code.
@@ -132,77 +135,50 @@ impl Rule {
         Self::new(Fault::Status(code))
     }
 
-    pub(crate) fn method(mut self, method: &'static str) -> Self {
-        self.method = Some(method);
-        self
+    pub(crate) fn method(self, method: &'static str) -> Self {
+        Self { method: Some(method), ..self }
     }
 
     /// `resource` is the plural, such as `connectors`.
-    pub(crate) fn resource(mut self, resource: &'static str) -> Self {
-        self.resource = Some(resource);
-        self
+    pub(crate) fn resource(self, resource: &'static str) -> Self {
+        Self { resource: Some(resource), ..self }
     }
 
-    pub(crate) fn name(mut self, name: &str) -> Self {
-        self.name = Some(name.to_owned());
-        self
+    pub(crate) fn name(self, name: &str) -> Self {
+        Self { name: Some(name.to_owned()), ..self }
     }
 
-    pub(crate) fn watches(mut self, is_watch: bool) -> Self {
-        self.is_watch = Some(is_watch);
-        self
+    pub(crate) fn watches(self, is_watch: bool) -> Self {
+        Self { is_watch: Some(is_watch), ..self }
     }
 
     /// Only the next `times` requests.
-    pub(crate) fn times(mut self, times: usize) -> Self {
-        self.times = Some(times);
-        self
+    pub(crate) fn times(self, times: usize) -> Self {
+        Self { left: times, ..self }
     }
 
-    fn matches(&self, target: &Target) -> bool {
-        self.times != Some(0)
+    pub(super) fn end(&mut self) {
+        self.left = 0;
+    }
+
+    /// The number of requests that got the fault.
+    pub(super) fn applied(&self) -> usize {
+        self.applied
+    }
+
+    /// The fault, if the request gets it.
+    pub(super) fn take(&mut self, target: &Target) -> Option<Fault> {
+        let is_it = self.left > 0
             && self.method.is_none_or(|method| method == target.method)
             && self.resource.is_none_or(|resource| resource == target.resource)
             && self.name.as_ref().is_none_or(|name| *name == target.name)
-            && self.is_watch.is_none_or(|is_watch| is_watch == target.is_watch)
-    }
-}
-
-/// The first rule that matches applies.
-#[derive(Debug, Default)]
-pub(super) struct Rules {
-    rules: Vec<(usize, Rule)>,
-    next: usize,
-    /// The number of requests that each rule was applied to.
-    applied: std::collections::BTreeMap<usize, usize>,
-}
-
-impl Rules {
-    pub(super) fn add(&mut self, rule: Rule) -> usize {
-        self.next += 1;
-        self.rules.push((self.next, rule));
-        self.next
-    }
-
-    pub(super) fn remove(&mut self, id: usize) {
-        self.rules.retain(|(other, _)| *other != id);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.rules.clear();
-    }
-
-    pub(super) fn applied(&self, id: usize) -> usize {
-        self.applied.get(&id).copied().unwrap_or(0)
-    }
-
-    pub(super) fn take(&mut self, target: &Target) -> Option<Fault> {
-        let (id, rule) = self.rules.iter_mut().find(|(_, rule)| rule.matches(target))?;
-        if let Some(times) = &mut rule.times {
-            *times -= 1;
+            && self.is_watch.is_none_or(|is_watch| is_watch == target.is_watch);
+        if !is_it {
+            return None;
         }
-        *self.applied.entry(*id).or_default() += 1;
-        Some(rule.fault.clone())
+        self.left -= 1;
+        self.applied += 1;
+        Some(self.fault.clone())
     }
 }
 

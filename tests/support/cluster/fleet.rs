@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::carrier::Carrier;
 use super::objects::{
@@ -13,7 +13,7 @@ use super::objects::{
 use super::rest::{
     CONNECTORS, GATEWAYS, NAMESPACES, PROXIES, ROUTES, RequestError, Rest, run_concurrently,
 };
-use super::testbed::{Cluster, Testbed, Topology};
+use super::testbed::{Testbed, Topology};
 use super::{SOON, ensure, eventually};
 
 /// The hub's status annotations at the start.
@@ -34,8 +34,6 @@ pub(crate) struct Spec {
     pub(crate) per_namespace: usize,
     /// HTTPProxies for each connector, each with its Gateway.
     pub(crate) gateways: usize,
-    /// Whether the connectors start online.
-    pub(crate) online: bool,
     pub(crate) mirrored: Mirrored,
     /// Also create upstream Gateways, and hub HTTPRoutes that have them as parents.
     pub(crate) with_routes: bool,
@@ -45,7 +43,7 @@ impl Spec {
     /// Ten connectors in a namespace, one gateway for each, online and not mirrored yet.
     pub(crate) fn of(connectors: usize) -> Self {
         let (per_namespace, mirrored) = (10, Mirrored::Absent);
-        Self { connectors, per_namespace, gateways: 1, online: true, mirrored, with_routes: false }
+        Self { connectors, per_namespace, gateways: 1, mirrored, with_routes: false }
     }
 }
 
@@ -62,51 +60,44 @@ pub(crate) struct Fleet {
     now: Mutex<Vec<(bool, u32)>>,
 }
 
-const PLATFORM: &str = "networking.datumapis.com";
-
 impl Fleet {
     /// Creates the fleet. Where there is a carrier, it brings the Connectors to the edge.
     pub(crate) async fn seed(testbed: &Testbed, spec: Spec) -> Self {
         let upstream = testbed.upstream();
         let [up, hub, edge] =
             [upstream, testbed.hub(), testbed.edge()].map(|cluster| cluster.rest().clone());
-        let now = (0..spec.connectors).map(|i| (spec.online, u32::try_from(i).unwrap())).collect();
+        let now = (0..spec.connectors).map(|i| (true, u32::try_from(i).unwrap())).collect();
         let upstream = upstream.name;
         let namespaces = Vec::new();
         let mut fleet = Self { spec, up, hub, edge, upstream, namespaces, now: Mutex::new(now) };
-        fleet.create_namespaces(testbed.topology).await.unwrap();
-        fleet.create_upstream().await.unwrap();
+        fleet.create_namespaces(testbed.topology).await;
+        fleet.create_upstream().await;
         let carried = testbed.carrier.as_ref().map_or(0, |carrier| carrier.carried_count());
-        fleet.create_hub_connectors().await.unwrap();
-        fleet.create_edge(&fleet.edge).await.unwrap();
-        if let Some(carrier) = &testbed.carrier {
-            fleet.is_carried(carrier, carried).await;
+        fleet.create_hub_connectors().await;
+        match &testbed.carrier {
+            Some(carrier) => fleet.seed_edge(&fleet.edge, carrier, carried).await,
+            None => fleet.create_edge(&fleet.edge).await,
         }
         fleet
     }
 
-    /// Brings the fleet to another edge, too.
-    pub(crate) async fn seed_edge(&self, edge: &Cluster, carrier: &Carrier) {
-        self.is_carried(carrier, 0).await;
-        self.create_edge(edge.rest()).await.unwrap();
-    }
-
-    async fn is_carried(&self, carrier: &Carrier, before: u64) {
-        let wanted = before + u64::try_from(self.spec.connectors).unwrap();
+    /// Waits until the carrier has brought the fleet to an edge, and creates the rest there.
+    pub(super) async fn seed_edge(&self, edge: &Rest, carrier: &Carrier, carried: u64) {
+        let wanted = carried + u64::try_from(self.spec.connectors).unwrap();
         eventually("the fleet is carried to the edge", 3 * SOON, async || {
             let done = carrier.carried_count();
             ensure(done >= wanted, || format!("{done} of {wanted}"))
         })
         .await;
+        self.create_edge(edge).await;
     }
 
-    async fn create_namespaces(&mut self, topology: Topology) -> Result<(), RequestError> {
+    async fn create_namespaces(&mut self, topology: Topology) {
         let count = self.spec.connectors.div_ceil(self.spec.per_namespace);
-        self.namespaces = run_concurrently(count, async |i| {
+        let made = run_concurrently(count, async |i| {
             let name = format!("project-{i}");
             let made = self.up.create(NAMESPACES, json!({ "metadata": { "name": name } })).await?;
-            let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
-            let hub_namespace = format!("ns-{uid}");
+            let hub_namespace = format!("ns-{}", made["metadata"]["uid"].as_str().unwrap());
             let object = json!({ "metadata": { "name": hub_namespace } });
             let kind = ("", "Namespace");
             let object = with_upstream_labels(object, self.upstream, kind, (&name, &name));
@@ -115,61 +106,55 @@ impl Fleet {
                 self.edge.create(NAMESPACES, object).await?;
             }
             Ok((name, hub_namespace))
-        })
-        .await?;
-        Ok(())
+        });
+        self.namespaces = made.await.unwrap();
     }
 
-    async fn create_upstream(&self) -> Result<(), RequestError> {
+    async fn create_upstream(&self) {
         run_concurrently(self.spec.connectors, async |i| {
             let (namespace, name) = self.upstream_key(i);
             self.up.create(CONNECTORS, connector(namespace, &name)).await?;
-            let (online, node) = self.now(i);
-            self.up.merge_status(CONNECTORS, (namespace, &name), &status(online, node)).await?;
             if self.spec.with_routes {
                 self.up.create(GATEWAYS, gateway(namespace, &app(i, 0))).await?;
             }
-            Ok(())
+            let (online, node) = self.now(i);
+            self.set(i, online, node).await
         })
         .await
-        .map(drop)
+        .unwrap();
     }
 
-    async fn create_hub_connectors(&self) -> Result<(), RequestError> {
+    /// Creates the hub Connectors and the routes, as the platform's replicator does.
+    async fn create_hub_connectors(&self) {
         run_concurrently(self.spec.connectors, async |i| {
-            self.create_hub_connector(i).await?;
+            let ((namespace, name), source) = (self.hub_key(i), self.upstream_key(i));
+            let kind = ("networking.datumapis.com", "Connector");
+            let made = connector(namespace, &name);
+            let mut made = with_upstream_labels(made, self.upstream, kind, (source.0, &source.1));
+            let (online, node) = self.now(i);
+            let said = match self.spec.mirrored {
+                Mirrored::Absent => None,
+                Mirrored::Stale(count) if i < count => Some(status(!online, node)),
+                Mirrored::Fresh | Mirrored::Stale(_) => Some(status(online, node)),
+            };
+            if let Some(said) = said {
+                made["metadata"]["annotations"] = json!({ UPSTREAM_STATUS: said.to_string() });
+            }
+            self.hub.create(CONNECTORS, made).await?;
             if self.spec.with_routes {
-                let (name, (source, _)) = (app(i, 0), self.upstream_key(i));
-                let route = objects::route(self.hub_key(i).0, &name, &[&name]);
+                let name = app(i, 0);
                 let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-                let route = with_upstream_labels(route, self.upstream, kind, (source, &name));
+                let route = objects::route(namespace, &name, &[&name]);
+                let route = with_upstream_labels(route, self.upstream, kind, (source.0, &name));
                 self.hub.create(ROUTES, route).await?;
             }
             Ok(())
         })
         .await
-        .map(drop)
+        .unwrap();
     }
 
-    /// Creates the hub Connector, as the platform's replicator does.
-    pub(crate) async fn create_hub_connector(&self, i: usize) -> Result<(), RequestError> {
-        let ((namespace, name), source) = (self.hub_key(i), self.upstream_key(i));
-        let kind = (PLATFORM, "Connector");
-        let made = connector(namespace, &name);
-        let mut made = with_upstream_labels(made, self.upstream, kind, (source.0, &source.1));
-        let (online, node) = self.now(i);
-        let said = match self.spec.mirrored {
-            Mirrored::Absent => None,
-            Mirrored::Stale(count) if i < count => Some(status(!online, node)),
-            Mirrored::Fresh | Mirrored::Stale(_) => Some(status(online, node)),
-        };
-        if let Some(said) = said {
-            made["metadata"]["annotations"] = json!({ UPSTREAM_STATUS: said.to_string() });
-        }
-        self.hub.create(CONNECTORS, made).await.map(drop)
-    }
-
-    async fn create_edge(&self, edge: &Rest) -> Result<(), RequestError> {
+    async fn create_edge(&self, edge: &Rest) {
         run_concurrently(self.spec.connectors, async |i| {
             let (namespace, name) = self.hub_key(i);
             for g in 0..self.spec.gateways {
@@ -184,7 +169,7 @@ impl Fleet {
             Ok(())
         })
         .await
-        .map(drop)
+        .unwrap();
     }
 
     /// Namespace and name of the upstream Connector `i`.
@@ -210,12 +195,8 @@ impl Fleet {
         statuses
     }
 
-    /// The status annotation of connector `i` at the edge.
-    pub(crate) async fn status_at_edge(&self, i: usize) -> Option<String> {
-        self.status_at(&self.edge, i).await
-    }
-
-    async fn status_at(&self, rest: &Rest, i: usize) -> Option<String> {
+    /// The same at the hub or an edge.
+    pub(crate) async fn status_at(&self, rest: &Rest, i: usize) -> Option<String> {
         let (namespace, name) = self.hub_key(i);
         let found = rest.read(CONNECTORS, namespace, &name).await.unwrap();
         annotation(&found, UPSTREAM_STATUS).map(str::to_owned)
@@ -275,22 +256,10 @@ impl Fleet {
         self.now(i).1
     }
 
-    /// Removes the upstream status.
-    pub(crate) async fn remove_status(&self, i: usize) -> Result<(), RequestError> {
-        let (namespace, name) = self.upstream_key(i);
-        self.up.merge_status(CONNECTORS, (namespace, &name), &Value::Null).await.map(drop)
-    }
-
     /// Deletes the upstream Connector only: the replicator has not followed yet.
     pub(crate) async fn delete_upstream(&self, i: usize) -> Result<(), RequestError> {
         let (namespace, name) = self.upstream_key(i);
         self.up.delete(CONNECTORS, namespace, &name).await.map(drop)
-    }
-
-    /// Deletes the hub Connector, as the replicator does; the carrier then deletes the edge's.
-    pub(crate) async fn delete_at_hub(&self, i: usize) -> Result<(), RequestError> {
-        let (namespace, name) = self.hub_key(i);
-        self.hub.delete(CONNECTORS, namespace, &name).await.map(drop)
     }
 
     /// Adds a proxy and its gateway at the edge, in the namespace of connector `i`.
@@ -304,25 +273,6 @@ impl Fleet {
         let (namespace, _) = self.hub_key(i);
         self.edge.create(GATEWAYS, gateway(namespace, name)).await?;
         self.edge.create(PROXIES, proxy(namespace, name, &names)).await.map(drop)
-    }
-
-    /// Makes a proxy in the namespace of connector `i` refer to these connectors.
-    pub(crate) async fn repoint(
-        &self,
-        i: usize,
-        name: &str,
-        to: &[usize],
-    ) -> Result<(), RequestError> {
-        let names: Vec<_> = to.iter().map(|i| self.hub_key(*i).1).collect();
-        let change = json!({ "spec": { "rules": objects::rules(&names) } });
-        self.edge.merge(PROXIES, (self.hub_key(i).0, name), &change).await.map(drop)
-    }
-
-    /// Deletes a gateway and creates it again without annotations.
-    pub(crate) async fn recreate_gateway(&self, i: usize, name: &str) -> Result<(), RequestError> {
-        let (namespace, _) = self.hub_key(i);
-        self.edge.delete(GATEWAYS, namespace, name).await?;
-        self.edge.create(GATEWAYS, gateway(namespace, name)).await.map(drop)
     }
 }
 

@@ -50,29 +50,24 @@ pub(crate) fn follow(
     })
 }
 
-/// One watch from `version` on, until it ends. `Err` is the HTTP code that ended it, 0 if there was none.
-pub(crate) async fn watch(
+/// One watch from `version` on, until it ends.
+async fn watch(
     rest: &Rest,
     resource: Resource,
     version: &str,
     see: &mut (impl FnMut(WatchUpdate) + Send),
-) -> Result<(), u16> {
+) -> Result<(), kube::Error> {
     let path = format!("{}?watch=true&resourceVersion={version}", resource.path(""));
     let request = Request::get(path).body(Vec::new()).unwrap();
-    let code = |error: kube::Error| match error {
-        kube::Error::Api(status) => status.code,
-        _ => 0,
-    };
-    let events = rest.0.request_events::<Value>(request).await.map_err(code)?;
-    let mut events = pin!(events);
+    let mut events = pin!(rest.0.request_events::<Value>(request).await?);
     while let Some(event) = events.next().await {
-        match event.map_err(code)? {
+        match event? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 see(WatchUpdate::Applied(object))
             }
             WatchEvent::Deleted(object) => see(WatchUpdate::Deleted(object)),
             WatchEvent::Bookmark(_) => {}
-            WatchEvent::Error(status) => return Err(status.code),
+            WatchEvent::Error(_) => break,
         }
     }
     Ok(())

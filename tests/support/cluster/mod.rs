@@ -13,7 +13,6 @@ pub(crate) mod constants;
 pub(crate) mod faults;
 pub(crate) mod fleet;
 pub(crate) mod follow;
-mod http;
 pub(crate) mod milo;
 pub(crate) mod objects;
 pub(crate) mod oracle;

@@ -1,43 +1,40 @@
 //! A proxy in front of an API server that counts requests and injects faults by rules.
 //!
-//! It speaks plain HTTP/1.1 with its client, or HTTP/2 over TLS where the variable
-//! `THROUGHLINE_E2E_HTTP2` is set, and passes on the client's token. It buffers only the bodies of writes
-//! and of their answers.
+//! It speaks plain HTTP/1.1 with its client, and passes on the client's token. It buffers only the bodies
+//! of writes and of their answers.
 
 mod answers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use kube::Client;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
-use super::apiserver::{ApiServer, token, write_kubeconfig};
-use super::certificate::{Certificate, X509};
-use super::faults::{Rule, Rules, Target};
+use super::apiserver::{ApiServer, client, client_without_token, token, write_kubeconfig};
+use super::faults::{Fault, Rule, Target};
 use super::follow::Task;
-use answers::answer_with_fault;
+use answers::{answer_with_fault, control_plane};
 
 /// A write that passed the proxy. Writes of Kubernetes Events are kept separately.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) at: Instant,
     pub(crate) target: Target,
-    pub(crate) query: String,
     /// `Null` if there was none.
     pub(crate) body: Value,
     /// The HTTP code of the answer; 0 if the connection was closed without one.
@@ -59,15 +56,17 @@ pub(crate) struct Count {
 pub(crate) struct FaultProxy {
     address: SocketAddr,
     folder: PathBuf,
-    /// Of HTTP/2.
-    ca: Option<PathBuf>,
     shared: Arc<Shared>,
     _accepting: Task,
 }
 
 struct Shared {
     backend: Client,
-    rules: Mutex<Rules>,
+    /// The API servers behind the paths of a Milo's project control planes.
+    projects: Mutex<BTreeMap<String, Client>>,
+    /// Projects that were asked for and are not there.
+    strangers: Mutex<BTreeSet<String>>,
+    rules: Mutex<Vec<Rule>>,
     counts: Mutex<BTreeMap<Count, u64>>,
     writes: Mutex<Vec<Write>>,
     events: Mutex<Vec<Write>>,
@@ -75,12 +74,24 @@ struct Shared {
     cuts: watch::Sender<u64>,
     frozen: watch::Sender<bool>,
     down: watch::Sender<bool>,
-    open_watches: watch::Sender<usize>,
+    /// Each open watch has a clone.
+    open_watches: Arc<()>,
+}
+
+impl Shared {
+    async fn is_thawed(&self) {
+        let _ = self.frozen.subscribe().wait_for(|frozen| !frozen).await;
+    }
+
+    /// The fault of the first rule that matches.
+    fn take_fault(&self, target: &Target) -> Option<Fault> {
+        self.rules.lock().unwrap().iter_mut().find_map(|rule| rule.take(target))
+    }
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// No answer: the connection is closed; over HTTP/2 its stream is reset.
+/// No answer: the connection is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("cut")]
 struct CutOff;
@@ -94,7 +105,9 @@ impl FaultProxy {
         let kubeconfig = server.folder().join("proxy.kubeconfig");
         write_kubeconfig(&kubeconfig, &server.url(), Some(&server.ca()), "");
         let shared = Arc::new(Shared {
-            backend: super::apiserver::client(&kubeconfig).await,
+            backend: client(&kubeconfig).await,
+            projects: Mutex::default(),
+            strangers: Mutex::default(),
             rules: Mutex::default(),
             counts: Mutex::default(),
             writes: Mutex::default(),
@@ -102,19 +115,22 @@ impl FaultProxy {
             cuts: watch::Sender::new(0),
             frozen: watch::Sender::new(false),
             down: watch::Sender::new(false),
-            open_watches: watch::Sender::new(0),
+            open_watches: Arc::default(),
         });
         let folder = server.folder().to_owned();
-        let is_http2 = std::env::var_os("THROUGHLINE_E2E_HTTP2").is_some();
-        let certificate = is_http2.then(|| Certificate::self_signed("localhost", X509::V3));
-        let ca = certificate.as_ref().map(|certificate| {
-            let path = folder.join(format!("proxy-{}.crt", address.port()));
-            std::fs::write(&path, certificate.pem()).unwrap();
-            path
-        });
-        let tls = certificate.map(|certificate| certificate.acceptor(&["h2", "http/1.1"]));
-        let accepting = Task::spawn(accept(listener, tls, shared.clone()));
-        Self { address, folder, ca, shared, _accepting: accepting }
+        let accepting = Task::spawn(accept(listener, shared.clone()));
+        Self { address, folder, shared, _accepting: accepting }
+    }
+
+    /// The control plane of a project is behind this proxy from now on.
+    pub(super) fn serve(&self, project: &str, plane: &FaultProxy) {
+        let plane = client_without_token(&plane.url());
+        self.shared.projects.lock().unwrap().insert(project.to_owned(), plane);
+    }
+
+    /// Projects that were asked for and are not there.
+    pub(super) fn strangers(&self) -> BTreeSet<String> {
+        self.shared.strangers.lock().unwrap().clone()
     }
 
     /// A kubeconfig that leads to the proxy.
@@ -125,35 +141,31 @@ impl FaultProxy {
     }
 
     pub(crate) fn url(&self) -> String {
-        let scheme = if self.ca.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
-    }
-
-    /// The certificate behind an `https` URL.
-    pub(crate) fn ca(&self) -> Option<&Path> {
-        self.ca.as_deref()
+        format!("http://{}", self.address)
     }
 
     pub(crate) fn write_kubeconfig(&self, path: &Path, user: &str) {
-        write_kubeconfig(path, &self.url(), self.ca(), &token(user));
+        write_kubeconfig(path, &self.url(), None, &token(user));
     }
 
     /// Adds a rule after the existing ones; returns its id.
     pub(crate) fn add(&self, rule: Rule) -> usize {
-        self.shared.rules.lock().unwrap().add(rule)
+        let mut rules = self.shared.rules.lock().unwrap();
+        rules.push(rule);
+        rules.len() - 1
     }
 
     pub(crate) fn remove(&self, rule: usize) {
-        self.shared.rules.lock().unwrap().remove(rule);
+        self.shared.rules.lock().unwrap()[rule].end();
     }
 
     pub(crate) fn clear(&self) {
-        self.shared.rules.lock().unwrap().clear();
+        self.shared.rules.lock().unwrap().iter_mut().for_each(Rule::end);
     }
 
     /// The number of requests that a rule was applied to, also after its removal.
     pub(crate) fn applied(&self, rule: usize) -> usize {
-        self.shared.rules.lock().unwrap().applied(rule)
+        self.shared.rules.lock().unwrap()[rule].applied()
     }
 
     /// Closes every connection at once, watches too.
@@ -182,7 +194,7 @@ impl FaultProxy {
 
     /// The number of open watches.
     pub(crate) fn open_watches(&self) -> usize {
-        *self.shared.open_watches.borrow()
+        Arc::strong_count(&self.shared.open_watches) - 1
     }
 
     /// All requests since the start or `reset_counts`; code 0 means no answer.
@@ -190,24 +202,20 @@ impl FaultProxy {
         self.shared.counts.lock().unwrap().clone()
     }
 
+    pub(crate) fn count_if(&self, fits: impl Fn(&Count) -> bool) -> u64 {
+        self.counts().iter().filter(|(count, _)| fits(count)).map(|(_, n)| n).sum()
+    }
+
     /// The number of requests of a method and resource; an empty text stands for any.
     pub(crate) fn count(&self, method: &str, resource: &str) -> u64 {
-        let counts = self.shared.counts.lock().unwrap();
-        let fits = |count: &Count| {
-            (method.is_empty() || count.method == method)
-                && (resource.is_empty() || count.resource == resource)
-        };
-        counts.iter().filter(|(count, _)| fits(count)).map(|(_, n)| n).sum()
+        let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        self.count_if(|of| fits(method, &of.method) && fits(resource, &of.resource))
     }
 
     /// The number of requests that are neither watches nor writes.
     pub(crate) fn reads(&self) -> u64 {
-        let counts = self.shared.counts.lock().unwrap();
         // Not those that probe HTTP/1.1 connections.
-        let is_read =
-            |count: &Count| count.method == "GET" && !count.is_watch && count.resource != "/livez";
-        let reads = counts.iter().filter(|(count, _)| is_read(count));
-        reads.map(|(_, n)| n).sum()
+        self.count_if(|of| of.method == "GET" && !of.is_watch && of.resource != "/livez")
     }
 
     /// All writes except those of Events.
@@ -228,53 +236,35 @@ impl FaultProxy {
     }
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else { return };
-        if *shared.down.borrow() {
-            continue;
+        if !*shared.down.borrow() {
+            connections.spawn(serve(stream, shared.clone()));
         }
-        connections.spawn(serve(stream, tls.clone(), shared.clone()));
     }
 }
 
-async fn serve(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let mut cuts = shared.cuts.subscribe();
     let service = service_fn(|request| answer(request, shared.clone()));
-    let connection = async {
-        let Some(tls) = tls else {
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-            return;
-        };
-        let Ok(stream) = tls.accept(stream).await else { return };
-        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            let http2 = http2::Builder::new(TokioExecutor::new());
-            let _ = http2.serve_connection(TokioIo::new(stream), service).await;
-        } else {
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        }
-    };
     tokio::select! {
         // Dropping the connection closes it at any point.
         _ = cuts.changed() => {}
-        () = connection => {}
+        _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service) => {}
     }
 }
 
 async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answer, CutOff> {
     let (parts, body) = request.into_parts();
-    let query = parts.uri.query().unwrap_or_default().to_owned();
-    let target = Target::of(parts.method.as_str(), parts.uri.path(), &query);
     let body = body.collect().await.map_err(|_| CutOff)?.to_bytes();
-    let sent = serde_json::from_slice(&body).unwrap_or_default();
-    let mut record = Record::new(&shared, &target, query, sent);
-    let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;
-    let fault = shared.rules.lock().unwrap().take(&target);
-    let version = &mut record.write.resource_version;
-    let answer = answer_with_fault(&parts, &target, body, fault, &shared, version).await;
+    let mut record = Record::new(shared, &parts, &body);
+    record.shared.is_thawed().await;
+    let fault = record.shared.take_fault(&record.write.target);
+    let answer = answer_with_fault(&parts, body, fault, &mut record).await;
     record.write.code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
     answer
 }
@@ -286,10 +276,17 @@ struct Record {
 }
 
 impl Record {
-    fn new(shared: &Arc<Shared>, target: &Target, query: String, body: Value) -> Self {
-        let (at, target, resource_version) = (Instant::now(), target.clone(), String::new());
-        let write = Write { at, target, query, body, code: 0, resource_version };
-        Self { shared: shared.clone(), write }
+    fn new(shared: Arc<Shared>, parts: &Parts, body: &Bytes) -> Self {
+        let (_, path) = control_plane(parts.uri.path());
+        let query = parts.uri.query().unwrap_or_default();
+        let write = Write {
+            at: Instant::now(),
+            target: Target::of(parts.method.as_str(), path, query),
+            body: serde_json::from_slice(body).unwrap_or_default(),
+            code: 0,
+            resource_version: String::new(),
+        };
+        Self { shared, write }
     }
 }
 

@@ -200,11 +200,6 @@ impl Rest {
         self.merge(resource, key, &patch).await
     }
 
-    /// Replaces an object or a subresource.
-    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<Value, RequestError> {
-        self.send("PUT", path, "application/json", object.to_string().into()).await
-    }
-
     pub(crate) async fn delete(
         &self,
         resource: Resource,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::apiserver::{ApiServer, THROUGHLINE};
 use super::carrier::Carrier;
+use super::fleet::Fleet;
 use super::proxy::{FaultProxy, Write};
 use super::rest::Rest;
 use super::rights;
@@ -50,6 +51,11 @@ impl Cluster {
         self.server.rest()
     }
 
+    /// What throughline may do here, without one right; `None` gives it back.
+    pub(crate) async fn without(&self, right: Option<(&str, &str, &str)>) {
+        rights::without(self.rest(), &rights::folders(self.roles), right).await;
+    }
+
     /// Its entry in throughline's configuration.
     pub(crate) fn config(&self) -> Value {
         let kubeconfig = if self.is_direct {
@@ -72,20 +78,16 @@ pub(crate) struct Testbed {
 impl Testbed {
     /// Starts all clusters at once, with CRDs and permissions, and the carrier.
     pub(crate) async fn start(topology: Topology) -> Self {
-        Self::start_with(topology, |_| true).await
-    }
-
-    /// Like `start`, with CRDs and permissions only where `with_crds` says so.
-    pub(crate) async fn start_with(topology: Topology, with_crds: impl Fn(&str) -> bool) -> Self {
         let names = match topology {
             Topology::One => ["all"].as_slice(),
             Topology::Two => &["up", "down"],
             Topology::Three => &["up", "hub", "edge"],
         };
-        Self::start_named(topology, names, with_crds).await
+        Self::start_named(topology, names, |_| true).await
     }
 
-    /// Like `start_with`, with other cluster names, in the order of [`Topology`].
+    /// Like `start`, with other cluster names, in the order of [`Topology`], and with CRDs and permissions
+    /// only where `with_crds` says so.
     pub(crate) async fn start_named(
         topology: Topology,
         names: &[&'static str],
@@ -107,10 +109,11 @@ impl Testbed {
         testbed
     }
 
-    /// Adds a second edge, with a carrier of its own, which runs until it is dropped.
-    pub(crate) async fn add_edge(&mut self, name: &'static str) -> Carrier {
+    /// Adds a second edge to which the fleet is brought. Its carrier runs until it is dropped.
+    pub(crate) async fn add_edge(&mut self, name: &'static str, fleet: &Fleet) -> Carrier {
         let edge = Cluster::start(name, &["edge"], true).await;
         let carrier = Carrier::start(self.hub().rest().clone(), edge.rest().clone());
+        fleet.seed_edge(edge.rest(), &carrier, 0).await;
         self.clusters.push(edge);
         carrier
     }

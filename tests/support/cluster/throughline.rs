@@ -113,6 +113,13 @@ impl Setup {
         started.wait_ready().await;
         started
     }
+
+    /// Starts it and waits until it has brought all in sync.
+    pub(crate) async fn settled(self, testbed: &Testbed) -> Throughline {
+        let started = self.ready().await;
+        oracle::settles(testbed).await;
+        started
+    }
 }
 
 /// Clusters with a fleet, and a throughline with these settings that has brought all in sync.
@@ -124,8 +131,8 @@ pub(crate) async fn in_sync(
 ) -> (Testbed, Fleet, Throughline) {
     let testbed = Testbed::start(topology).await;
     let fleet = Fleet::seed(&testbed, spec).await;
-    let throughline = Setup::of(&testbed).set(settings).provokes(provoked).ready().await;
-    oracle::settles(&testbed).await;
+    let setup = Setup::of(&testbed).set(settings).provokes(provoked);
+    let throughline = setup.settled(&testbed).await;
     (testbed, fleet, throughline)
 }
 

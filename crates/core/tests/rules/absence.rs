@@ -1,5 +1,5 @@
-//! Absence is proven: what counts as evidence that an upstream Connector is gone, and which status
-//! annotations are removed because of it.
+//! Which status annotations are removed: what proves that an upstream Connector is gone, and that no mistake
+//! reaches many.
 
 mod lying;
 
@@ -7,21 +7,6 @@ use crate::fleet::{Fleet, ONLINE, REMOVED, name};
 use crate::stage::*;
 
 const GRACE: u64 = 5_000;
-
-/// It was seen there with the right uid, and then seen deleted.
-#[test]
-fn a_namespace_that_was_seen_deleted_proves_that_its_connectors_are_gone() {
-    let mut fleet = Fleet::new(3);
-    fleet.delete(UP, 0..2);
-    fleet.stage.deleted("up", namespace(UID));
-    let removed = fleet.removed_until(GRACE + 1_000);
-    assert_eq!(removed, ["c0", "c1", "c2"], "also one whose own end was not seen");
-    let mut fleet = Fleet::new(1);
-    fleet.stage.deleted("up", namespace(UID));
-    fleet.list_namespaces([namespace(OTHER_UID)]);
-    let removal = fleet.stage.action_at(GRACE + 1);
-    assert!(removal.action.precondition.absent.unwrap().namespace_deleted);
-}
 
 #[test]
 fn while_too_many_are_missing_none_is_removed_until_a_person_agrees() {
@@ -39,16 +24,6 @@ fn while_too_many_are_missing_none_is_removed_until_a_person_agrees() {
     fleet.allow("true");
     assert_eq!(fleet.removed_until(HOUR + 2_000).len(), 7);
     assert_eq!(fleet.held(), [(Cause::AnnotationRemoved, 7)]);
-}
-
-/// Below `mirror.shareFrom` there is no share: a project with two connectors may lose one.
-#[test]
-fn small_upstreams_have_no_share_but_the_limit_bounds_them_all() {
-    let mut fleet = Fleet::of(settings(|s| s.mirror.share_from = 1_000), &[(UP, 40)]);
-    fleet.delete(UP, 0..40);
-    let removed = (1..=4).map(|minute| fleet.removed_until(minute * MINUTE + 8_000).len());
-    let removed: Vec<_> = removed.collect();
-    assert_eq!(removed, [10, 5, 5, 5], "five at 5 s, and one each 12 s");
 }
 
 #[test]
@@ -71,30 +46,6 @@ fn an_object_that_can_not_be_read_exists_and_proves_no_absence() {
     // It can be read again: the other one is proven to be missing.
     fleet.says(UP, 0..1, N1);
     assert_eq!(fleet.removed_until(11 * MINUTE), ["c2"]);
-}
-
-/// The hub's kubeconfig leads to the upstream, and the upstream's to the hub.
-#[test]
-fn swapped_roles_write_nothing() {
-    let mut fleet = Fleet::new(0);
-    for number in 0..20 {
-        fleet.stage.applied("hub", UP.connector(&name(number), N1));
-        fleet.stage.applied("up", UP.copy(&name(number), N1));
-    }
-    fleet.assert_none_removed_until(10 * MINUTE);
-}
-
-/// A relist of the hub shows another object of the name, made from another upstream.
-#[test]
-fn a_hold_ends_where_the_hub_connector_is_replaced_by_one_of_another_upstream() {
-    let mut fleet = Fleet::new(1);
-    fleet.stage.unreadable("c0", "status: a list").pass(MINUTE);
-    assert_eq!(fleet.held(), [(Cause::ObjectUnreadable, 1)]);
-
-    let elsewhere = Tenant { cluster: "elsewhere", ..UP };
-    fleet.stage.applied("hub", with_uid(elsewhere.copy("c0", N1), "u-2")).pass(MINUTE);
-    let others = [Cause::UpstreamUnknown, Cause::NotReplicated].map(|cause| (cause, 1));
-    assert_eq!(fleet.held()[1..], others, "the upstream's Connector is still unreadable");
 }
 
 /// Connector `c0` has this status, which may be no value that a JSON library reads.
@@ -127,18 +78,70 @@ fn a_status_that_cannot_be_spelled_is_not_a_missing_one_and_says_nothing_about_o
     }
 }
 
-/// Milo gives a project that is made again the namespace `default` of the former, with its uid.
 #[test]
-fn a_namespace_that_is_shown_again_was_not_deleted() {
-    let mut fleet = Fleet::new(2);
-    fleet.stage.deleted("up", namespace(UID)).pass_to(1_000);
-    fleet.stage.applied("up", namespace(UID)).quiet_to(MINUTE);
+fn a_removal_that_waits_for_its_turn_is_pending_and_never_late() {
+    let mut fleet = Fleet::of(settings(|s| s.mirror.max_removals_per_minute = 1), &[(UP, 20)]);
+    fleet.delete(UP, 0..3);
+    assert_eq!(fleet.removed_until(40 * SECOND).len(), 1);
+    let pending = (State::Pending, None, Some(false));
+    assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == pending).count(), 2);
+    assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == ONLINE).count(), 17);
+    fleet.removed_until(5 * MINUTE);
+    assert_eq!(fleet.mirrored().iter().filter(|shown| **shown == REMOVED).count(), 3);
+}
 
-    // It vanishes once more, and only a list says so.
+/// Many small projects, each with its only namespace.
+fn projects(projects: usize, connectors: usize) -> Fleet {
+    let tenants: Vec<_> = (0..projects).map(|n| (Tenant::of_project(n), connectors)).collect();
+    Fleet::of(Settings::default(), &tenants)
+}
+
+/// Each project is within its own limits. Below the share of the fleet, these count.
+#[test]
+fn a_mistake_in_every_small_project_is_one_of_the_fleet() {
+    for (gone, removed, held) in
+        [(60, 0, (Cause::RemovalsHeld, 300)), (18, 90, (Cause::AnnotationRemoved, 90))]
+    {
+        let mut fleet = projects(60, 5);
+        (0..gone).for_each(|n| fleet.delete(Tenant::of_project(n), 0..5));
+        assert_eq!(fleet.removed_until(30 * MINUTE).len(), removed);
+        assert_eq!(fleet.held(), [held]);
+    }
+}
+
+/// Whose removals are held by the fleet waits for no upstream that can't be reached, but for the window.
+#[test]
+fn an_upstream_that_is_not_live_counts_for_the_window_alone() {
+    let mut fleet = projects(22, 1);
+    (0..7).for_each(|n| fleet.delete(Tenant::of_project(n), 0..1));
+    fleet.assert_none_removed_until(MINUTE);
+    for n in 1..7 {
+        fleet.stage.lost(Tenant::of_project(n).cluster, "Connector");
+    }
+    // Seven of 22; they count for ten minutes.
+    fleet.assert_none_removed_until(11 * MINUTE);
+    assert_eq!(fleet.removed_until(11 * MINUTE + 2 * GRACE).len(), 1, "the only one that is live");
+    // They are back, and gone as before: nothing of it is too many for its own project.
+    (1..7).for_each(|n| fleet.list(Tenant::of_project(n), 0..0));
+    fleet.assert_none_removed_until(20 * MINUTE);
+    assert_eq!(fleet.removed_until(HOUR).len(), 6, "after the window of the first");
+}
+
+/// What a person allowed in one namespace counts neither among those that would go nor among all.
+#[test]
+fn what_a_person_allowed_does_not_hide_that_all_the_others_would_go() {
+    let mut fleet = Fleet::of(Settings::default(), &[(UP, 4), (NEIGHBOUR, 0)]);
+    fleet.shows(NEIGHBOUR, 4..6, N1);
     fleet.list(UP, 0..0);
-    fleet.list_namespaces([]);
-    fleet.assert_none_removed_until(10 * MINUTE);
-    fleet.assert_all_held(Cause::NamespaceMissing);
+    fleet.stage.quiet_to(MINUTE);
+    fleet.allow("true");
+    let removed = fleet.stage.pass_to(2 * MINUTE).actions();
+    assert_eq!(names(&removed), ["c0", "c1", "c2", "c3"]);
+    // The platform removes what is held.
+    for number in 4..6 {
+        fleet.stage.deleted("hub", NEIGHBOUR.copy(&name(number), N1));
+    }
+    assert!(!fleet.stage.wrong().contains(&Cause::RemovalsHeld));
 }
 
 #[test]

@@ -36,10 +36,6 @@ pub(crate) fn name(number: usize) -> String {
     format!("c{number}")
 }
 
-pub(crate) fn number_of(decision: &Decision) -> usize {
-    name_of(decision)[1..].parse().unwrap()
-}
-
 fn place(tenant: Tenant, number: usize) -> Place {
     (tenant.hub_namespace(), name(number))
 }
@@ -75,14 +71,6 @@ impl Fleet {
         }
         fleet.stage.assert_no_action();
         fleet.stage.notes();
-        fleet
-    }
-
-    /// An instance that starts: the hub has annotated Connectors, and the upstream, which is fully
-    /// listed, has none of them.
-    pub(crate) fn beside_an_older_state(size: usize) -> Self {
-        let mut fleet = Self::new(0);
-        fleet.shows(UP, 0..size, N1);
         fleet
     }
 
@@ -188,12 +176,6 @@ impl Fleet {
             (hop.state, hop.cause, connector.online)
         });
         mirrored.collect()
-    }
-
-    pub(crate) fn assert_all_held(&self, cause: Cause) {
-        let worst: Vec<_> = self.stage.fleet().connectors.iter().map(worst).collect();
-        let held = Some((State::Held, Hop::Mirrored, Some(cause)));
-        assert_eq!(worst, vec![held; self.hub.len()]);
     }
 
     /// When the Connectors of a tenant were written, counted from `since`.

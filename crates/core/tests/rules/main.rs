@@ -5,32 +5,25 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
 mod absence;
-mod bounded;
 mod causes;
 #[path = "../support/churn.rs"]
 mod churn;
-mod class_scope;
 mod consistency;
 mod corners;
-mod deferral;
 mod fleet;
-mod hops;
 mod memory;
-mod naming;
 mod nudging;
-mod numbering;
-mod orphan_budget;
 mod orphans;
 mod pausing;
 mod purity;
 #[path = "../support/random.rs"]
 mod random;
 mod roster;
+mod scenes;
 #[path = "../support/stage.rs"]
 mod stage;
 mod tenants;
 mod touch_pace;
 mod touching;
 mod vectors;
-mod view;
 mod waiting;

@@ -1,4 +1,5 @@
-//! Orphaned routes, to the millisecond: what must be true before one is deleted, and for how long.
+//! Orphaned routes, to the millisecond: what must be true before one is deleted, for how long, and how many may
+//! go.
 
 use crate::stage::*;
 
@@ -9,9 +10,8 @@ pub(crate) fn deleting(change: impl FnOnce(&mut Settings)) -> Settings {
     })
 }
 
-pub(crate) fn upstream_gateway(name: &str) -> Value {
-    json!({"kind": "Gateway", "metadata": {
-        "namespace": "default", "name": name, "uid": format!("u-{name}")}})
+fn upstream_gateway(name: &str) -> Value {
+    object("Gateway", "default", name)
 }
 
 /// The route of `orphan_to_be` with another uid and parent.
@@ -25,46 +25,6 @@ fn orphan_to_be() -> Stage {
     stage.applied("up", upstream_gateway("site")).route(HOUR, &["site", "blog"]);
     stage.quiet_to(100_000);
     stage
-}
-
-#[test]
-fn an_orphan_is_deleted_once_leadership_is_back() {
-    let mut stage = orphan_to_be();
-    stage.leads(false).deleted("up", upstream_gateway("site")).quiet_to(200_000);
-    stage.leads(true);
-    assert_eq!(time_of(&stage.only_action()), 200_000);
-}
-
-#[test]
-fn a_failed_delete_is_tried_again_and_a_successful_one_is_not() {
-    let mut stage = orphan_to_be();
-    let first = stage.deleted("up", upstream_gateway("site")).action_at(130_000);
-    stage.fail(first.action.id);
-    let second = stage.next_at(131_000);
-    stage.finish(&second, forbidden());
-    assert_eq!(stage.wrong(), [Cause::WriteRefused], "the second failure in a row");
-    // What is refused is tried again every 30 s.
-    let third = stage.next_at(161_000);
-    stage.succeed(&third);
-    // The watch never showed that it is gone, so after a while it is deleted again.
-    assert_eq!(stage.next_at(221_000).action.verb, Verb::Delete);
-}
-
-#[test]
-fn an_older_version_of_a_route_is_ignored_except_in_a_list() {
-    // The newest version names a parent that exists; the older one a parent that does not.
-    for (is_listed, uid, is_deleted) in
-        [(false, "u-r", false), (false, "u-other", true), (true, "u-r", true)]
-    {
-        let mut stage = orphan_to_be();
-        stage.applied("hub", with_version(route("u-r", "site"), 70));
-        let older = with_version(route(uid, "blog"), 60);
-        match is_listed {
-            true => stage.list("hub", "HTTPRoute", [older]),
-            false => stage.applied("hub", older),
-        };
-        assert_eq!(!stage.pass_to(HOUR).actions().is_empty(), is_deleted, "{is_listed} {uid}");
-    }
 }
 
 #[test]
@@ -105,10 +65,7 @@ fn each_route_that_may_be_an_orphan_is_listed_with_the_sentence_of_its_cause() {
         ),
         (
             label("namespace", "other"),
-            Some((
-                Cause::NamespaceMissing,
-                "Namespace other, from which NS/lab was made, is not in up.",
-            )),
+            Some((Cause::NamespaceMissing, "Namespace other, the source of NS/lab, is not in up.")),
         ),
         (
             label("cluster-name", "cluster-a"),
@@ -125,13 +82,84 @@ fn each_route_that_may_be_an_orphan_is_listed_with_the_sentence_of_its_cause() {
     }
 }
 
-#[test]
-fn an_orphan_says_how_long_it_still_waits_for_its_age_and_to_settle() {
-    for (age_ms, waits) in [(HOUR, "20 s"), (280_000 - 100_000, "110 s")] {
-        let mut stage = orphan_to_be();
-        stage.route(age_ms, &["site", "blog"]).deleted("up", upstream_gateway("site"));
-        stage.pass_to(110_000);
-        let because = stage.machine.candidates()[0].kept_because.clone().unwrap();
-        assert!(because.contains(&format!(" waits {waits} ")), "{because}");
+/// Old routes, each with its Gateway.
+fn fleet(routes: usize, change: impl FnOnce(&mut Settings)) -> Stage {
+    let mut stage = Stage::new(deleting(change));
+    for name in app(0..routes) {
+        stage.applied("up", upstream_gateway(&name));
+        stage.applied("hub", UP.route(&name, START - HOUR, &[&name]));
     }
+    stage.quiet_to(100_000);
+    stage
+}
+
+fn app(which: Range<usize>) -> Vec<String> {
+    which.map(|i| format!("app-{i:03}")).collect()
+}
+
+fn lose_gateways(stage: &mut Stage, which: Range<usize>) -> &mut Stage {
+    for name in app(which) {
+        stage.deleted("up", upstream_gateway(&name));
+    }
+    stage
+}
+
+/// How many routes are kept for this reason; `None` counts those that nothing keeps.
+fn kept(stage: &Stage, cause: Option<Cause>) -> usize {
+    stage.machine.candidates().iter().filter(|candidate| candidate.kept == cause).count()
+}
+
+/// Whether it began that deletes are held, and of how many routes.
+fn held(stage: &mut Stage) -> Vec<(bool, usize, usize)> {
+    let held = stage.problems().into_iter().filter(|(_, p)| p.cause == Cause::DeletesHeld);
+    held.map(|(began, p)| (began, p.facts.part, p.facts.whole)).collect()
+}
+
+/// By then the limit has made room for another one by itself.
+#[test]
+fn an_answer_that_comes_late_makes_no_room() {
+    let mut stage = fleet(8, |s| s.orphans.max_share = Fraction::per_mille(1_000));
+    lose_gateways(&mut stage, 0..8);
+    let mut decided = stage.pass_to(130_000).actions();
+    decided.push(stage.action_at(142_000));
+    decided.iter().for_each(|decision| _ = stage.finish(decision, conflict()));
+    assert_eq!(time_of(&stage.only_action()), 142_000, "in the place of the sixth alone");
+}
+
+#[test]
+fn held_deletes_are_reported_once_and_released_when_orphans_are_few() {
+    let mut stage = fleet(20, |_| ());
+    stage.notes();
+    lose_gateways(&mut stage, 0..7);
+    assert_eq!(held(&mut stage), [(true, 7, 20)]);
+    lose_gateways(&mut stage, 7..10).quiet_to(500_000);
+    // Deletes stay held while the evidence is out of sight.
+    stage.lost("up", "Gateway").quiet_to(510_000);
+    stage.list("up", "Gateway", app(10..20).iter().map(|name| upstream_gateway(name)));
+    stage.quiet_to(600_000);
+    assert_eq!(held(&mut stage), [8, 9, 10].map(|orphans| (true, orphans, 20)), "it grew");
+    // Six are left; their settling time starts again.
+    for name in app(6..10) {
+        stage.applied("up", upstream_gateway(&name));
+    }
+    assert_eq!(held(&mut stage).last(), Some(&(false, 7, 20)));
+    let deletes = stage.pass_to(642_000).actions();
+    let expected = [630_000, 630_000, 630_000, 630_000, 630_000, 642_000];
+    assert_eq!(deletes.iter().map(time_of).collect::<Vec<_>>(), expected);
+    assert!(deletes.iter().all(|delete| delete.action.verb == Verb::Delete));
+}
+
+#[test]
+fn the_gateway_watch_must_show_signs_of_life_and_a_bookmark_is_one() {
+    let mut stage = fleet(2, |s| s.orphans.settle_ms = 200_000);
+    lose_gateways(&mut stage, 0..1);
+    // The deletion of the Gateway proves that its watch is live. Those of other kinds or clusters don't.
+    stage.pass_without_bookmarks_to(200_000);
+    stage.bookmark("up", "Namespace").bookmark("hub", "HTTPRoute").bookmark("edge", "Gateway");
+    stage.pass_without_bookmarks_to(300_000).assert_no_action();
+    assert_eq!(kept(&stage, Some(Cause::RouteUnproven)), 2);
+    stage.bookmark("up", "Gateway");
+    assert_eq!(kept(&stage, Some(Cause::RouteSettling)), 1);
+    stage.pass_without_bookmarks_to(400_000).bookmark("up", "Gateway");
+    assert_eq!(time_of(&stage.pass_without_bookmarks_to(500_000).only_action()), 500_000);
 }

@@ -7,21 +7,6 @@ mod stage;
 use crate::stage::*;
 use stage::{joined, needed, projects};
 
-fn broken() -> OfferState {
-    OfferState::Broken { error: "exec is not allowed".into() }
-}
-
-#[test]
-fn only_a_complete_list_proves_that_a_cluster_is_gone() {
-    let mut fleet = joined(&["a", "b", "c", "d"]);
-    // The list runs, and breaks.
-    fleet.started(JoinRule::All).offer_all(&["b", "c", "d"]).pass(HOUR).asks(&[]);
-    fleet.discovery_lost().pass(HOUR).asks(&[]);
-    fleet.list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
-    // The only cluster of a source can leave, too.
-    joined(&["a"]).list_all(&[]).asks(&["leave a not_listed"]);
-}
-
 #[test]
 fn another_uid_or_other_roles_make_another_cluster() {
     let mut fleet = joined(&["a"]);
@@ -35,6 +20,8 @@ fn another_uid_or_other_roles_make_another_cluster() {
     let roles = vec![Role::Upstream, Role::Edge];
     fleet.offer_from(SourceName::Milo, "a", "1", roles, OfferState::Ready);
     fleet.carries_out(&["leave a roles_changed", "join a"]);
+    // What the shell drops by itself joins again.
+    fleet.leave("a").asks(&[]).pass(1_000).asks(&["join a"]);
 }
 
 #[test]
@@ -45,6 +32,9 @@ fn a_lost_discovery_changes_nothing_and_is_told_once() {
     fleet.discovery_lost().pass(HOUR).discovery_lost().pass(HOUR);
     fleet.tells(&["+discovery_failing milo"]);
     fleet.list_all(&["a", "b"]).pass(MINUTE).tells(&["-discovery_failing milo"]).asks(&[]);
+    // The report of an offer a second later does not take the place of a later one.
+    fleet.offer("b", "1", OfferState::Ready).discovery_lost();
+    fleet.pass(9_999).tells(&[]).pass(1).tells(&["+discovery_failing milo"]);
 }
 
 #[test]
@@ -79,13 +69,13 @@ fn the_share_counts_what_is_offered_and_what_is_followed() {
         assert_eq!(fleet.carry_out().len(), followed);
         fleet.list_needed(&names[missing..]).asks(&[]);
     }
+    // A control plane that is not listed is never asked.
+    needed(&names).list_needed(&[]).name("p3").asks(&[]);
 }
 
 #[test]
 fn withdrawals_within_a_minute_count_together() {
     let names = projects(9);
-    let mut fleet = joined(&names);
-    fleet.withdraw_all(&names[..4]).pass(HOUR).asks(&[]).tells(&["+clusters_missing 4 of 9"]);
     // In a row, a few seconds apart: the first three leave. One in each minute is no accident.
     for (apart_ms, left) in [(5_000, 3), (MINUTE + 5_000, 9)] {
         let mut fleet = joined(&names);
@@ -94,20 +84,6 @@ fn withdrawals_within_a_minute_count_together() {
         }
         assert_eq!(fleet.carry_out().len(), left);
     }
-}
-
-/// A person deletes Projects one by one. Nothing of that is inferred.
-#[test]
-fn projects_whose_root_says_that_they_are_gone_leave_however_many_they_are() {
-    let names = projects(13);
-    let mut fleet = joined(&names);
-    for name in &names[..7] {
-        fleet.withdraw(name, "1").gone(name).pass(5_000);
-        fleet.carries_out(&[&format!("leave {name} withdrawn")]);
-    }
-    fleet.tells(&[]);
-    // They make no room for those of which nothing is known but that a list lacks them: three of six.
-    fleet.list_all(&names[10..]).pass(HOUR).asks(&[]);
 }
 
 /// The answer may come after they were too many.
@@ -123,18 +99,6 @@ fn a_404_releases_a_project_that_is_held_and_no_other() {
     fleet.gone("p1").pass(MINUTE).carries_out(&left).tells(&["-clusters_missing 4 of 9"]);
 }
 
-/// A root that was restored from a backup lacks projects and answers 404 about each.
-#[test]
-fn a_404_proves_nothing_of_a_project_that_only_a_list_lacks() {
-    let names = projects(9);
-    let mut fleet = joined(&names);
-    fleet.list_all(&names[4..]);
-    for name in &names[..4] {
-        fleet.gone(name);
-    }
-    assert_eq!(fleet.pass(HOUR).asks(&[]).count(MemberState::Held), 4);
-}
-
 #[test]
 fn what_is_held_stays_while_the_discovery_is_lost() {
     let names = projects(9);
@@ -146,12 +110,6 @@ fn what_is_held_stays_while_the_discovery_is_lost() {
     fleet.offer("p1", "1", OfferState::Ready).withdraw("p9", "1");
     let back: Vec<_> = names[4..].iter().chain(&["p1"]).copied().collect();
     fleet.list_all(&back).carries_out(&["leave p2 withdrawn", "leave p3 withdrawn"]);
-}
-
-/// A control plane that is not listed is never asked.
-#[test]
-fn what_went_missing_is_not_joined() {
-    needed(&projects(9)).list_needed(&[]).name("p3").asks(&[]);
 }
 
 #[test]
@@ -185,17 +143,12 @@ fn of_two_sources_the_first_has_the_name() {
 fn broken_offers_are_counted_and_told() {
     let mut fleet = joined(&["a"]);
     for name in ["a", "b", "c"] {
-        fleet.offer(name, "1", broken());
+        let error = "exec is not allowed".into();
+        fleet.offer(name, "1", OfferState::Broken { error });
     }
     assert_eq!(fleet.pass(MINUTE).asks(&[]).wrong(), [Cause::KubeconfigInvalid; 3]);
     assert_eq!((fleet.count(MemberState::Broken), fleet.count(MemberState::Joined)), (2, 1));
     assert_eq!(fleet.list_all(&["a", "b", "c"]).pass(MINUTE).wrong(), []);
-}
-
-#[test]
-fn what_the_shell_drops_by_itself_joins_again() {
-    let mut fleet = joined(&["a"]);
-    fleet.leave("a").asks(&[]).pass(1_000).asks(&["join a"]);
 }
 
 #[test]
@@ -212,28 +165,21 @@ fn nothing_is_kept_of_a_thousand_projects_that_came_and_went() {
     assert_eq!(fleet.machine.membership_counts().len(), 1);
 }
 
-/// Project `a` is followed, because a hub Connector names it.
-fn followed() -> Stage {
-    let mut fleet = needed(&["a"]);
-    fleet.name("a").carries_out(&["join a"]);
-    fleet
-}
-
 #[test]
-fn a_reference_that_comes_back_starts_the_ten_minutes_again() {
+fn what_nothing_names_for_ten_minutes_leaves_while_the_hub_is_seen() {
+    let followed = || {
+        let mut fleet = needed(&["a"]);
+        fleet.name("a").carries_out(&["join a"]);
+        fleet
+    };
     let mut fleet = followed();
     fleet.unname("a").pass(9 * MINUTE).name("a").pass(9 * MINUTE);
     fleet.unname("a").pass(10 * MINUTE - 1).asks(&[]).pass(1).asks(&["leave a not_needed"]);
-}
-
-#[test]
-fn nothing_is_unneeded_while_a_hub_watch_is_not_live_nor_without_a_hub() {
     for kind in ["Connector", "HTTPRoute"] {
         let mut fleet = followed();
         fleet.unname("a").pass(9 * MINUTE).lost("hub", kind).pass(HOUR).asks(&[]);
         fleet.resumed("hub", kind).pass(10 * MINUTE - 1).asks(&[]);
         fleet.pass(MINUTE).asks(&["leave a not_needed"]);
     }
-    let mut fleet = followed();
-    fleet.leave("hub").pass(HOUR).asks(&[]);
+    followed().leave("hub").pass(HOUR).asks(&[]);
 }

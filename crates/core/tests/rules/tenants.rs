@@ -99,20 +99,3 @@ fn a_connector_that_waits_for_the_others_of_its_upstream_is_late_like_any_other(
     fleet.run_to(start + 30 * SECOND);
     fleet.assert_right();
 }
-
-#[test]
-fn what_waits_is_written_as_it_is_when_its_turn_comes() {
-    let mut fleet = fleet(&[(BUSY, 100)]);
-    let n4 = status(Some("n4"));
-    for text in [N2.unwrap(), N3.unwrap(), &n4] {
-        says(&mut fleet, BUSY, 0..100, text);
-    }
-    // The last one equals the hub again: there is nothing left to write.
-    says(&mut fleet, BUSY, 99..100, N2.unwrap());
-    fleet.run_to(fleet.now() + 30 * SECOND);
-    fleet.assert_right();
-    assert_eq!(fleet.written.iter().filter(|w| w.place.1 == "c99").count(), 1);
-    // 20 were written a second time with n3, before the others changed to n4.
-    let written: BTreeSet<_> = fleet.written.iter().filter_map(|w| w.text.as_deref()).collect();
-    assert_eq!(written, [N2.unwrap(), N3.unwrap(), &n4].into());
-}

@@ -70,6 +70,17 @@ fn a_change_is_announced_after_the_window_and_confirmed_twice() {
     assert_eq!(stage.machine.poll_deadline(), None);
 }
 
+/// The next cluster gets the id of the removed one, and must not inherit its timers.
+#[test]
+fn a_removed_edge_takes_its_timers_with_it() {
+    let mut stage = settled(Settings::default());
+    relist(stage.lost("edge", "Gateway"), found()).edge(OFFLINE);
+    assert!(stage.machine.poll_deadline().is_some());
+    stage.leave("edge");
+    assert_eq!(stage.machine.poll_deadline(), None);
+    stage.join("other", Role::Edge).quiet_to(1_000_000);
+}
+
 #[test]
 fn beyond_the_burst_touches_of_one_gateway_are_a_second_apart_and_the_last_state_wins() {
     let mut stage = settled(settings(|s| s.touch.burst = 1));
@@ -91,38 +102,6 @@ fn a_connector_that_never_stops_changing_is_still_announced() {
 }
 
 #[test]
-fn an_announcement_by_another_instance_is_enough() {
-    for (n, c, is_enough) in [(5, 0, true), (9, 0, true), (5, 1, false), (4, 0, false)] {
-        let mut stage = settled(Settings::default());
-        stage.edge(OFFLINE).pass_to(100_050).gateway(&carrying(offline(n, c)));
-        let touched = stage.hops().into_iter().any(|(hop, ..)| hop == Hop::Announced);
-        assert_eq!(touched, is_enough, "n {n} c {c}");
-        let (at, touch) = match is_enough {
-            true => (105_050, offline(n + 1, 1)),
-            false => (100_100, offline(5.max(n + 1), 0)),
-        };
-        let found = stage.pass_to(at).only_action();
-        assert_eq!((time_of(&found), value(&found)), (at, touch), "n {n} c {c}");
-    }
-}
-
-#[test]
-fn an_announcement_is_late_without_an_answer_and_failing_from_the_second_failure_until_it_succeeds()
-{
-    let (mut stage, touch) = went_offline();
-    let late = stage.pass_to(105_100).began(Cause::NotAnnounced);
-    assert_eq!(late[0].since.0, START + 100_100, "since the touch that has no answer");
-    stage.finish(&touch, unavailable(None));
-    stage.run_to(110_000, |stage, touch| _ = stage.finish(touch, unavailable(None)));
-    let failing = stage.began(Cause::WriteFailing);
-    assert_eq!(failing[0].since.0, START + 100_000);
-    assert!(failing[0].facts.error.as_deref().unwrap().contains("503"));
-    assert_eq!(stage.wrong(), [Cause::WriteFailing]);
-    stage.settle_to(140_000);
-    assert_eq!(stage.wrong(), []);
-}
-
-#[test]
 fn the_platform_key_is_written_in_the_same_patch_if_so_configured() {
     let mut stage = settled(settings(|s| s.touch.platform_key = PlatformKeyMode::Write));
     for (ms, status, stamp) in [(100_000, N2, "true/n2"), (200_000, OFFLINE, "false/")] {
@@ -131,17 +110,6 @@ fn the_platform_key_is_written_in_the_same_patch_if_so_configured() {
         assert_eq!(touch.action.annotations[1], (STAMP.to_owned(), Some(stamp.to_owned())));
         stage.succeed(&touch);
     }
-}
-
-/// The next cluster gets the id of the removed one, and must not inherit its timers.
-#[test]
-fn a_removed_edge_takes_its_timers_with_it() {
-    let mut stage = settled(Settings::default());
-    relist(stage.lost("edge", "Gateway"), found()).edge(OFFLINE);
-    assert!(stage.machine.poll_deadline().is_some());
-    stage.leave("edge");
-    assert_eq!(stage.machine.poll_deadline(), None);
-    stage.join("other", Role::Edge).quiet_to(1_000_000);
 }
 
 #[test]
@@ -194,23 +162,63 @@ fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
     }
 }
 
-/// Anybody can write the highest number there is. Where it is found at the start, the ones after it begin
-/// at 1; wherever it is shown, again and again, no number is used twice.
+/// A Gateway of the class and its HTTPProxy, which references the connector.
+fn add(stage: &mut Stage, name: &str, changes: Value) {
+    stage.applied("edge", UP.proxy(name, &["lab"]));
+    stage.applied("edge", with(UP.gateway(name, json!({})), changes));
+}
+
+/// A class of Gateways `g00`, `g01` and so on. Everything is announced, by the first of them.
+fn class(count: usize) -> Stage {
+    let mut stage = Stage::new(with_scope(TouchScope::GatewayClass));
+    stage.upstream(N1).hub(N1).edge(N1);
+    (0..count).for_each(|n| add(&mut stage, &format!("g{n:02}"), json!({})));
+    stage.settle_to(600_000);
+    stage.notes();
+    stage
+}
+
 #[test]
-fn the_highest_number_there_is_makes_no_value_be_used_twice() {
-    let highest = carrying(Trigger { digest: 1, n: u32::MAX, c: 0 });
-    let mut found = Stage::default();
-    found.edge(N1).proxy(&["lab"]).gateway(&highest);
-    for (first, mut stage) in [(1, found), (5, settled(Settings::default()))] {
-        let mut numbers = Vec::new();
-        for i in 0..5 {
-            stage.gateway(&highest);
-            for touch in stage.pass_to(200_000 + 100_000 * i).actions() {
-                numbers.push(value(&touch).n);
-                stage.fail(touch.action.id);
-            }
+fn a_refusal_by_the_whole_class_is_tried_a_few_times_in_turn_and_then_every_30_s() {
+    let mut stage = class(50);
+    let mut touched = Vec::new();
+    stage.edge(OFFLINE).run_to(690_000, |stage, touch| {
+        if touch.action.verb == Verb::Touch {
+            touched.push((time_of(touch), name_of(touch).to_owned()));
+            stage.finish(touch, forbidden());
         }
-        assert!(numbers.len() > 4, "{numbers:?}");
-        assert!(numbers.iter().copied().eq((first..).take(numbers.len())), "{numbers:?}");
+    });
+    let names: Vec<_> = touched.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names[..4], ["g00", "g01", "g02", "g03"]);
+    assert!(touched[3].0 <= 600_700 && touched.len() <= 4 + 3, "{touched:?}");
+    let distinct: BTreeSet<_> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "each attempt is at another one");
+    assert_eq!(stage.wrong(), [Cause::WriteRefused, Cause::NotCarried], "one for the class");
+    // The permission is back.
+    assert!(stage.settle_to(706_000).iter().any(|touch| touch.action.verb == Verb::Touch));
+}
+
+/// After its last confirmation a class is at rest: the extension server stamps other classes whenever it
+/// translates them.
+#[test]
+fn after_the_last_confirmation_only_a_stamp_on_a_gateway_of_the_class_touches_it_again() {
+    for (stamped, class_name) in [("other", "internal"), ("g00", "edge")] {
+        let in_class = json!({"spec": {"gatewayClassName": class_name}});
+        let mut stage = class(1);
+        add(&mut stage, "other", json!({"spec": {"gatewayClassName": "internal"}}));
+        stage.settle_to(800_000);
+        let touches = stage.edge(OFFLINE).settle_to(900_000);
+        let of = |name: &str| -> Vec<_> {
+            touches.iter().filter(|touch| name_of(touch) == name).collect()
+        };
+        assert_eq!((of("g00").len(), of("other").len()), (3, 3));
+
+        for stamp in ["true/n1", "false/"] {
+            let annotations = json!({ TRIGGER: written(of(stamped)[2]), STAMP: stamp });
+            let carried = json!({"metadata": { "annotations": annotations }});
+            add(&mut stage, stamped, with(carried, in_class.clone()));
+        }
+        let touched = stage.pass_to(901_000).actions();
+        assert_eq!(names(&touched), [stamped]);
     }
 }

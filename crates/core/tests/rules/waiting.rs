@@ -4,15 +4,12 @@
 
 use crate::stage::*;
 
-/// Connectors upstream, and their hub Connectors without an annotation.
-fn add(stage: &mut Stage, name: &str) {
-    stage.applied("up", UP.connector(name, N1)).applied("hub", UP.copy(name, None));
-}
-
 /// A hub whose Connectors all wait: each write ended with `outcome`, at the start.
 fn waiting(count: u64, outcome: &Outcome) -> Stage {
     let mut stage = Stage::default();
-    (0..count).for_each(|n| add(&mut stage, &format!("c{n}")));
+    for name in (0..count).map(|n| format!("c{n}")) {
+        stage.applied("up", UP.connector(&name, N1)).applied("hub", UP.copy(&name, None));
+    }
     let mirrors = stage.actions();
     assert_eq!(mirrors.len() as u64, count);
     mirrors.iter().for_each(|mirror| _ = stage.finish(mirror, outcome.clone()));
@@ -32,11 +29,6 @@ fn run(
         stage.finish(decision, outcome(decision));
     });
     tried
-}
-
-/// The same while each ends well.
-fn run_well(stage: &mut Stage, to_ms: u64) -> Vec<(u64, String)> {
-    run(stage, to_ms, |_| applied(None))
 }
 
 /// The most of these that fall into one second.
@@ -61,7 +53,7 @@ fn of_200_refused_ones_the_first_is_written_within_150_ms_and_all_others_with_it
         let tried = run(&mut stage, lifted_at, |_| outcome.clone());
         assert!(most_in_a_second(&tried) <= 20, "{}", most_in_a_second(&tried));
 
-        let written = run_well(&mut stage, lifted_at + 10 * MINUTE);
+        let written = run(&mut stage, lifted_at + 10 * MINUTE, |_| applied(None));
         let first_at = written[0].0;
         assert!(first_at - lifted_at <= 150, "{outcome:?}: after {} ms", first_at - lifted_at);
         assert!(written.iter().all(|(at, _)| *at == first_at), "{outcome:?}: all at once");
@@ -90,7 +82,7 @@ fn after_130_s_of_503s_the_first_success_comes_within_30_s_and_releases_all() {
     let mut stage = waiting(100, &unavailable(None));
     let tried = run(&mut stage, 130_000, |_| unavailable(None));
     assert!(most_in_a_second(&tried) <= 40, "{}", most_in_a_second(&tried));
-    let written = run_well(&mut stage, 160_000);
+    let written = run(&mut stage, 160_000, |_| applied(None));
     assert_eq!(written.len(), 100);
     assert!(written.iter().all(|(at, _)| *at == written[0].0));
 }

@@ -76,6 +76,7 @@ impl Churn {
         }
         while self.machine.poll_note().is_some() {}
         while self.machine.poll_membership().is_some() {}
+        while self.machine.poll_answers().is_some() {}
     }
 
     fn list(&mut self, cluster: &ClusterName, kind: Kind, objects: Vec<Object>) {

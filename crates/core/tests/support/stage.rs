@@ -21,7 +21,7 @@ pub(crate) use throughline_core::contract::note::{Note, NoteKind};
 pub(crate) use throughline_core::contract::settings::{
     Fraction, OrphanMode, PlatformKeyMode, Settings, TouchScope,
 };
-pub(crate) use throughline_core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+pub(crate) use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::objects::{Object, WireObject};
 pub(crate) use throughline_core::data::objects::{
     PAUSED, PLATFORM_KEY as STAMP, UPSTREAM_STATUS as STATUS,
@@ -392,13 +392,8 @@ impl Stage {
     /// An upstream Connector has a content that nobody can read.
     pub(crate) fn unreadable(&mut self, name: &str, error: &str) -> &mut Self {
         let object = ObjectKey::new("default", name);
-        let error = error.into();
-        self.event(EventKind::Unreadable {
-            cluster: "up".into(),
-            kind: Kind::Connector,
-            object,
-            error,
-        })
+        let (cluster, error) = ("up".into(), error.into());
+        self.event(EventKind::Unreadable { cluster, kind: Kind::Connector, object, error })
     }
 
     pub(crate) fn version(&mut self) -> u64 {
@@ -419,10 +414,6 @@ impl Stage {
     /// The edge Connector carries this status annotation.
     pub(crate) fn edge(&mut self, status: Option<&str>) -> &mut Self {
         self.applied("edge", with_uid(UP.copy("lab", status), "u-edge"))
-    }
-
-    pub(crate) fn connector_copy(&mut self, uid: &str, status: Option<&str>) -> String {
-        with_version(with_uid(UP.copy("lab", status), uid), self.version()).to_string()
     }
 
     pub(crate) fn proxy(&mut self, connectors: &[&str]) -> &mut Self {
@@ -527,42 +518,12 @@ impl Stage {
         fleet
     }
 
-    /// The only connector.
-    pub(crate) fn connector(&self) -> Connector {
-        let mut fleet = self.fleet();
-        assert_eq!(fleet.connectors.len(), 1, "{:#?}", fleet.connectors);
-        let connector = fleet.connectors.remove(0);
-        assert_eq!((fleet.count(connector.state), fleet.counts.values().sum::<u64>()), (1, 1));
-        connector
-    }
-
-    /// What the only connector is in, and whether it is online.
-    pub(crate) fn state(&self) -> (State, bool) {
-        let connector = self.connector();
-        (connector.state, connector.online.unwrap())
-    }
-
-    /// State, hop and cause of the worst hop of the only connector, which is not ok.
-    pub(crate) fn worst(&self) -> (State, Hop, Option<Cause>) {
-        worst(&self.connector()).expect("a hop that is not ok")
-    }
-
-    /// The first such hop of the only connector.
-    pub(crate) fn hop(&self, hop: Hop) -> HopView {
-        self.connector().hops_of(hop).next().unwrap().clone()
-    }
-
     pub(crate) fn finish(&mut self, decision: &Decision, outcome: Outcome) -> &mut Self {
         self.event(EventKind::ActionFinished { id: decision.action.id, outcome })
     }
 
     pub(crate) fn succeed(&mut self, decision: &Decision) -> &mut Self {
         self.finish(decision, applied(None))
-    }
-
-    pub(crate) fn fail(&mut self, id: ActionId) -> &mut Self {
-        let outcome = Outcome::Failed { error: "503".into(), retry_after_ms: None };
-        self.event(EventKind::ActionFinished { id, outcome })
     }
 
     /// Lets time pass as `pass_to` does, and has each action carried out as soon as it is decided.
@@ -629,11 +590,6 @@ impl Stage {
 pub(crate) fn worst(connector: &Connector) -> Option<(State, Hop, Option<Cause>)> {
     connector.worst().map(|hop| (hop.state, hop.hop, hop.cause))
 }
-
-/// Every hop is done, and it is online.
-pub(crate) const ONLINE_AND_OK: (State, bool) = (State::Ok, true);
-/// Every hop is done, and it is offline.
-pub(crate) const OFFLINE_AND_OK: (State, bool) = (State::Ok, false);
 
 /// How long after the start an action was decided.
 pub(crate) fn time_of(decision: &Decision) -> u64 {

@@ -1,6 +1,7 @@
 //! The simulated API server answers as a real one does: one script of requests runs against both,
 //! and their answers must be the same.
 
+use kube::Client;
 use serde_json::Value;
 use throughline_sim::apiserver::SimApiServerSettings;
 
@@ -8,13 +9,12 @@ use crate::real_server::RealServer;
 use crate::requests::{ScriptRun, Step, script};
 use crate::sim_apiserver;
 
-async fn simulated_answers(script: &[Step]) -> Vec<Value> {
-    let served = sim_apiserver::serve(SimApiServerSettings::default()).await;
-    let mut run = ScriptRun::new(served.client.clone());
+async fn answers(script: &[Step], client: &Client, compact: impl AsyncFn()) -> Vec<Value> {
+    let mut run = ScriptRun::new(client.clone());
     let mut answers = Vec::new();
     for step in script {
         match step.hook.as_deref() {
-            Some("compact") => served.handle.compact(),
+            Some("compact") => compact().await,
             Some(hook) => panic!("{}: no such hook: {hook}", step.name),
             None => {}
         }
@@ -23,19 +23,9 @@ async fn simulated_answers(script: &[Step]) -> Vec<Value> {
     answers
 }
 
-async fn real_answers(script: &[Step]) -> Vec<Value> {
-    let real = RealServer::start().await;
-    let mut run = ScriptRun::new(real.client.clone());
-    let mut answers = Vec::new();
-    for step in script {
-        match step.hook.as_deref() {
-            Some("compact") => real.compact().await,
-            Some(hook) => panic!("{}: no such hook: {hook}", step.name),
-            None => {}
-        }
-        answers.push(run.step(step).await);
-    }
-    answers
+async fn simulated_answers(script: &[Step]) -> Vec<Value> {
+    let served = sim_apiserver::serve(SimApiServerSettings::default()).await;
+    answers(script, &served.client, async || served.handle.compact()).await
 }
 
 #[tokio::test]
@@ -49,7 +39,8 @@ async fn the_simulated_server_answers_with_the_codes_and_reasons_of_the_script()
 async fn simulated_and_real_kube_apiserver_answer_alike() {
     let script = script();
     let simulated = simulated_answers(&script).await;
-    let real = real_answers(&script).await;
+    let server = RealServer::start().await;
+    let real = answers(&script, &server.client, async || server.compact().await).await;
     let mut differences = String::new();
     for ((step, simulated), real) in script.iter().zip(&simulated).zip(&real) {
         if simulated != real {

@@ -1,21 +1,20 @@
 //! The faults that the simulated API server can inject, and what its clients see of them.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline_core::contract::event::ClusterSpec;
-use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline_sim::SimClusters;
+use throughline_core::data::ids::{Kind, ObjectKey};
 use throughline_sim::apiserver::{Resource, SimApiServerSettings};
 
+use crate::requests::version;
 use crate::sim_apiserver::{self, TestServer, serve};
 
 const CONNECTORS: &str = "/apis/networking.datumapis.com/v1alpha1/connectors";
 const A: &str = "/apis/networking.datumapis.com/v1alpha1/namespaces/ns/connectors/a";
+const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/gateways";
 
-fn connector(name: &str) -> Value {
+pub(crate) fn connector(name: &str) -> Value {
     json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
         "metadata": {"namespace": "ns", "name": name}})
 }
@@ -31,10 +30,6 @@ fn annotate(value: &str) -> Value {
 
 async fn served() -> TestServer {
     serve(SimApiServerSettings::default()).await
-}
-
-fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
 #[tokio::test]
@@ -58,17 +53,14 @@ async fn the_history_is_bounded() {
     let settings = SimApiServerSettings { history_changes: 3, ..SimApiServerSettings::default() };
     let served = serve(settings).await;
     let versions: Vec<u64> = (0..5).map(|n| served.put(connector(&format!("c{n}")))).collect();
-    let events = |from: u64| {
-        let served = &served;
-        async move {
-            let path = format!("{CONNECTORS}?watch=1&resourceVersion={from}&timeoutSeconds=1");
-            let mut watch = served.watch(&path).await;
-            let mut all = Vec::new();
-            while let Some(event) = watch.next().await {
-                all.push(event.unwrap().0);
-            }
-            all
+    let events = async |from: u64| {
+        let path = format!("{CONNECTORS}?watch=1&resourceVersion={from}&timeoutSeconds=1");
+        let mut watch = served.watch(&path).await;
+        let mut all = Vec::new();
+        while let Some(event) = watch.next().await {
+            all.push(event.unwrap().0);
         }
+        all
     };
     assert_eq!(events(versions[1]).await, ["ADDED", "ADDED", "ADDED"]);
     assert_eq!(events(versions[0]).await, ["ERROR"]);
@@ -144,14 +136,7 @@ async fn a_status_keeps_its_bytes_when_the_object_is_patched() {
     let mut object = connector("a");
     object["status"] = json!({"z": 1, "a": 2});
     let unsorted = object.to_string().replace(r#"{"a":2,"z":1}"#, r#"{"z":1.0, "a":2}"#);
-    let object =
-        serde_json::from_str::<throughline_core::data::objects::WireObject>(&unsorted).unwrap();
-    served.sim.lock().unwrap().put(
-        &served.cluster,
-        object.try_into().unwrap(),
-        "test",
-        throughline_sim::WatchNotice::Applied,
-    );
+    served.put(unsorted);
     assert_eq!(served.send("PATCH", A, &annotate("v")).await.0, 200);
     let sim = served.sim.lock().unwrap();
     let object = sim.get(&served.cluster, Kind::Connector, &ObjectKey::new("ns", "a")).unwrap();
@@ -167,6 +152,7 @@ async fn unsupported_query_parameters_are_refused() {
         let (code, status) = served.get(&format!("{CONNECTORS}?{query}")).await;
         assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")), "{query}");
     }
+    assert_eq!(served.get(PROJECTS).await.0, 404, "only Milo has projects");
 }
 
 #[tokio::test]
@@ -177,28 +163,4 @@ async fn dropping_the_handle_stops_the_server() {
     assert!(watch.next().await.unwrap().is_err());
     let request = http::Request::get("/livez").body(kube::client::Body::empty()).unwrap();
     assert!(served.client.send(request).await.is_err());
-}
-
-#[tokio::test]
-async fn the_carrier_copies_a_hub_patch_to_the_edge_and_its_watch() {
-    let names = ["hub", "edge"].map(ClusterName::from);
-    let specs = [Role::Hub, Role::Edge];
-    let specs: Vec<ClusterSpec> = std::iter::zip(&names, specs)
-        .map(|(name, role)| ClusterSpec { name: name.clone(), roles: vec![role] })
-        .collect();
-    let mut sim = SimClusters::new(&specs, 50);
-    sim.advance(sim_apiserver::START);
-    let sim = Arc::new(Mutex::new(sim));
-    let [hub, edge] = names.map(|name| sim_apiserver::serve_cluster(&sim, name));
-    let (hub, edge) = (hub.await, edge.await);
-    hub.put(connector("a"));
-    let from = edge.put(connector("a"));
-    let mut watch = edge.watch(&format!("{CONNECTORS}?watch=1&resourceVersion={from}")).await;
-    assert_eq!(hub.send("PATCH", A, &annotate("v")).await.0, 200);
-    assert!(
-        edge.get(A).await.1["metadata"]["annotations"].is_null(),
-        "the carrier delay has not passed yet"
-    );
-    sim.lock().unwrap().advance(sim_apiserver::START.plus(50));
-    assert_eq!(watch.event().await.1["metadata"]["annotations"]["k"], "v");
 }

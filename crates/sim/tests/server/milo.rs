@@ -1,23 +1,23 @@
-//! The simulated Milo: many control planes behind one listener, over TLS and HTTP/2.
+//! The simulated Milo: many control planes behind one listener. `tests/shell/live/http2.rs` has its HTTP/2.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Empty;
 use kube::Client;
 use serde_json::{Value, json};
-use throughline_core::contract::event::ClusterSpec;
-use throughline_core::data::ids::{ClusterName, Role};
+use throughline_core::data::ids::ClusterName;
 use throughline_core::data::objects::{Object, WireObject};
 use throughline_sim::apiserver::{
-    ApiVerb, Fault, Resource, SimApiServer, SimApiServerSettings, SimMilo, SimMiloHandle,
+    ApiVerb, Fault, Resource, SimApiServerSettings, SimMilo, SimMiloHandle,
 };
 use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
+use crate::faults::connector;
+use crate::requests::version;
 use crate::sim_apiserver::{self, WatchEvents, answer, body_of, watch};
 
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
@@ -37,12 +37,16 @@ fn client(url: &str, ca: Option<&Certificate>) -> Client {
 }
 
 async fn milo() -> Milo {
+    serve(None).await
+}
+
+async fn serve(tls: Option<TlsAcceptor>) -> Milo {
     let mut sim = SimClusters::new(&[], 0);
     sim.advance(sim_apiserver::START);
     let sim = Arc::new(Mutex::new(sim));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = SimApiServerSettings::default();
-    let handle = SimMilo::start(sim.clone(), listener, None, settings).unwrap();
+    let handle = SimMilo::start(sim.clone(), listener, tls, settings).unwrap();
     let client = client(&handle.url(), None);
     Milo { sim, handle, client }
 }
@@ -64,11 +68,6 @@ impl Milo {
     }
 }
 
-fn connector(name: &str) -> Value {
-    json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-        "metadata": {"namespace": "ns", "name": name}})
-}
-
 fn namespace(name: &str, uid: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}})
 }
@@ -80,10 +79,6 @@ fn in_project(project: &str, path: &str) -> String {
 fn names(list: &Value) -> Vec<&str> {
     let items = list["items"].as_array().unwrap().iter();
     items.map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
-}
-
-fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
 #[tokio::test]
@@ -220,110 +215,12 @@ async fn a_restart_cuts_everything_and_old_watches_get_410() {
     assert_eq!(names(&milo.get(&in_project("a", CONNECTORS)).await.1), ["one", "two"]);
 }
 
-/// Sends requests on one HTTP/2 connection.
-async fn http2(
-    address: std::net::SocketAddr,
-    ca: &Certificate,
-) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
-    use tokio_rustls::rustls;
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(ca.der.clone().into()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let tls = connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap();
-    assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    let executor = hyper_util::rt::TokioExecutor::new();
-    let io = hyper_util::rt::TokioIo::new(tls);
-    let (send, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
-    tokio::spawn(connection);
-    send
-}
-
-async fn over_tls(protocols: &[&str], streams: u32) -> (Certificate, SimMiloHandle) {
-    let sim = Arc::new(Mutex::new(SimClusters::new(&[], 0)));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+#[tokio::test]
+async fn a_client_without_http2_gets_http1_over_tls() {
     let certificate = Certificate::self_signed("milo", X509::V3);
-    let settings =
-        SimApiServerSettings { max_concurrent_streams: streams, ..SimApiServerSettings::default() };
-    let acceptor = certificate.acceptor(protocols);
-    let handle = SimMilo::start(sim, listener, Some(acceptor), settings).unwrap();
-    handle.add_project("a", &[], true);
-    (certificate, handle)
-}
-
-#[tokio::test]
-async fn watches_share_an_http2_connection_up_to_the_limit() {
-    let (certificate, handle) = over_tls(&["h2", "http/1.1"], 3).await;
-    let mut send = http2(handle.address(), &certificate).await;
-    let path = in_project("a", &format!("{CONNECTORS}?watch=1"));
-    let url = format!("https://localhost{path}");
-    let request = || http::Request::get(&url).body(Empty::new()).unwrap();
-    let mut open = Vec::new();
-    for _ in 0..3 {
-        open.push(send.send_request(request()).await.unwrap());
-    }
-    let load = handle.load();
-    assert_eq!((load.connections, load.watches), (1, 3));
-    let fourth = tokio::time::timeout(Duration::from_millis(200), send.send_request(request()));
-    assert!(fourth.await.is_err(), "it waits for one of the three to end");
-    drop(open.pop());
-    assert_eq!(send.send_request(request()).await.unwrap().status(), 200);
-    handle.stop();
-    // The end of a connection ends its watches.
-    let ended = async {
-        while handle.load().watches > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
-    assert_eq!(handle.load().connections, 0);
-}
-
-#[tokio::test]
-async fn a_goaway_lets_running_watches_continue() {
-    let (certificate, handle) = over_tls(&["h2"], 100).await;
-    let mut send = http2(handle.address(), &certificate).await;
-    let url = format!("https://localhost{}", in_project("a", &format!("{CONNECTORS}?watch=1")));
-    let request = || http::Request::get(&url).body(Empty::new()).unwrap();
-    let _watch = send.send_request(request()).await.unwrap();
-    handle.send_goaway();
-    let refused = async { while send.send_request(request()).await.is_ok() {} };
-    tokio::time::timeout(Duration::from_secs(5), refused).await.unwrap();
-    assert!(handle.load().watches >= 1);
-    assert_eq!(handle.load().connections, 1);
-}
-
-#[tokio::test]
-async fn a_client_without_http2_gets_http1() {
-    let (certificate, handle) = over_tls(&["h2", "http/1.1"], 100).await;
-    let client = client(&handle.url(), Some(&certificate));
+    let milo = serve(Some(certificate.acceptor(&["h2", "http/1.1"]))).await;
+    milo.handle.add_project("a", &[], true);
+    let client = client(&milo.handle.url(), Some(&certificate));
     let answer = answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap();
     assert_eq!(names(&body_of(answer).await.1), ["a"]);
-}
-
-#[tokio::test]
-async fn a_single_cluster_is_served_over_tls() {
-    let name = ClusterName::from("one");
-    let spec = ClusterSpec { name: name.clone(), roles: vec![Role::Hub] };
-    let sim = Arc::new(Mutex::new(SimClusters::new(&[spec], 0)));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let certificate = Certificate::self_signed("one", X509::V3);
-    let acceptor = certificate.acceptor(&["h2", "http/1.1"]);
-    let settings = SimApiServerSettings::default();
-    let handle = SimApiServer::start_tls(sim, name, listener, acceptor, settings).unwrap();
-    assert!(handle.url().starts_with("https://127.0.0.1:"));
-    let client = client(&handle.url(), Some(&certificate));
-    assert_eq!(answer(&client, "GET", "/livez", &Value::Null).await.unwrap().status(), 200);
-    assert_eq!(
-        answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap().status(),
-        404,
-        "only Milo has projects"
-    );
 }

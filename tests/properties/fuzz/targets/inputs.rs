@@ -5,8 +5,8 @@ use throughline::client::KubeconfigText;
 use throughline::config::ConfigSource;
 use throughline::core::data::ids::ObjectKey;
 use throughline::core::view::fleet::Fleet;
+use throughline::inspect::{find, status, trace};
 use throughline::leader::lease;
-use throughline::look::{find, status, trace};
 use throughline::report::ReportOptions;
 
 use super::{check_length, check_message};

@@ -9,42 +9,22 @@ use throughline::core::status::trigger::{NodeIds, Trigger, node_stand_in};
 
 use super::tree::{Tree, fold};
 
-/// The fields of a status by which a connector routes, in lower case.
-const FIELDS: [&str; 17] = [
-    "conditions",
-    "connectiondetails",
-    "capabilities",
-    "leaseref",
-    "name",
-    "type",
-    "status",
-    "reason",
-    "message",
-    "lasttransitiontime",
-    "observedgeneration",
-    "publickey",
-    "id",
-    "homerelay",
-    "addresses",
-    "address",
-    "port",
-];
+/// The fields of a status by which a connector routes.
+const FIELDS: &str = "conditions connectionDetails capabilities leaseRef name type status reason message \
+    lastTransitionTime observedGeneration publicKey id homeRelay addresses address port";
 
 /// Whether each key is there once, and spelled as the API server spells it: Go reads others as well,
 /// and then the order of the keys counts.
 fn is_plain(tree: &Tree) -> bool {
+    let is_exact = |key: &&str| {
+        let mut fields = FIELDS.split(' ');
+        fields
+            .find(|field| field.eq_ignore_ascii_case(&fold(key)))
+            .is_none_or(|field| field == *key)
+    };
     tree.all_keys(&|keys: &[&str]| {
         let mut folded: Vec<_> = keys.iter().map(|key| fold(key)).collect();
         folded.sort();
-        let is_exact = |key: &&str| match &*fold(key) {
-            "connectiondetails" => *key == "connectionDetails",
-            "publickey" => *key == "publicKey",
-            "leaseref" | "lasttransitiontime" | "observedgeneration" | "homerelay" => {
-                key.chars().filter(char::is_ascii_uppercase).count() == 1
-            }
-            folded if FIELDS.contains(&folded) => *key == folded,
-            _ => true,
-        };
         folded.windows(2).all(|two| two[0] != two[1]) && keys.iter().all(is_exact)
     })
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Cursor, Read, Write};
 
 use throughline::event_log::{LogEntry, LogError, LogReader, LogWriter};
-use throughline::look::log::{LogMoment, fleet};
+use throughline::inspect::log::{LogMoment, fleet};
 
 use super::{check_message, pieces};
 

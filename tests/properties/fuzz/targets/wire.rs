@@ -22,6 +22,13 @@ fn failure(error: &CallError) -> String {
     text
 }
 
+fn no_object(error: NoObject) -> String {
+    match error {
+        NoObject::OtherType(error) => failure(&error),
+        NoObject::Unreadable(key, error) => format!("{key}: {}", failure(&error)),
+    }
+}
+
 /// An event of a watch, as text.
 fn event(line: &[u8], kind: Kind) -> Result<String, String> {
     let event = wire::watch_event(line).map_err(|error| failure(&error))?;
@@ -31,11 +38,10 @@ fn event(line: &[u8], kind: Kind) -> Result<String, String> {
             .and_then(|()| wire::version(text))
             .map_err(|error| failure(&error))?,
         WatchEventType::Error => failure(&wire::status(text)),
-        _ => match wire::object(text, kind) {
-            Ok(object) => serde_json::to_string(&object).unwrap(),
-            Err(NoObject::OtherType(error)) => failure(&error),
-            Err(NoObject::Unreadable(key, error)) => format!("{key}: {}", failure(&error)),
-        },
+        _ => {
+            let object = wire::object(text, kind);
+            object.map_or_else(no_object, |object| serde_json::to_string(&object).unwrap())
+        }
     };
     Ok(format!("{:?} {read}", event.event_type))
 }
@@ -121,16 +127,14 @@ pub(super) fn list_page(data: &[u8]) {
 pub(super) fn object(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = wire::version(text).map_err(|error| failure(&error));
-    failure_of_status(text);
+    let error = wire::status(text);
+    failure(&error);
+    let _ = (error.class(), error.retry_after(), error.is_absence_of(Kind::Gateway, "g"));
     for kind in KINDS {
         let object = match wire::object(text, kind) {
             Ok(object) => object,
-            Err(NoObject::OtherType(error)) => {
-                failure(&error);
-                continue;
-            }
-            Err(NoObject::Unreadable(_, error)) => {
-                failure(&error);
+            Err(error) => {
+                no_object(error);
                 continue;
             }
         };
@@ -144,10 +148,4 @@ pub(super) fn object(data: &[u8]) {
         let _ = (object.meta.others_wrote_at(), object.meta.we_wrote_at());
         let _ = (object.meta.overwritten_by(true), object.meta.overwritten_by(false));
     }
-}
-
-fn failure_of_status(text: &str) {
-    let error = wire::status(text);
-    failure(&error);
-    let _ = (error.class(), error.retry_after(), error.is_absence_of(Kind::Gateway, "g"));
 }

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::super::process::{Process, Signal, is_free};
-use super::{ApiServer, assets};
+use super::super::process::Process;
+use super::{ApiServer, assets, client_without_token, end};
 
 impl ApiServer {
     pub(super) fn start_etcd(&self) {
@@ -52,23 +51,14 @@ impl ApiServer {
 
     /// Stops both, runs `work` on their folder, and starts both again.
     async fn with_etcd_stopped(&self, work: impl FnOnce(&Path)) {
-        self.stop().await;
-        self.stop_etcd().await;
+        self.stop_both().await;
         work(self.folder.path());
-        self.start_etcd();
-        self.start_api().await;
-        self.wait_ready().await;
+        self.start_both().await;
     }
 
-    async fn stop_etcd(&self) {
-        let etcd = self.etcd.lock().unwrap().take();
-        if let Some(mut etcd) = etcd {
-            etcd.signal(Signal::TERM);
-            etcd.wait(Duration::from_secs(5)).await;
-        }
-        while !is_free(self.etcd_port) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    async fn stop_both(&self) {
+        self.stop().await;
+        end(&self.etcd, self.etcd_port).await;
     }
 
     /// Copies all data of the etcd.
@@ -99,12 +89,12 @@ impl ApiServer {
     }
 
     async fn etcd(&self, path: &str, body: Value) -> Value {
-        let config = Config::new(format!("http://127.0.0.1:{}", self.etcd_port).parse().unwrap());
+        let client = client_without_token(&format!("http://127.0.0.1:{}", self.etcd_port));
         let request = http::Request::post(format!("/v3/{path}"))
             .header("content-type", "application/json")
             .body(body.to_string().into_bytes())
             .unwrap();
-        Client::try_from(config).unwrap().request(request).await.unwrap()
+        client.request(request).await.unwrap()
     }
 
     /// Removes the keys that begin with `prefix`.
@@ -118,8 +108,7 @@ impl ApiServer {
 
     /// Stops both and copies the data of the etcd to `path`.
     pub(super) async fn into_data(self, path: &Path) {
-        self.stop().await;
-        self.stop_etcd().await;
+        self.stop_both().await;
         copy(&self.folder.path().join("etcd"), path);
     }
 }

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use throughline_core::contract::action::Action;
 
-use crate::fleet::{Fleet, name, number_of};
+use crate::fleet::{Fleet, name};
 use crate::stage::*;
 
 const TEN_MINUTES_MS: u64 = 600_000;
@@ -25,8 +25,8 @@ enum Server {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Delete(usize),
-    Create(usize),
+    /// A Connector exists, or no longer.
+    Exists(usize, bool),
     DeleteNamespace,
     Turn(Server),
     Unreadable(usize),
@@ -78,8 +78,9 @@ impl World {
     }
 
     fn relist(&mut self) {
+        let listed: Vec<_> = (0..self.size).filter(|number| self.is_listed(*number)).collect();
         self.fleet.stage.list_started("up", "Connector");
-        for number in (0..self.size).filter(|number| self.is_listed(*number)).collect::<Vec<_>>() {
+        for number in listed {
             self.fleet.stage.listed("up", UP.connector(&name(number), N1));
         }
         if self.server == Server::Restored {
@@ -91,18 +92,19 @@ impl World {
     }
 
     fn apply(&mut self, op: &Op) {
+        let (existed, seen) = (self.existing.clone(), self.removed.len());
         let is_shown = self.server == Server::Honest && !self.is_lost;
         match *op {
-            Op::Delete(number) => {
+            Op::Exists(number, exists) => {
                 let number = number % self.size;
-                if self.existing.remove(&number) && is_shown {
-                    self.fleet.delete(UP, number..number + 1);
-                }
-            }
-            Op::Create(number) => {
-                let number = number % self.size;
-                if self.namespace_exists && self.existing.insert(number) && is_shown {
-                    self.fleet.says(UP, number..number + 1, N1);
+                let is_new = match exists {
+                    true => self.namespace_exists && self.existing.insert(number),
+                    false => self.existing.remove(&number),
+                };
+                match exists {
+                    _ if !is_new || !is_shown => {}
+                    true => self.fleet.says(UP, number..number + 1, N1),
+                    false => self.fleet.delete(UP, number..number + 1),
                 }
             }
             Op::DeleteNamespace => {
@@ -134,37 +136,38 @@ impl World {
             }
         }
         self.carry_out();
+        for (_, number, _) in &self.removed[seen..] {
+            let exists = existed.contains(number) && self.existing.contains(number);
+            assert!(!exists, "c{number} exists, and lost its annotation: {:?}", self.server);
+        }
     }
 
     fn carry_out(&mut self) {
         for decision in self.fleet.stage.actions() {
-            let number = number_of(&decision);
+            let number: usize = name_of(&decision)[1..].parse().unwrap();
             if written(&decision).is_some() {
                 self.fleet.shows(UP, number..number + 1, N1);
                 self.fleet.stage.succeed(&decision);
-            } else if self.is_absent_live(&decision.action) {
+            } else if self.is_absent_live(&decision.action, number) {
                 let now = self.fleet.now();
                 let lately = self.removed.iter().filter(|(at, ..)| at + TEN_MINUTES_MS > now);
-                let mut population: BTreeSet<_> =
-                    lately.map(|(_, number, _)| name(*number)).collect();
                 let annotated = self.fleet.hub.iter().filter(|(_, text)| text.is_some());
-                population.extend(annotated.map(|((_, name), _)| name.clone()));
+                let mut population: BTreeSet<_> =
+                    annotated.map(|((_, name), _)| name.clone()).collect();
+                population.extend(lately.map(|(_, number, _)| name(*number)));
                 self.removed.push((now, number, population.len()));
                 self.fleet.shows(UP, number..number + 1, None);
                 self.fleet.stage.succeed(&decision);
             } else {
-                let error = RequestFailure::from("it exists");
-                self.fleet.stage.finish(&decision, Outcome::Conflict { error });
+                self.fleet.stage.finish(&decision, conflict());
             }
         }
     }
 
     /// What this server answers to the reads right before the write. Its lists lie, not its GETs.
-    fn is_absent_live(&self, action: &Action) -> bool {
+    fn is_absent_live(&self, action: &Action, number: usize) -> bool {
         // A removal names its evidence.
-        let absent = action.precondition.absent.as_ref().unwrap();
-        let number: usize = action.object.name[1..].parse().unwrap();
-        if absent.namespace_deleted {
+        if action.precondition.absent.as_ref().unwrap().namespace_deleted {
             return self.uid() != Some(UID);
         }
         let exists = match self.server {
@@ -201,8 +204,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Server::Restored),
     ];
     prop_oneof![
-        6 => any::<usize>().prop_map(Op::Delete),
-        3 => any::<usize>().prop_map(Op::Create),
+        6 => any::<usize>().prop_map(|number| Op::Exists(number, false)),
+        3 => any::<usize>().prop_map(|number| Op::Exists(number, true)),
         1 => Just(Op::DeleteNamespace),
         3 => server.prop_map(Op::Turn),
         1 => any::<usize>().prop_map(Op::Unreadable),
@@ -221,17 +224,8 @@ proptest! {
         ops in prop::collection::vec(op(), 1..40),
     ) {
         let mut world = World::new(size);
-        let mut seen = 0;
         for op in &ops {
-            let existed = world.existing.clone();
             world.apply(op);
-            for (_, number, _) in &world.removed[seen..] {
-                prop_assert!(
-                    !existed.contains(number) || !world.existing.contains(number),
-                    "c{number} exists, and lost its annotation: {:?}", world.server
-                );
-            }
-            seen = world.removed.len();
         }
         world.assert_lawful();
     }

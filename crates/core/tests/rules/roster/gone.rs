@@ -1,6 +1,6 @@
 //! Deleted projects that hub objects still name.
 
-use super::stage::{deletes, joined, joined_with, projects, with_gone};
+use super::stage::{deletes, joined, with_gone};
 use crate::stage::*;
 
 #[test]
@@ -12,6 +12,10 @@ fn a_deleted_project_that_hub_objects_name_is_told_once() {
     assert_eq!(worst(connector), Some((State::Held, Hop::Mirrored, Some(Cause::ProjectMissing))));
     assert_eq!(connector.upstream.as_ref().unwrap().cluster.as_str(), "a");
     assert_eq!(connector.hops_of(Hop::Upstream).count(), 0, "it is not followed");
+    // Its 404 may come before it has left.
+    let mut fleet = joined(&["a", "b", "c", "d"]);
+    fleet.name("a").withdraw("a", "1").gone("a").tells(&[]).pass(2_000).carry_out();
+    fleet.tells(&["+project_missing a"]);
 }
 
 #[test]
@@ -50,13 +54,6 @@ fn many_upstreams_that_no_source_offers_are_not_asked_for() {
 }
 
 #[test]
-fn a_404_that_comes_before_the_leave_counts_after_it() {
-    let mut fleet = joined(&["a", "b", "c", "d"]);
-    fleet.name("a").withdraw("a", "1").gone("a").tells(&[]).pass(2_000).carry_out();
-    fleet.tells(&["+project_missing a"]);
-}
-
-#[test]
 fn every_rail_of_a_delete_holds_for_it() {
     type Change = fn(&mut Settings);
     let rails: [(&str, &str, Change); 4] = [
@@ -84,46 +81,11 @@ fn every_rail_of_a_delete_holds_for_it() {
         assert_eq!(fleet.pass(10 * MINUTE).actions(), [], "{rail}");
         assert_eq!(fleet.kept("a"), verdict, "{rail}");
     }
-}
-
-/// After a restore of the root from an older state, the projects that it lacks answer 404, too.
-#[test]
-fn a_project_that_was_not_seen_deleted_keeps_its_routes() {
-    let mut fleet = joined_with(deletes(|_| ()), &["a", "b", "c", "d"]);
-    fleet.name_route("a").list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
-    fleet.told();
-    fleet.gone("a").tells(&["+project_missing a"]).pass(HOUR).assert_no_action();
-    assert_eq!(fleet.kept("a"), "project_missing");
-    // Nor one that was gone before this instance looked.
-    fleet.name_route("old").gone("old").pass(HOUR).assert_no_action();
-    assert_eq!(fleet.kept("old"), "project_missing");
-}
-
-#[test]
-fn the_settling_time_starts_again_when_the_source_was_lost() {
+    // The settling time starts again.
     let mut fleet = with_gone(deletes(|_| ()));
     fleet.pass(29_000).discovery_lost().pass(1_000).discovery_resumed();
     let at = fleet.time() + 30_000;
     fleet.next_at(at);
-}
-
-/// A root that says of most projects that they are gone is not believed, however slowly it says so.
-#[test]
-fn the_share_counts_the_routes_of_all_deleted_projects() {
-    let names = projects(20);
-    let mut fleet = joined_with(deletes(|_| ()), &names);
-    for name in &names {
-        fleet.name_route(name);
-    }
-    for name in &names[..8] {
-        fleet.withdraw(name, "1").pass(2_000).carry_out();
-        fleet.gone(name).lost("hub", "HTTPRoute").pass(MINUTE);
-    }
-    // All are seen at once: eight of twenty routes are orphans.
-    fleet.resumed("hub", "HTTPRoute").pass(10 * MINUTE).assert_no_action();
-    assert_eq!(fleet.kept("p0"), "deletes_held");
-    // Two of them come back.
-    assert_eq!(fleet.offer_all(&["p0", "p1"]).pass(43_000).actions().len(), 6);
 }
 
 #[test]
@@ -137,12 +99,4 @@ fn it_ends_when_the_project_is_offered_again_or_nothing_names_it() {
     // An update is no end.
     fleet.unname("a").name_route("a").tells(&[]);
     fleet.unname_route("a").tells(&["-project_missing a"]);
-}
-
-/// What is reported a second after an offer does not take the place of what is reported later.
-#[test]
-fn a_discovery_that_is_lost_right_after_an_offer_is_told() {
-    let mut fleet = joined(&["a", "b"]);
-    fleet.pass(MINUTE).offer("b", "1", OfferState::Ready).discovery_lost();
-    fleet.pass(9_999).tells(&[]).pass(1).tells(&["+discovery_failing milo"]);
 }

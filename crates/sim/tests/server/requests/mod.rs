@@ -14,7 +14,9 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(crate) use normalize::Normalizer;
+use crate::sim_apiserver::body_of;
+use normalize::Normalizer;
+pub(crate) use normalize::version;
 
 /// One request and its expected response; `script.yaml` explains each member.
 #[derive(Debug, Deserialize)]
@@ -82,12 +84,10 @@ impl ScriptRun {
             .unwrap();
         let answer = async {
             let answer = self.client.send(request).await.unwrap();
-            let code = answer.status().as_u16();
-            let answer = match step.watch {
-                Some(lines) if code == 200 => watch_events(answer, lines).await,
-                _ => whole_body(answer).await,
-            };
-            (code, answer)
+            match step.watch {
+                Some(lines) if answer.status() == 200 => (200, watch_events(answer, lines).await),
+                _ => body_of(answer).await,
+            }
         };
         let (code, answer) =
             tokio::time::timeout(Duration::from_secs(60), answer).await.expect(&step.name);
@@ -124,12 +124,6 @@ impl ScriptRun {
         assert!(!text.contains("${"), "{text}: nothing was captured");
         text
     }
-}
-
-async fn whole_body(answer: Response<Body>) -> Value {
-    let bytes = answer.into_body().collect_bytes().await.unwrap();
-    serde_json::from_slice(&bytes)
-        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).trim().to_owned()))
 }
 
 /// The first events of a watch as an array; fewer if the watch ends earlier.

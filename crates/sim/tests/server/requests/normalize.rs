@@ -155,7 +155,7 @@ impl Normalizer {
     }
 }
 
-fn version(object: &Value) -> u64 {
+pub(crate) fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod orphan;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -53,15 +54,7 @@ pub(crate) async fn serve_with(
     start(Arc::new(Mutex::new(sim)), cluster, settings, tls).await
 }
 
-/// Serves one of several clusters.
-pub(crate) async fn serve_cluster(
-    sim: &Arc<Mutex<SimClusters>>,
-    cluster: ClusterName,
-) -> TestServer {
-    serve_cluster_with(sim, cluster, None).await
-}
-
-/// The same; with TLS if there is an acceptor, which shows this certificate (DER).
+/// Serves one of several clusters; with TLS if there is an acceptor, which shows this certificate (DER).
 pub(crate) async fn serve_cluster_with(
     sim: &Arc<Mutex<SimClusters>>,
     cluster: ClusterName,
@@ -116,7 +109,7 @@ impl TestServer {
     }
 
     /// Creates or replaces an object without a request; returns its resourceVersion.
-    pub(crate) fn put(&self, object: Value) -> u64 {
+    pub(crate) fn put(&self, object: impl Display) -> u64 {
         let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
         let object = Object::try_from(wire).unwrap();
         let mut sim = self.sim.lock().unwrap();
@@ -166,7 +159,7 @@ pub(crate) async fn answer(
 pub(crate) async fn body_of(answer: Response<Body>) -> (u16, Value) {
     let code = answer.status().as_u16();
     let bytes = answer.into_body().collect_bytes().await.unwrap();
-    let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+    let text = || Value::String(String::from_utf8_lossy(&bytes).trim().to_owned());
     (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
 }
 

@@ -7,7 +7,7 @@ use throughline_core::contract::event::ClusterSpec;
 use throughline_core::data::ids::Role;
 use throughline_sim::SimClusters;
 
-use super::{START, TestServer, serve_cluster};
+use super::{START, TestServer, serve_cluster_with};
 
 /// The uid of the project's namespace `shop`.
 pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
@@ -18,8 +18,8 @@ pub(crate) async fn project_and_hub() -> (TestServer, TestServer) {
     let mut sim = SimClusters::new(&[spec("up", Role::Upstream), spec("hub", Role::Hub)], 0);
     sim.advance(START);
     let sim = Arc::new(Mutex::new(sim));
-    let up = serve_cluster(&sim, "up".into()).await;
-    let hub = serve_cluster(&sim, "hub".into()).await;
+    let up = serve_cluster_with(&sim, "up".into(), None).await;
+    let hub = serve_cluster_with(&sim, "hub".into(), None).await;
     up.put(namespace(UID));
     (up, hub)
 }
