@@ -138,7 +138,7 @@ impl Run {
 
 /// Starts throughline.
 pub(crate) async fn start(config: &Value) -> Throughline {
-    Setup::new(config).provokes(&[Cause::ClusterUnavailable]).start().await
+    Setup::new(config).provokes(&[Cause::ClusterUnavailable, Cause::DiscoveryFailing]).start().await
 }
 
 /// A configuration without an election. Its kubeconfig is in the folder.

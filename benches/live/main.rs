@@ -72,6 +72,11 @@ async fn rates(connectors: usize, quick: bool) {
     let fleet = Fleet::seed(&testbed, spec).await;
     for (rate, seconds) in RATES {
         let seconds = if quick { 5 } else { seconds };
+        // Repeated changes of a connector are limited to all connectors of its upstream in 30 s.
+        let repeats = u64::from(rate) * seconds > connectors as u64;
+        if repeats && u64::from(rate) * 30 > connectors as u64 {
+            continue;
+        }
         let floor = floor::Floor::start(&fleet);
         let plain = drive(&fleet, rate, seconds.min(30)).await;
         drop(floor);

@@ -11,7 +11,7 @@ use crate::cluster::oracle;
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, PROXIES};
 use crate::cluster::testbed::Testbed;
 use crate::cluster::throughline::Throughline;
-use crate::{bench_setup, bench_testbed, proc, requests};
+use crate::{bench_setup, bench_testbed, proc, requests, settle};
 
 async fn start(testbed: &Testbed) -> Throughline {
     bench_setup(testbed).start().await
@@ -33,6 +33,8 @@ pub(crate) async fn bench(connectors: usize) {
     let repaired = until(&throughline, &fleet, began, connectors as f64).await;
     println!("{connectors} stale annotations repaired in {:.1} s", repaired.as_secs_f64());
     oracle::converges_within(&testbed, Duration::from_secs(300)).await;
+    // Touches are confirmed once.
+    settle(&throughline, &fleet, None).await;
     let peak = proc::resident_mb(throughline.pid());
     throughline.stop().await;
 

@@ -1,5 +1,5 @@
-//! From a change upstream to the gateway's trigger at 20, 50 and 100 changes a second, against a floor
-//! that waits for the edge's caches as long as throughline does, and touches.
+//! From a change upstream to the gateway's trigger at 20 and 50 changes a second, against a floor that
+//! waits for the edge's caches as long as throughline does, and touches.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,8 +31,9 @@ pub(crate) async fn bench(connectors: usize, quick: bool) {
     println!(
         "rate/s   floor median  p99    median  p99     ratio median  p99   without the wait  CPU"
     );
-    for rate in [20_u32, 50, 100] {
-        let moves = if quick { rate as usize * 5 } else { rate as usize * 20 };
+    // Each connector changes once: repeated changes are limited.
+    for rate in [20_u32, 50] {
+        let moves = if quick { rate as usize * 4 } else { rate as usize * 20 };
         let drive = async || {
             let interval = Duration::from_secs(1) / rate;
             watch.drive(&fleet, interval, |i| i % connectors, |made| made == moves).await
