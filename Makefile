@@ -51,8 +51,8 @@ sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS)
 	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
 	  cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
 
-sim-shards: ## An hour of four shards with standbys, and forty times two rollouts (some minutes after the build)
-	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture shards::an_hour_of_shards_ends_right
+sim-shards: ## Forty times two rollouts between numbers of shards (some minutes after the build)
+	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture shards::many_rollouts_end_right
 
 crash-points: ## An instance killed at each point of eight scenarios, one run for each (a few minutes after the build)
 	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --nocapture every_crash
@@ -101,7 +101,7 @@ deploy-test: ## deploy/, the image, and the commands of install.md and tutorial.
 bench: ## The numbers in docs/explanation/benchmarks.md: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay
 
-bench-live: ## Its numbers of a live run, on real API servers (about 35 minutes; QUICK=1 for a look)
+bench-live: ## Its numbers of a live run, on real API servers (about 20 minutes; QUICK=1 for a look)
 	tests/apiserver/build >/dev/null
 	cargo bench --locked --bench live
 
