@@ -242,7 +242,7 @@ async fn the_image_runs_as_the_pod_does() {
     assert_eq!((line("Uid:"), line("Gid:")), (vec!["65532"; 4], vec!["65532"; 4]));
     assert_eq!(line("CapEff:"), ["0000000000000000"]);
     // The test is root, which no permission stops: the mount does.
-    let refused = fs::write(format!("/proc/{process}/root/file"), "").unwrap_err();
+    let refused = fs::write(Path::new("/proc").join(&process).join("root/file"), "").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
 
     oracle::converges(&testbed).await;
