@@ -101,3 +101,38 @@ fn after_three_conflicts_the_precondition_is_the_annotation_and_not_the_object()
         assert_eq!((version(&next), &next.action.precondition.annotation), (Some("99"), &None));
     }
 }
+
+/// A connector whose agent reconnects seven times a second, for a minute.
+#[test]
+fn a_connector_that_flaps_has_a_limit_and_its_last_state_arrives() {
+    let mut stage = Stage::default();
+    let mut mirrors = 0;
+    for step in 0..420_u64 {
+        stage.upstream(if step % 2 == 0 { N1 } else { N2 });
+        if step == 0 {
+            stage.hub(None);
+        }
+        mirrors += carry_out(stage.pass_to(1_000 + step * 143)).len();
+    }
+    assert!((250..=20 + 5 * 60 + 2).contains(&mirrors), "{mirrors} mirrors in a minute");
+
+    let last = status(Some("last"));
+    let at = 1_000 + 420 * 143;
+    let arrived = carry_out(stage.upstream(Some(&last)).pass_to(at + 1_000));
+    assert_eq!(arrived.last(), Some(&last), "within a second");
+    // Ten seconds later a burst of flips is mirrored at once again.
+    stage.settle_to(at + 12_000);
+    for step in 0..15 {
+        let flip = carry_out(stage.upstream(if step % 2 == 0 { N1 } else { N2 }));
+        assert_eq!(flip.len(), 1, "flip {step}");
+    }
+}
+
+/// The annotations that are written.
+fn carry_out(stage: &mut Stage) -> Vec<String> {
+    let mirrors = stage.actions();
+    for mirror in &mirrors {
+        stage.hub(written(mirror)).succeed(mirror);
+    }
+    mirrors.iter().filter_map(written).map(str::to_owned).collect()
+}
