@@ -47,7 +47,7 @@ pub use finding::{Check, CheckReport, Finding, Level};
 const FOUND_IN_FLIGHT_MAX: usize = 8;
 
 /// The longest time for the sources to list their clusters.
-const OFFERS_MAX: Duration = Duration::from_secs(30);
+const OFFERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs all checks once. Checks only the upstreams in `only`, or all if it is empty. A cluster that
 /// does not answer does not affect the checks of others.
@@ -73,7 +73,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let (checked, projects, offers) = tokio::join!(
         join_all(clusters.into_iter().map(|cluster| alone(cluster, config, &needed))),
         discovery::projects(config, &connections, &metrics),
-        offers::offers(config, &table, &connections, &metrics, OFFERS_MAX),
+        offers::list(config, &table, &connections, &metrics, OFFERS_WITHIN),
     );
     let knows_all = offers.sources.values().all(|source| matches!(source, Some(Ok(_))));
     if knows_all && let Some(unknown) = discovery::unknown_name(whole, &offers, only) {

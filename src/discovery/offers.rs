@@ -39,7 +39,7 @@ pub(crate) struct Offers {
 }
 
 /// Lists the configured sources once, for at most `within`. Secrets are read in one of `clusters`.
-pub(crate) async fn offers(
+pub(crate) async fn list(
     config: &Config,
     clusters: &ClusterTable,
     connections: &Connections,

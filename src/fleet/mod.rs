@@ -50,14 +50,14 @@ impl From<&ClusterConfig> for Member {
     }
 }
 
-/// One membership of a cluster.
-struct Membership {
+/// A cluster while it is in the run.
+struct JoinedCluster {
     id: MembershipId,
     origin: Origin,
     watches: Vec<AbortHandle>,
 }
 
-impl Drop for Membership {
+impl Drop for JoinedCluster {
     fn drop(&mut self) {
         for watch in &self.watches {
             watch.abort();
@@ -76,7 +76,7 @@ struct Watching {
 /// The clusters of a run, and their watches.
 pub(crate) struct Fleet {
     table: ClusterTable,
-    memberships: BTreeMap<ClusterName, Membership>,
+    joined: BTreeMap<ClusterName, JoinedCluster>,
     /// The memberships that have not ended.
     current: HashSet<MembershipId>,
     last_id: MembershipId,
@@ -93,7 +93,7 @@ impl Fleet {
     pub(crate) fn new(config: &Config, metrics: &Arc<Metrics>) -> Self {
         let mut fleet = Self {
             table: ClusterTable::default(),
-            memberships: BTreeMap::new(),
+            joined: BTreeMap::new(),
             current: HashSet::new(),
             last_id: MembershipId(0),
             watching: None,
@@ -130,9 +130,9 @@ impl Fleet {
     }
 
     fn tell_size(&self) {
-        self.metrics.set_clusters(self.memberships.len());
+        self.metrics.set_clusters(self.joined.len());
         if let Some(watching) = &self.watching {
-            watching.shared.set_clusters(self.memberships.len());
+            watching.shared.set_clusters(self.joined.len());
         }
     }
 
@@ -153,8 +153,8 @@ impl Fleet {
         self.last_id = MembershipId(self.last_id.0 + 1);
         self.current.insert(self.last_id);
         let Member { name, roles, connection, origin } = member;
-        let membership = Membership { id: self.last_id, origin, watches: Vec::new() };
-        self.memberships.insert(name.clone(), membership);
+        let joined = JoinedCluster { id: self.last_id, origin, watches: Vec::new() };
+        self.joined.insert(name.clone(), joined);
         self.tell_size();
         let connections = &self.connections;
         let metrics = self.metrics.clone();
@@ -170,12 +170,12 @@ impl Fleet {
 
     fn watch(&mut self, cluster: &Arc<ClusterClient>) {
         let Some(Watching { kinds, shared }) = &self.watching else { return };
-        let Some(membership) = self.memberships.get_mut(cluster.name()) else { return };
-        debug_assert!(membership.watches.is_empty(), "{} is watched twice", cluster.name());
+        let Some(joined) = self.joined.get_mut(cluster.name()) else { return };
+        debug_assert!(joined.watches.is_empty(), "{} is watched twice", cluster.name());
         for kind in kinds(cluster.roles()) {
             let watch =
-                WatchTask::new(cluster.clone(), kind, membership.id, shared.clone(), &self.metrics);
-            membership.watches.push(spawn(watch.run()).abort_handle());
+                WatchTask::new(cluster.clone(), kind, joined.id, shared.clone(), &self.metrics);
+            joined.watches.push(spawn(watch.run()).abort_handle());
         }
     }
 
@@ -183,9 +183,9 @@ impl Fleet {
     /// joined.
     pub(crate) fn leave(&mut self, name: &ClusterName) -> bool {
         self.table.remove(name);
-        let Some(membership) = self.memberships.remove(name) else { return false };
+        let Some(joined) = self.joined.remove(name) else { return false };
         self.tell_size();
-        self.current.remove(&membership.id)
+        self.current.remove(&joined.id)
     }
 
     /// Gives a joined cluster other credentials or another address. Its watches and state remain if the
@@ -198,11 +198,11 @@ impl Fleet {
 
     /// The origin of a cluster; `None` if it is not joined.
     pub(crate) fn origin(&self, name: &ClusterName) -> Option<Origin> {
-        self.memberships.get(name).map(|membership| membership.origin)
+        self.joined.get(name).map(|joined| joined.origin)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.memberships.len()
+        self.joined.len()
     }
 
     /// The joined clusters of the configuration file.
@@ -224,8 +224,8 @@ impl Fleet {
 
     /// Cancels all watches.
     pub(crate) fn stop(&mut self) {
-        for membership in self.memberships.values_mut() {
-            for watch in membership.watches.drain(..) {
+        for joined in self.joined.values_mut() {
+            for watch in joined.watches.drain(..) {
                 watch.abort();
             }
         }

@@ -1,5 +1,5 @@
 //! `throughline status` and `trace` of clusters and of a running instance: their exit codes, a terminal
-//! whose clock runs, and sources that cannot be read. `transcripts/look.transcript` has those of logs.
+//! whose clock runs, and sources that cannot be read. `transcripts/inspect.transcript` has those of logs.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};

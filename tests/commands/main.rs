@@ -17,9 +17,9 @@ mod every_metric;
 mod html;
 #[path = "../support/http.rs"]
 mod http;
+mod inspect;
 #[path = "../browser/logs.rs"]
 mod logs;
-mod look;
 mod program;
 mod readme;
 #[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]

@@ -19,7 +19,6 @@ mod leader_model;
 mod leading;
 mod leaving;
 mod model;
-#[path = "../support/oracle.rs"]
 mod oracle;
 mod orphans;
 mod redaction;

@@ -29,7 +29,7 @@ pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(8);
 const DOUBT_AFTER: Duration = Duration::from_secs(1);
 
 /// How often the connection's usability and the server's stream limit are checked.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// A connection with its requests.
 pub(super) struct Http2 {
@@ -135,7 +135,7 @@ pub(super) async fn drive(
     loop {
         let has_ended = tokio::select! {
             _ = &mut connection => true,
-            () = sleep(LOOK_EVERY) => false,
+            () = sleep(CHECK_EVERY) => false,
         };
         let http2 = http2.upgrade();
         let host = host.upgrade();
