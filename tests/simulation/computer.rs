@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use throughline::environment::{Connected, Environment};
 use tokio::time::Instant;
 
-use crate::crash_points::{CrashPoint, CrashProbe};
+use crate::crash_points::CrashProbe;
 use crate::network::Network;
 use crate::random::Random;
 
@@ -146,7 +146,7 @@ impl Environment for Computer {
 
     fn append(&self, file: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state.lock().unwrap();
-        if state.disk == Disk::Full || !self.probe.pass(CrashPoint::Disk) {
+        if state.disk == Disk::Full || !self.probe.pass() {
             return Err(io::ErrorKind::StorageFull.into());
         }
         state.files.entry(file.to_owned()).or_default().extend_from_slice(bytes);

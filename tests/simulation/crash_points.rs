@@ -1,33 +1,21 @@
 //! An instance is killed at each point of a small scenario and restarted a moment later: each of these
 //! runs ends right. A run without a crash counts the points; then each point has a run of its own.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use strum::VariantArray;
 use throughline::config::Config;
-use tokio::time::Instant;
 
 use crate::fault_kind::FaultKind;
 use crate::many::keep;
 use crate::plan::{Plan, Report};
 use crate::stage::{Stage, simulate_with};
 
-/// A point at which an instance can crash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum CrashPoint {
-    Send,
-    /// A server has answered, or sent a part of a watch, and the instance does not have it yet.
-    Answered,
-    /// As it takes an answer, or a part of a watch.
-    Take,
-    LogLine,
-    Disk,
-}
-
-/// Counts the points that an instance passes, and ends it at one of them.
+/// Counts the points that an instance passes, and ends it at one of them: as it sends something; as a
+/// server has answered, or sent a part of a watch; as it takes that; at each line of its log; at each write
+/// to its disk.
 #[derive(Default)]
 pub(crate) struct CrashProbe(Mutex<State>);
 
@@ -36,7 +24,7 @@ struct State {
     is_armed: bool,
     /// The number of the point at which the instance ends.
     ends_at: Option<u64>,
-    passed: BTreeMap<CrashPoint, u64>,
+    passed: u64,
     is_dead: bool,
 }
 
@@ -51,11 +39,11 @@ impl CrashProbe {
     }
 
     /// Whether the instance lives on behind this point. Nothing that it does afterwards may show.
-    pub(crate) fn pass(&self, point: CrashPoint) -> bool {
+    pub(crate) fn pass(&self) -> bool {
         let mut state = self.0.lock().unwrap();
         if state.is_armed && !state.is_dead {
-            *state.passed.entry(point).or_default() += 1;
-            state.is_dead = state.ends_at == Some(state.passed.values().sum());
+            state.passed += 1;
+            state.is_dead = state.ends_at == Some(state.passed);
         }
         !state.is_dead
     }
@@ -64,34 +52,21 @@ impl CrashProbe {
         self.0.lock().unwrap().is_dead
     }
 
-    pub(crate) fn passed(&self) -> BTreeMap<CrashPoint, u64> {
-        self.0.lock().unwrap().passed.clone()
+    pub(crate) fn passed(&self) -> u64 {
+        self.0.lock().unwrap().passed
     }
-}
-
-pub(crate) struct Crash {
-    instance: usize,
-    restarts_at: Option<Instant>,
 }
 
 /// A crashed instance starts again after this long.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
 
 impl Stage {
-    pub(crate) fn restart_crashed(&mut self) {
-        let Some(Crash { instance, restarts_at }) = &mut self.crash else { return };
-        let instance = *instance;
-        match restarts_at {
-            None if self.instances[instance].computer.probe.is_dead() => {
-                *restarts_at = Some(Instant::now() + RESTART_AFTER);
-                self.instances[instance].kill();
-            }
-            Some(at) if *at <= Instant::now() => {
-                self.crash = None;
-                self.restart(instance);
-            }
-            _ => {}
-        }
+    pub(crate) fn kill_crashed(&mut self) {
+        let is_dead = |instance: &mut usize| self.instances[*instance].computer.probe.is_dead();
+        let Some(instance) = self.crash.take_if(is_dead) else { return };
+        self.instances[instance].kill();
+        let end = move |stage: &mut Self| stage.restart(instance);
+        self.until(FaultKind::InstanceKilled, RESTART_AFTER, end);
     }
 }
 
@@ -133,6 +108,15 @@ const ENDS_WITHIN: Duration = Duration::from_secs(4);
 
 impl Scenario {
     fn plan(self) -> Plan {
+        // What the scenario is to the clusters.
+        let fault = match self {
+            Self::Incident | Self::FirstInstall => FaultKind::InstanceKilled,
+            Self::LeaderStops | Self::LeaderFollows => FaultKind::InstanceStopped,
+            Self::OrphanDelete => FaultKind::TenantLeaves,
+            Self::ConfigReload => FaultKind::UpstreamLeaves,
+            Self::Restore => FaultKind::UpstreamRestored,
+            Self::EtcdLost => FaultKind::EtcdLost,
+        };
         // Three Gateways for each connector, and a route with two parents that may be deleted.
         let (seed, upstreams) = if self == Self::ConfigReload { (182, 2) } else { (17, 1) };
         Plan {
@@ -142,24 +126,12 @@ impl Scenario {
             edges: 1,
             connectors: upstreams,
             page_size: 500,
-            faults: vec![FaultKind::InstanceKilled, self.fault()],
+            faults: vec![FaultKind::InstanceKilled, fault],
             ..Plan::default()
         }
     }
 
-    /// What it is to the clusters.
-    fn fault(self) -> FaultKind {
-        match self {
-            Self::Incident | Self::FirstInstall => FaultKind::InstanceKilled,
-            Self::LeaderStops | Self::LeaderFollows => FaultKind::InstanceStopped,
-            Self::OrphanDelete => FaultKind::TenantLeaves,
-            Self::ConfigReload => FaultKind::UpstreamLeaves,
-            Self::Restore => FaultKind::UpstreamRestored,
-            Self::EtcdLost => FaultKind::EtcdLost,
-        }
-    }
-
-    async fn play(self, stage: &mut Stage, crashes_at: Option<u64>) -> BTreeMap<CrashPoint, u64> {
+    async fn play(self, stage: &mut Stage, crashes_at: Option<u64>) -> u64 {
         let victim = usize::from(self == Self::LeaderFollows);
         if self != Self::FirstInstall {
             stage.becomes_right().await;
@@ -169,7 +141,7 @@ impl Scenario {
         assert_eq!(stage.instances[victim].leads(), !follows, "{self:?}");
         let computer = stage.instances[victim].computer.clone();
         computer.probe.arm(crashes_at);
-        stage.crash = Some(Crash { instance: victim, restarts_at: None });
+        stage.crash = Some(victim);
         match self {
             Self::FirstInstall => {}
             Self::Incident => {
@@ -222,8 +194,8 @@ impl Scenario {
         passed
     }
 
-    fn run(self, crashes_at: Option<u64>) -> (Report, BTreeMap<CrashPoint, u64>) {
-        let mut points = BTreeMap::new();
+    fn run(self, crashes_at: Option<u64>) -> (Report, u64) {
+        let mut points = 0;
         let report = simulate_with(&self.plan(), shorten, async |stage: &mut Stage| {
             points = self.play(stage, crashes_at).await;
         });
@@ -234,9 +206,8 @@ impl Scenario {
     fn failing_points(self, nth: usize) -> Vec<(Self, u64)> {
         let (report, points) = self.run(None);
         assert!(report.broken.is_empty(), "{self:?} without a crash: {}", report.broken.join("\n"));
-        let all: u64 = points.values().sum();
         let mut failing = Vec::new();
-        for at in (1..=all).step_by(nth) {
+        for at in (1..=points).step_by(nth) {
             let (report, _) = self.run(Some(at));
             if !report.broken.is_empty() {
                 println!("{self:?}, point {at}: {}", report.broken.join("\n"));
@@ -244,7 +215,7 @@ impl Scenario {
                 failing.push((self, at));
             }
         }
-        println!("{self:?}: {all} points {points:?}, one in {nth} tried; {} failed", failing.len());
+        println!("{self:?}: {points} points, one in {nth} tried; {} failed", failing.len());
         failing
     }
 }

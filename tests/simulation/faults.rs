@@ -72,8 +72,7 @@ impl Stage {
             FaultKind::AnswerCutInside => self.network.cut(&link, 1 + random.below(4_000)),
             FaultKind::ServerHangs | FaultKind::ServerDown => {
                 let is_down = kind == FaultKind::ServerDown;
-                let mode = if is_down { ServerMode::Down } else { ServerMode::Frozen };
-                host.set_mode(mode);
+                host.set_mode(if is_down { ServerMode::Down } else { ServerMode::Frozen });
                 self.until(kind, lasts, move |_| host.set_mode(ServerMode::Serving));
             }
             FaultKind::ServerSlow => {
@@ -171,8 +170,7 @@ impl Stage {
                 self.instances[instance].computer.set_wall_offset(hours * 3_600_000);
             }
             FaultKind::DiskFull | FaultKind::DiskHangs => {
-                let is_full = kind == FaultKind::DiskFull;
-                let disk = if is_full { Disk::Full } else { Disk::Hangs };
+                let disk = if kind == FaultKind::DiskFull { Disk::Full } else { Disk::Hangs };
                 self.instances[instance].computer.set_disk(disk);
                 self.until(kind, lasts, move |stage| {
                     stage.instances[instance].computer.set_disk(Disk::Works);
@@ -208,7 +206,10 @@ impl Stage {
             FaultKind::CarrierStuck => {
                 self.world.flip(connector);
                 self.world.stuck.push((edge, connector));
-                self.until(kind, lasts, move |stage| stage.world.carry_again(edge, connector));
+                self.until(kind, lasts, move |stage| {
+                    let stuck = &mut stage.world.stuck;
+                    stuck.remove(stuck.iter().position(|at| *at == (edge, connector)).unwrap());
+                });
             }
             FaultKind::ExtensionServerLags => {
                 // Longer than the window, and shorter than the first confirmation.
@@ -335,20 +336,16 @@ impl Stage {
     pub(crate) fn bring_etcd_back(&mut self, server: usize) {
         let Some(before) = self.lost.remove(&server) else { return };
         self.servers[server].restore(&before);
-        self.note_who_saw_it_empty(server);
+        if let Some(edge) = server.checked_sub(self.hub() + 1) {
+            let cluster = &self.specs[server].name;
+            let saw = |i: &&Instance| i.tape.lock().unwrap().saw_empty.contains(cluster);
+            let seen_by = self.instances.iter().filter(saw).map(|i| i.computer.client).collect();
+            self.emptied.push((edge, seen_by));
+        }
         self.note_new_history(server);
         if server < self.hub() {
             self.world.report(server);
         }
-    }
-
-    fn note_who_saw_it_empty(&mut self, server: usize) {
-        let Some(edge) = server.checked_sub(self.hub() + 1) else { return };
-        let cluster = &self.specs[server].name;
-        let saw = |instance: &&Instance| instance.tape.lock().unwrap().saw_empty.contains(cluster);
-        let seen_by = self.instances.iter().filter(saw);
-        let seen_by = seen_by.map(|instance| instance.computer.client).collect();
-        self.emptied.push((edge, seen_by));
     }
 
     /// Where no instance that still runs saw that an edge's Gateways were gone, none can know that Envoy

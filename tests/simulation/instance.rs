@@ -1,7 +1,6 @@
 //! An instance: the real run, on a computer of its own, with its event log kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -24,13 +23,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::computer::Computer;
-use crate::crash_points::{CrashPoint, CrashProbe};
+use crate::crash_points::CrashProbe;
 use crate::world::Names;
 
 /// What an instance wrote into its event log, and what is wrong by what it says.
 #[derive(Default)]
 pub(crate) struct Tape {
-    pub(crate) log: Vec<u8>,
+    log: Option<LogWriter<Vec<u8>>>,
     pub(crate) problems: BTreeMap<ProblemId, Problem>,
     /// When each cause began last, and what that said.
     pub(crate) began: BTreeMap<Cause, (Instant, String)>,
@@ -63,6 +62,14 @@ pub(crate) struct CompleteList {
 }
 
 impl Tape {
+    fn writer(&mut self) -> &mut LogWriter<Vec<u8>> {
+        self.log.as_mut().unwrap()
+    }
+
+    pub(crate) fn log(&mut self) -> &[u8] {
+        self.writer().sink_mut()
+    }
+
     pub(crate) fn decided(&mut self, action: Action) {
         self.open.insert(action.id, (Instant::now(), action));
     }
@@ -89,20 +96,6 @@ fn target(action: &Action) -> (&ClusterName, Option<&ClusterName>, Kind, &Object
 struct Recorder {
     probe: Arc<CrashProbe>,
     tape: Arc<Mutex<Tape>>,
-    writer: LogWriter<Sink>,
-}
-
-struct Sink(Arc<Mutex<Tape>>);
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().log.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Observer for Recorder {
@@ -128,16 +121,16 @@ impl Observer for Recorder {
             EventKind::LeadershipLost => tape.leadership.push((Instant::now(), false)),
             _ => {}
         }
-        drop(tape);
-        if self.probe.pass(CrashPoint::LogLine) {
-            self.writer.event(event).unwrap();
+        if self.probe.pass() {
+            tape.writer().event(event).unwrap();
         }
     }
 
     fn on_decision(&mut self, decision: &Decision) {
-        self.tape.lock().unwrap().decided(decision.action.clone());
-        if self.probe.pass(CrashPoint::LogLine) {
-            self.writer.action(decision).unwrap();
+        let mut tape = self.tape.lock().unwrap();
+        tape.decided(decision.action.clone());
+        if self.probe.pass() {
+            tape.writer().action(decision).unwrap();
         }
     }
 
@@ -166,14 +159,14 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn start(config: Config, specs: &[ClusterSpec], computer: Arc<Computer>) -> Self {
-        let tape = Arc::<Mutex<Tape>>::default();
+    pub(crate) fn start(config: Config, computer: Arc<Computer>) -> Self {
         let settings = config.settings();
-        let configured = |spec: &&ClusterSpec| config.clusters.iter().any(|c| c.name == spec.name);
-        let clusters = specs.iter().filter(configured).cloned().collect();
+        let spec = |c: &ClusterConfig| ClusterSpec { name: c.name.clone(), roles: c.roles.clone() };
+        let clusters = config.clusters.iter().map(spec).collect();
         let header = Header { clusters, settings: Some(settings), ..Header::default() };
-        let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
-        let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone(), writer };
+        let log = Some(LogWriter::new(Vec::new(), &header).unwrap());
+        let tape = Arc::new(Mutex::new(Tape { log, ..Tape::default() }));
+        let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone() };
         // Room for all: a process that stood still reads the file as it is in the end.
         let (reloads, reloaded) = mpsc::channel(1_024);
         let (stop, stopping) = watch::channel(false);
@@ -205,7 +198,7 @@ impl Instance {
     /// Whether what it saw and decided replays to the same actions, and so does its event log, unless
     /// that says itself that lines are missing.
     pub(crate) fn verify(&self, name: &str) -> Vec<String> {
-        let mut problems = verify_log(name, &self.tape.lock().unwrap().log);
+        let mut problems = verify_log(name, self.tape.lock().unwrap().log());
         let written = self.computer.file(EVENT_LOG);
         if !written.is_empty() {
             // No replay can tell what comes of a gap from a mistake; but it can be read.

@@ -29,7 +29,7 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use plan::{Plan, Report};
+use plan::{Plan, Report, kept};
 use stage::simulate;
 
 #[track_caller]
@@ -75,8 +75,7 @@ fn a_few_seeds_with_all_faults_end_right() {
 /// Plans that found something once.
 #[test]
 fn kept_seeds_end_right() {
-    for line in include_str!("seeds").lines().filter(|line| !line.starts_with('#')) {
-        let (plan, found) = line.split_once(" # ").unwrap();
+    for (plan, found) in kept(include_str!("seeds")) {
         assert!(!found.is_empty(), "{plan}");
         let plan: Plan = plan.parse().unwrap();
         assert_eq!(plan.to_string().parse::<Plan>().unwrap(), plan);

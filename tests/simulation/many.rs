@@ -6,8 +6,8 @@ use std::fmt;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -89,46 +89,31 @@ pub(crate) fn run() -> Option<Report> {
     let began = Instant::now();
     let is_over = |seed| ends.map_or(began.elapsed() >= lasts, |ends| seed >= ends);
     let next = AtomicU64::new(first);
-    // No seed above this is of interest any more.
-    let most = AtomicU64::new(u64::MAX);
-    let (done, finished) = mpsc::channel();
+    let progress = Mutex::new((Sum::default(), None::<Report>, Instant::now()));
+    let works = || loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        // No seed above one that failed is of interest any more.
+        let is_below = |failed: &Report| failed.plan.seed < seed;
+        if is_over(seed) || progress.lock().unwrap().1.as_ref().is_some_and(is_below) {
+            return;
+        }
+        let report = try_simulate(&Plan::from_seed(seed));
+        let (sum, failed, shown_at) = &mut *progress.lock().unwrap();
+        sum.add(&report);
+        if !report.broken.is_empty() && !failed.as_ref().is_some_and(is_below) {
+            *failed = Some(report);
+        }
+        if shown_at.elapsed() > PROGRESS_EVERY {
+            *shown_at = Instant::now();
+            println!("{sum}");
+        }
+    };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let mut sum = Sum::default();
-    let mut failed = BTreeMap::new();
-    let mut shown_at = Instant::now();
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            let done = done.clone();
-            scope.spawn(|| {
-                let done = done;
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if is_over(seed) || seed > most.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let report = try_simulate(&Plan::from_seed(seed));
-                    if !report.broken.is_empty() {
-                        most.fetch_min(seed, Ordering::Relaxed);
-                    }
-                    let _ = done.send(report);
-                }
-            });
-        }
-        drop(done);
-        for report in finished {
-            sum.add(&report);
-            if !report.broken.is_empty() {
-                failed.insert(report.plan.seed, report);
-            }
-            if shown_at.elapsed() > PROGRESS_EVERY {
-                shown_at = Instant::now();
-                println!("{sum}");
-            }
-        }
-    });
+    thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(works)));
+    let (sum, failed, _) = progress.into_inner().unwrap();
     println!("from seed {first}, in {} s: {sum}", began.elapsed().as_secs());
     sum.print_rarest();
-    failed.pop_first().map(|(_, report)| report)
+    failed
 }
 
 /// Writes the requests and faults, and each instance's event log, into a folder for a closer look.
@@ -153,11 +138,7 @@ pub(crate) fn keep(report: &Report, name: &str) {
 pub(crate) fn show_failed(report: &Report) {
     let seed = report.plan.seed;
     println!("{report}\nSIM_SEED={seed} make sim repeats it; looking for a smaller plan …");
-    let (small, runs) = shrink(report, |plan| {
-        let report = try_simulate(plan);
-        (!report.broken.is_empty()).then_some(report.drawn)
-    });
-    let report = try_simulate(&small);
-    println!("after {runs} runs:\n{report}\nSIM_PLAN='{small}' make sim repeats it");
-    keep(&report, &format!("sim-{seed}"));
+    let small = shrink(report);
+    println!("{small}\nSIM_PLAN='{}' make sim repeats it", small.plan);
+    keep(&small, &format!("sim-{seed}"));
 }

@@ -13,7 +13,7 @@ use throughline::environment::{Connected, Environment, within};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::crash_points::{CrashPoint, CrashProbe};
+use crate::crash_points::CrashProbe;
 use crate::random::Random;
 
 /// What a link does at present.
@@ -148,13 +148,11 @@ impl Network {
         });
     }
 
-    /// How many connections are open, by the host that they lead to.
-    pub(crate) fn open_connections(&self) -> BTreeMap<String, usize> {
-        let mut open = BTreeMap::new();
+    /// The hosts to which connections are open.
+    pub(crate) fn open_connections(&self) -> Vec<String> {
+        let mut open = Vec::new();
         self.for_each_connection(|(_, host), connection| {
-            if connection.is_open() {
-                *open.entry(host.clone()).or_default() += 1;
-            }
+            open.extend(connection.is_open().then(|| host.clone()));
         });
         open
     }
@@ -304,7 +302,7 @@ impl AsyncRead for End {
                 }
                 continue;
             }
-            if reads == 1 && !this.probe.pass(CrashPoint::Take) {
+            if reads == 1 && !this.probe.pass() {
                 return Poll::Pending;
             }
             let mut taken = piece.len().min(buf.remaining());
@@ -339,8 +337,7 @@ impl AsyncWrite for End {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let is_client = self.reads == 1;
-        let point = if is_client { CrashPoint::Send } else { CrashPoint::Answered };
-        if !self.probe.pass(point) && is_client {
+        if !self.probe.pass() && is_client {
             return Poll::Pending;
         }
         let delay = self.link.lock().unwrap().draw_delay();

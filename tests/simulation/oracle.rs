@@ -29,8 +29,7 @@ const THAWING: Duration = Duration::from_millis(20);
 const REQUESTS_MAX: usize = 150;
 const REQUESTS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A write that changed something, or may have.
-#[derive(Clone, Debug)]
+/// A request to write.
 pub(crate) struct Write<'a> {
     pub(crate) at: Instant,
     pub(crate) client: u32,
@@ -39,6 +38,8 @@ pub(crate) struct Write<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     pub(crate) body: &'a Value,
+    /// Whether it changed something, or may have.
+    pub(crate) executed: bool,
 }
 
 /// A Lease.
@@ -97,23 +98,22 @@ impl Oracle {
         }
         let (path, is_hub) = (request.uri().path(), self.hub.as_ref() == Some(cluster));
         let body = &serde_json::from_slice(request.body()).unwrap_or(Value::Null);
-        let write = Write { at, client, cluster, is_hub, method, path, body };
+        let executed = audited.executed;
+        let write = Write { at, client, cluster, is_hub, method, path, body, executed };
         self.asked(&write);
-        match audited.executed {
-            true => self.judge(&write),
-            false if audited.is_repeat => {}
-            false => self.tried(&write),
-        }
-    }
-
-    /// A write that changed nothing was sent needlessly: only by an instance that may write.
-    pub(crate) fn tried(&mut self, write: &Write<'_>) {
-        if write.is_hub && is_leader_only(write.path) {
-            self.leader_only(write, false);
+        if executed || !audited.is_repeat {
+            self.judge(&write);
         }
     }
 
     pub(crate) fn judge(&mut self, write: &Write<'_>) {
+        if !write.executed {
+            // It was sent needlessly: only by an instance that may write.
+            if write.is_hub && is_leader_only(write.path) {
+                self.leader_only(write);
+            }
+            return;
+        }
         if let Some((_, object)) = write.path.split_once("/namespaces/") {
             let key = (write.client, write.cluster.clone(), object.to_owned());
             self.carried_out.entry(key).or_default().push(write.at);
@@ -124,7 +124,7 @@ impl Oracle {
             ("connectors", "PATCH") if write.is_hub => self.hub_connector(write),
             ("gateways", "PATCH") if !write.is_hub => self.gateway(write),
             ("httproutes", "DELETE") if write.is_hub => {
-                self.leader_only(write, true);
+                self.leader_only(write);
                 self.guarded(write);
                 self.count(write, "deletes");
             }
@@ -220,13 +220,13 @@ impl Oracle {
     }
 
     /// Once an instance has written in its tenure, none writes in an earlier one.
-    fn leader_only(&mut self, write: &Write<'_>, has_changed: bool) {
+    fn leader_only(&mut self, write: &Write<'_>) {
         // Where it was stopped between its look at the gate and its write, it can't know. The version that
         // the write names is what protects the object then.
         if self.stood_still(write.client, write.at) {
             return;
         }
-        if has_changed {
+        if write.executed {
             self.kept(write);
         }
         let name = self.elects_by.get(&write.client).map_or("throughline", |(lease, _)| lease);
@@ -236,7 +236,7 @@ impl Oracle {
         };
         let is_late = tenure < lease.written_in;
         let has_lapsed = lease.renewed.get(&write.client).is_none_or(|at| write.at - *at > LEASE);
-        if has_changed {
+        if write.executed {
             lease.written_in = lease.written_in.max(tenure);
         }
         if is_late {
@@ -271,7 +271,7 @@ impl Oracle {
     }
 
     fn hub_connector(&mut self, write: &Write<'_>) {
-        self.leader_only(write, true);
+        self.leader_only(write);
         let Some(annotations) = annotations(write.body) else {
             return self.broke(write, "is outside the contract");
         };

@@ -51,27 +51,27 @@ impl Trace {
         self
     }
 
-    /// `call`: [`Oracle::judge`], or what the oracle does with other requests.
+    /// Without a body, the write is refused.
     fn sends(
         mut self,
-        call: fn(&mut Oracle, &Write<'_>),
         (client, method, path): (u32, &str, &str),
         cluster: &str,
-        body: &Value,
+        body: Option<&Value>,
     ) -> Self {
         let (at, is_hub, cluster) = (self.now, cluster == "hub", &ClusterName::from(cluster));
-        call(&mut self.oracle, &Write { at, client, cluster, is_hub, method, path, body });
+        let (executed, body) = (body.is_some(), body.unwrap_or(&Value::Null));
+        let write = Write { at, client, cluster, is_hub, method, path, body, executed };
+        self.oracle.asked(&write);
+        self.oracle.judge(&write);
         self
     }
 
     fn writes(self, client: u32, method: &str, path: &str, body: &Value) -> Self {
-        let cluster = if path == GATEWAY { "edge" } else { "hub" };
-        self.sends(Oracle::judge, (client, method, path), cluster, body)
+        self.sends((client, method, path), cluster_of(path), Some(body))
     }
 
-    /// A write that is refused.
     fn tries(self, client: u32, method: &str, path: &str) -> Self {
-        self.sends(Oracle::tried, (client, method, path), "hub", &Value::Null)
+        self.sends((client, method, path), cluster_of(path), None)
     }
 
     fn leads(self, client: u32) -> Self {
@@ -107,9 +107,7 @@ impl Trace {
     }
 
     fn asks(self, count: usize) -> Self {
-        let request = (1, "PATCH", GATEWAY);
-        let asked = |trace: Self, _| trace.sends(Oracle::asked, request, "edge", &Value::Null);
-        (0..count).fold(self, asked)
+        (0..count).fold(self, |trace, _| trace.tries(1, "PATCH", GATEWAY))
     }
 
     fn stores(self, gateway: &str, trigger: &str) -> Self {
@@ -123,6 +121,10 @@ impl Trace {
         assert_eq!(broken.len(), usize::from(!how.is_empty()), "{how}: {broken:?}");
         assert!(broken.iter().all(|broken| broken.contains(how)), "{how}: {broken:?}");
     }
+}
+
+fn cluster_of(path: &str) -> &str {
+    if path == GATEWAY { "edge" } else { "hub" }
 }
 
 fn annotated(key: &str, value: impl Into<Value>) -> Value {
@@ -223,8 +225,7 @@ fn what_must_not_happen_is_rejected_and_nothing_else() {
         ("DELETE", GATEWAY, "edge", &Value::Null),
         ("PATCH", GATEWAY, "hub", &annotated(TRIGGER, "0-1-0")),
     ] {
-        let trace = Trace::new().leads(1);
-        let trace = trace.sends(Oracle::judge, (1, method, path), cluster, body);
+        let trace = Trace::new().leads(1).sends((1, method, path), cluster, Some(body));
         trace.assert("outside the contract");
     }
 }

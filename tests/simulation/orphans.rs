@@ -13,7 +13,7 @@ use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use crate::random::Random;
-use crate::world::{gateway_object, upstream_labels};
+use crate::world::upstream_labels;
 
 /// Where Gateways are upstream.
 pub(crate) const UPSTREAM_NAMESPACE: &str = "default";
@@ -51,14 +51,6 @@ impl Site {
 
     pub(crate) fn is_orphan(&self) -> bool {
         self.deleted.iter().all(|deleted| *deleted)
-    }
-
-    pub(crate) fn gateway(&self, parent: usize) -> Value {
-        gateway_object(UPSTREAM_NAMESPACE, &self.parents[parent])
-    }
-
-    pub(crate) fn gateway_key(&self, parent: usize) -> ObjectKey {
-        ObjectKey::new(UPSTREAM_NAMESPACE, &self.parents[parent])
     }
 
     pub(crate) fn route_object(&self, created: &str) -> Value {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,99 +14,16 @@ use crate::fault_kind::FaultKind;
 use crate::random::Random;
 
 /// Kinds that often matter only together.
-const TOGETHER: [&[FaultKind]; 10] = [
-    // Answers and watches overtake each other, while others write the same keys.
-    &[
-        FaultKind::LinkSlow,
-        FaultKind::LinkSlow,
-        FaultKind::WriteAnswersHidden,
-        FaultKind::TriggerOverwritten,
-        FaultKind::EdgeAnnotationOverwritten,
-        FaultKind::ReplicatorWritesOldStatus,
-        FaultKind::WatchesLate,
-        FaultKind::WritesRepeated,
-        FaultKind::OldTriggerWritten,
-        FaultKind::HostileWrite,
-    ],
-    // Leaders change while writes are under way.
-    &[
-        FaultKind::LinkSlow,
-        FaultKind::LinkBlocked,
-        FaultKind::RequestsLost,
-        FaultKind::RequestsRefused,
-        FaultKind::ServerSlow,
-        FaultKind::InstanceFrozen,
-        FaultKind::InstanceStopped,
-        FaultKind::LeaseDeleted,
-        FaultKind::LeaseEdited,
-        FaultKind::InstanceStartedTwice,
-    ],
-    // Watches and lists break.
-    &[
-        FaultKind::WatchesCut,
-        FaultKind::HistoryCompacted,
-        FaultKind::RequestsRefused,
-        FaultKind::AnswerCutInside,
-        FaultKind::ConnectionsReset,
-        FaultKind::KindNotServed,
-        FaultKind::PagesExpire,
-        FaultKind::BookmarksMissing,
-        FaultKind::RequestsThrottled,
-        FaultKind::ReadsStale,
-        FaultKind::TimeTravel,
-    ],
-    // What an instance knows is lost while the edge's caches lag.
-    &[
-        FaultKind::InstanceKilled,
-        FaultKind::ExtensionServerLags,
-        FaultKind::CarrierStuck,
-        FaultKind::GatewayMadeAgain,
-    ],
-    // History goes back, and clusters come and go.
-    &[
-        FaultKind::UpstreamRestored,
-        FaultKind::EdgeRestored,
-        FaultKind::UpstreamLeaves,
-        FaultKind::ConnectorMadeAgain,
-        FaultKind::InstanceKilled,
-        FaultKind::HubRestored,
-        FaultKind::EtcdLost,
-    ],
-    // Tenants leave while what proves it is not available.
-    &[
-        FaultKind::TenantLeaves,
-        FaultKind::ParentGone,
-        FaultKind::ReadsStale,
-        FaultKind::UpstreamRestored,
-        FaultKind::LinkBlocked,
-        FaultKind::InstanceKilled,
-        FaultKind::DiskFull,
-        FaultKind::DiskHangs,
-    ],
-    // Writes that nobody answers, and nothing else.
-    &[
-        FaultKind::RequestsHang,
-        FaultKind::ServerHangs,
-        FaultKind::RequestsLost,
-        FaultKind::AnswersLost,
-    ],
-    // A proxy repeats writes of one who led before.
-    &[
-        FaultKind::WritesRepeated,
-        FaultKind::WritesRepeated,
-        FaultKind::InstanceStopped,
-        FaultKind::LinkSlow,
-    ],
-    // A restore, and nothing else.
-    &[
-        FaultKind::UpstreamRestored,
-        FaultKind::HubRestored,
-        FaultKind::EdgeRestored,
-        FaultKind::EtcdLost,
-    ],
-    // A change is announced too early, by one that is not there any more, and nobody else saw it.
-    &[FaultKind::KilledAfterTouch, FaultKind::ExtensionServerLags],
-];
+static TOGETHER: LazyLock<Vec<Vec<FaultKind>>> = LazyLock::new(|| {
+    let kinds = |(kinds, _)| serde_json::from_str(kinds).unwrap();
+    kept(include_str!("together")).map(kinds).collect()
+});
+
+/// The lines of a file of this folder, each with what is said of it.
+pub(crate) fn kept(file: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = file.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_once(" # ").unwrap())
+}
 
 /// A run that a seed decides. Its text, which is JSON, repeats it also where a seed means something else by
 /// now.
@@ -136,7 +54,7 @@ impl Plan {
         let faults = if random.one_in(4) {
             (0..random.between(1, 8)).map(|_| *random.pick(FaultKind::OF_CLUSTERS)).collect()
         } else {
-            let among = *random.pick(&TOGETHER);
+            let among = random.pick(&TOGETHER);
             (0..random.between(2, 5)).map(|_| *random.pick(among)).collect()
         };
         // In a small world several faults meet at one object.
@@ -189,7 +107,7 @@ impl FromStr for Plan {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Report {
     pub(crate) plan: Plan,
     pub(crate) broken: Vec<String>,

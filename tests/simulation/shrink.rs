@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::many::try_simulate;
 use crate::plan::{Plan, Report};
 
 /// How much to spend on a smaller plan.
-const RUNS_MAX: usize = 200;
 const TIME_MAX: Duration = Duration::from_secs(90);
 
 /// A shorter run, fewer of everything.
@@ -24,45 +24,41 @@ const SMALLER: [fn(&mut Plan); 12] = [
     |plan| plan.page_size = 500,
 ];
 
-/// The smallest plan found that still fails, and the number of runs that it took. `run` returns how many
-/// faults a plan that fails draws, and nothing of one that does not fail.
-pub(crate) fn shrink(failed: &Report, run: impl FnMut(&Plan) -> Option<u64>) -> (Plan, usize) {
-    let (best, ends_at) = (failed.plan.clone(), Instant::now() + TIME_MAX);
-    let mut shrinking = Shrinking { best, drawn: failed.drawn, runs: 0, ends_at, run };
+/// The smallest run found that still fails.
+pub(crate) fn shrink(failed: &Report) -> Report {
+    let failed = failed.clone();
+    let mut shrinking = Shrinking { best: failed, ends_at: Instant::now() + TIME_MAX };
     while shrinking.shrinks_world() {}
     shrinking.leave_out_faults();
-    (shrinking.best, shrinking.runs)
+    shrinking.best
 }
 
-struct Shrinking<F> {
-    best: Plan,
-    /// The faults that the best plan draws.
-    drawn: u64,
-    runs: usize,
+struct Shrinking {
+    best: Report,
     ends_at: Instant,
-    run: F,
 }
 
-impl<F: FnMut(&Plan) -> Option<u64>> Shrinking<F> {
+impl Shrinking {
     /// Takes a change over if the plan still fails.
     fn takes(&mut self, change: impl FnOnce(&mut Plan)) -> bool {
-        let mut plan = self.best.clone();
+        let mut plan = self.best.plan.clone();
         change(&mut plan);
-        if plan == self.best || self.runs == RUNS_MAX || Instant::now() >= self.ends_at {
+        if plan == self.best.plan || Instant::now() >= self.ends_at {
             return false;
         }
-        self.runs += 1;
-        let Some(drawn) = (self.run)(&plan) else { return false };
-        self.best = plan;
-        self.drawn = drawn;
-        true
+        let report = try_simulate(&plan);
+        let fails = !report.broken.is_empty();
+        if fails {
+            self.best = report;
+        }
+        fails
     }
 
     /// Fewer kinds of faults, and fewer of everything. Returns whether anything helped.
     fn shrinks_world(&mut self) -> bool {
         let mut has_helped = false;
-        for n in (0..self.best.faults.len()).rev() {
-            let is_last = self.best.faults.len() == 1;
+        for n in (0..self.best.plan.faults.len()).rev() {
+            let is_last = self.best.plan.faults.len() == 1;
             has_helped |= !is_last && self.takes(|plan| _ = plan.faults.remove(n));
         }
         SMALLER.into_iter().for_each(|smaller| has_helped |= self.takes(smaller));
@@ -71,16 +67,17 @@ impl<F: FnMut(&Plan) -> Option<u64>> Shrinking<F> {
 
     /// Leaves out faults by their position: many at once, then single ones.
     fn leave_out_faults(&mut self) {
-        let mut together = self.drawn.div_ceil(2);
+        let mut together = self.best.drawn.div_ceil(2);
         while together > 0 {
             let mut from = 1;
-            while from <= self.drawn {
+            while from <= self.best.drawn {
                 self.takes(|plan| plan.without.extend(from..from + together));
                 from += together;
             }
             together /= 2;
         }
         // Positions that were never drawn say nothing.
-        self.best.without.retain(|position| *position <= self.drawn);
+        let Report { plan, drawn, .. } = &mut self.best;
+        plan.without.retain(|position| position <= drawn);
     }
 }

@@ -17,7 +17,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use crate::computer::Computer;
-use crate::crash_points::Crash;
 use crate::discovery::{Discovery, Shown, Source};
 use crate::fault_kind::FaultKind;
 use crate::faults::ActiveFault;
@@ -62,7 +61,8 @@ pub(crate) struct Stage {
     pub(crate) versions: Vec<Vec<u64>>,
     /// Upstreams that an instance may hold for restored, so that it deletes nothing of theirs.
     pub(crate) held_upstreams: BTreeSet<usize>,
-    pub(crate) crash: Option<Crash>,
+    /// The instance that crashes at one of its points.
+    pub(crate) crash: Option<usize>,
     /// All instances are killed after the next touch: how many there were, and for how long.
     pub(crate) killed_after: Option<(u64, Duration)>,
     pub(crate) network: Network,
@@ -215,7 +215,7 @@ impl Stage {
         let computer = Computer::new(client, rate, self.starts.fork(), network);
         let pod = move |name: &str| (name == "POD_NAME").then(|| format!("throughline-{ordinal}"));
         let config = self.config.clone().with_shard(pod).unwrap();
-        Instance::start(config, &self.specs, Arc::new(computer))
+        Instance::start(config, Arc::new(computer))
     }
 
     /// The client number of an instance's present life.
@@ -333,8 +333,8 @@ impl Stage {
                 self.note_truth();
                 next_fault = after(&mut self.faults, self.plan.fault_every_ms);
             }
-            self.end_faults(Instant::now());
         }
+        self.end_faults(Instant::now());
         let latest = self.active.iter().map(|fault| fault.ends_at).max();
         self.end_faults(latest.unwrap_or(ends_at));
         self.reload_without(None);
@@ -349,8 +349,9 @@ impl Stage {
     }
 
     pub(crate) async fn step(&mut self) {
+        self.end_faults(Instant::now());
         sleep(STEP).await;
-        self.restart_crashed();
+        self.kill_crashed();
         self.kill_after_touch();
         self.world.advance(self.clock.now());
     }

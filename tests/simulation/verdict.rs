@@ -23,8 +23,6 @@ const OUTCOME_WITHIN: Duration = Duration::from_secs(15);
 /// give back their room, and a leader knows more than one that waits.
 const HELD_TIMES: f64 = 2.0;
 const HELD_MORE: i64 = 64 * 1024;
-/// One cause often has many effects.
-const SHOWN: usize = 20;
 
 /// Everything is right so long after the last fault: a lease, a retry, a list, the first confirmation.
 const RIGHT_WITHIN: Duration = Duration::from_secs(60);
@@ -69,7 +67,6 @@ impl AtRest {
             .chain(self.problems.iter().map(|sentence| format!("still wrong: {sentence}")))
             .chain(self.open.iter().map(|(_, what)| format!("{what} has no outcome")))
             .chain(ended.map(|ended| format!("{ended} instances ended by themselves")))
-            .take(SHOWN)
             .collect()
     }
 }
@@ -202,9 +199,8 @@ impl Stage {
         if self.is_broken() {
             return;
         }
-        for (host, count) in self.network.open_connections() {
-            self.broke([format!("{count} connections to {host} outlive all instances")]);
-        }
+        let open = self.network.open_connections().into_iter();
+        self.broke(open.map(|host| format!("a connection to {host} outlives all instances")));
         let (sent, hub) = (self.network.sent.lock().unwrap(), self.address_of(self.hub()));
         for (n, instance) in self.lives().enumerate() {
             self.broke(instance.verify(&format!("instance {n}")));
@@ -220,13 +216,8 @@ impl Stage {
         }
     }
 
-    pub(crate) fn began(&self) -> BTreeSet<Cause> {
-        let began = |life: &Instance| life.tape.lock().unwrap().began.keys().copied().collect();
-        self.lives().flat_map::<Vec<_>, _>(began).collect()
-    }
-
     /// What began, and no fault of the plan opens.
-    pub(crate) fn unexplained(&self) -> Vec<String> {
+    fn unexplained(&self) -> Vec<String> {
         let faults = self.plan.faults.iter().flat_map(|kind| kind.causes()).copied();
         let explained: BTreeSet<_> = faults.flatten().chain(&OF_ANY_RUN).collect();
         let waits_until = self.ledger.lock().unwrap().started + MIRRORS_WITHIN;
@@ -244,7 +235,7 @@ impl Stage {
     }
 
     /// Whether a problem is true for good after the last fault.
-    pub(crate) fn may_stay(&self, problem: &Problem) -> bool {
+    fn may_stay(&self, problem: &Problem) -> bool {
         let Problem { cause, about, .. } = problem;
         match cause {
             // Until a restart.
@@ -268,6 +259,7 @@ impl Stage {
 
     pub(crate) fn report(self) -> Report {
         let mut ledger = self.ledger.lock().unwrap();
+        let began = |life: &Instance| life.tape.lock().unwrap().began.keys().copied().collect();
         Report {
             plan: self.plan.clone(),
             broken: std::mem::take(&mut ledger.oracle.broken),
@@ -275,9 +267,9 @@ impl Stage {
             writes: ledger.oracle.writes,
             simulated: ledger.started.elapsed(),
             injected: self.injected.clone(),
-            began: self.began(),
+            began: self.lives().flat_map::<Vec<_>, _>(began).collect(),
             drawn: self.drawn,
-            logs: self.lives().map(|life| life.tape.lock().unwrap().log.clone()).collect(),
+            logs: self.lives().map(|life| life.tape.lock().unwrap().log().to_vec()).collect(),
         }
     }
 }

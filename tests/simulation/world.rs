@@ -210,12 +210,15 @@ impl World {
     /// Tenants have their Gateways again, as they left them.
     fn restore_parents(&self, upstream: usize) {
         for site in self.sites.iter().filter(|site| site.upstream == upstream) {
-            for (parent, is_deleted) in site.deleted.iter().enumerate() {
-                let (cluster, key) = (&site.cluster, site.gateway_key(parent));
+            for (parent, is_deleted) in site.parents.iter().zip(&site.deleted) {
+                let (cluster, key) = (&site.cluster, ObjectKey::new(UPSTREAM_NAMESPACE, parent));
                 let exists = self.lock().get(cluster, Kind::Gateway, &key).is_some();
                 match (exists, is_deleted) {
                     (true, true) => self.lock().remove(cluster, Kind::Gateway, &key),
-                    (false, false) => self.put(cluster, site.gateway(parent), "tenant"),
+                    (false, false) => {
+                        let gateway = gateway_object(UPSTREAM_NAMESPACE, parent);
+                        self.put(cluster, gateway, "tenant");
+                    }
                     _ => {}
                 }
             }
@@ -271,11 +274,6 @@ impl World {
         let gateway = &self.connectors[n].gateways[0];
         let key = ObjectKey::new(self.hub_key(n).namespace, gateway);
         (self.names.edges[edge].clone(), key)
-    }
-
-    pub(crate) fn carry_again(&mut self, edge: usize, connector: usize) {
-        let at = self.stuck.iter().position(|stuck| *stuck == (edge, connector));
-        self.stuck.remove(at.unwrap());
     }
 
     pub(crate) fn hub_key(&self, n: usize) -> ObjectKey {
