@@ -5,48 +5,81 @@
 
 mod corpora;
 mod go;
-mod mutator;
 mod targets;
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
 
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{TestError, TestRunner};
+
+use crate::config;
 use corpora::corpus;
-use mutator::{Random, mutated};
 use targets::{TARGETS, run};
 
-/// How many mutations each target gets.
-fn executions(target: &str) -> usize {
-    match target {
-        // A log through a machine, or a report for each.
-        "log_fleet" | "state" | "config" => 300,
-        "compressed_log" => 500,
-        _ => 2_000,
-    }
+/// Tokens that mean something to one reader or another, between spaces.
+const TOKENS: &str = "{ } [ ] , : \" \\ \\u0000 \\ud800 \\n null true -0 1e999 1e-7 9223372036854775808 -1 \n \r\n \0 \
+    \x1b[2J \u{202e} {} [] [[[[[[[[ \"a\": \"kind\": \"metadata\": \"status\": \"event\": \"at_ms\": \"items\": \
+    - &a *a !!str";
+
+/// No input grows beyond this.
+const BYTES_MAX: usize = 16 * 1024;
+
+/// One of the inputs with up to four changes. Each puts something in the place of some bytes, or of none.
+fn mutated(corpus: &[Vec<u8>]) -> impl Strategy<Value = Vec<u8>> + use<> {
+    let input = prop::sample::select(corpus.to_vec());
+    let tokens: Vec<_> = TOKENS.split(' ').map(|token| token.as_bytes().to_vec()).collect();
+    // The rest of another input, or a piece of it.
+    let piece = (input.clone(), any::<Index>(), prop_oneof![Just(40), Just(BYTES_MAX)]).prop_map(
+        |(other, from, bytes)| {
+            let from = from.index(other.len() + 1);
+            other.into_iter().skip(from).take(bytes).collect::<Vec<_>>()
+        },
+    );
+    let put = prop_oneof![
+        2 => prop::sample::select(tokens),
+        1 => piece,
+        2 => prop::collection::vec(any::<u8>(), 0..2),
+    ];
+    let bytes = prop_oneof![Just(0), Just(1), 2..64_usize, 2..64_usize, Just(BYTES_MAX)];
+    // Now and then the bytes are repeated.
+    let change = (any::<Index>(), bytes, prop::option::weighted(0.85, put));
+    (input, prop::collection::vec(change, 1..=4)).prop_map(|(mut input, changes)| {
+        for (at, bytes, put) in changes {
+            let at = at.index(input.len() + 1);
+            let end = input.len().min(at + bytes);
+            let put = put.unwrap_or_else(|| input[at..end].repeat(2));
+            input.splice(at..end, put);
+        }
+        input.truncate(BYTES_MAX);
+        input
+    })
 }
 
-fn fuzz(target: &str) {
+fn fuzz(target: &str, cases: u32) {
     let corpus = corpus(target);
     assert!(corpus.len() >= 5, "{} inputs", corpus.len());
     corpus.iter().for_each(|input| run(target, input));
-    let mut random = Random(7);
-    for i in 0..executions(target) {
-        let input = mutated(&corpus, &mut random);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(target, &input))) {
-            let text = String::from_utf8_lossy(&input);
-            eprintln!("mutation {i} for {target}, {} bytes: {text:?}", input.len());
-            std::panic::resume_unwind(panic);
+    let checked = TestRunner::new(config(cases)).run(&mutated(&corpus), |input| {
+        run(target, &input);
+        Ok(())
+    });
+    match checked {
+        Ok(()) => {}
+        Err(TestError::Fail(why, input)) => {
+            panic!("{target}: {why}: {:?}", String::from_utf8_lossy(&input))
         }
+        Err(TestError::Abort(why)) => panic!("{target}: {why}"),
     }
 }
 
 #[test]
 fn every_target_holds() {
     thread::scope(|scope| {
-        for (target, _) in TARGETS {
-            scope.spawn(move || fuzz(target));
+        for (target, cases, _) in TARGETS {
+            scope.spawn(move || fuzz(target, *cases));
         }
     });
 }
@@ -55,7 +88,7 @@ fn every_target_holds() {
 fn every_target_has_its_file_for_cargo_fuzz() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-    for (target, _) in TARGETS {
+    for (target, ..) in TARGETS {
         let file = fs::read_to_string(folder.join(format!("fuzz_targets/{target}.rs"))).unwrap();
         assert!(file.contains(&format!("run({target:?}, data)")), "{file}");
         assert!(manifest.contains(&format!("name = {target:?}")), "{target} in Cargo.toml");
@@ -67,7 +100,7 @@ fn every_target_has_its_file_for_cargo_fuzz() {
 #[ignore = "writes files"]
 fn write_corpora() {
     let folder = std::env::var("FUZZ_CORPORA").unwrap();
-    for (target, _) in TARGETS {
+    for (target, ..) in TARGETS {
         let folder = Path::new(&folder).join(target);
         fs::create_dir_all(&folder).unwrap();
         for (i, input) in corpus(target).into_iter().enumerate() {

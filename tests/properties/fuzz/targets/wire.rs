@@ -9,10 +9,12 @@ use throughline::core::data::objects::{Object, WireObject};
 use throughline::watch::page::{PageMeta, PageParser};
 use throughline::watch::wire::{self, Lines, NoObject, WatchEventType};
 
-use super::{check_length, pieces};
+use super::{check_length, piece_sizes};
 
-const KINDS: [Kind; 5] =
-    [Kind::Connector, Kind::HttpProxy, Kind::Gateway, Kind::HttpRoute, Kind::Namespace];
+/// A kind, each for some inputs.
+fn kind_for(data: &[u8]) -> Kind {
+    Kind::ALL[data.len() % Kind::ALL.len()]
+}
 
 /// The text of an error as the machine and the event log get it. It may quote an API server, character
 /// by character: whoever shows it escapes them.
@@ -46,10 +48,11 @@ fn event(line: &[u8], kind: Kind) -> Result<String, String> {
     Ok(format!("{:?} {read}", event.event_type))
 }
 
-fn events<'d>(pieces: impl Iterator<Item = &'d [u8]>, kind: Kind) -> Vec<Result<String, String>> {
+fn events(data: &[u8], piece_bytes: usize) -> Vec<Result<String, String>> {
+    let kind = kind_for(data);
     let mut lines = Lines::default();
     let mut seen = Vec::new();
-    for piece in pieces {
+    for piece in data.chunks(piece_bytes) {
         lines.push(piece);
         loop {
             match lines.next_line() {
@@ -67,12 +70,10 @@ fn events<'d>(pieces: impl Iterator<Item = &'d [u8]>, kind: Kind) -> Vec<Result<
 
 /// A watch gives the same events wherever its bytes are cut.
 pub(super) fn watch_stream(data: &[u8]) {
-    let (size, data) = pieces(data);
-    let kind = KINDS[size % KINDS.len()];
-    let whole = events(std::iter::once(data), kind);
-    assert_eq!(events(data.chunks(size), kind), whole);
-    let (one, two) = data.split_at(size.min(data.len()));
-    assert_eq!(events([one, two].into_iter(), kind), whole);
+    let whole = events(data, usize::MAX);
+    for size in piece_sizes(data) {
+        assert_eq!(events(data, size), whole);
+    }
 }
 
 /// A page of a list, parsed as a whole. (A field that is there twice is refused there, too.)
@@ -85,15 +86,15 @@ struct WholePage<'d> {
 
 type ReadPage = Result<(Vec<String>, PageMeta), String>;
 
-fn page<'d>(pieces: impl Iterator<Item = &'d [u8]>, kind: Kind) -> ReadPage {
+fn page(data: &[u8], piece_bytes: usize) -> ReadPage {
     let mut parser = PageParser::default();
     let mut items = Vec::new();
-    let read = || {
-        for piece in pieces {
+    let mut read = || {
+        for piece in data.chunks(piece_bytes) {
             parser.push(piece)?;
             while let Some(range) = parser.advance()? {
                 let text = parser.item(range)?;
-                let _: Result<Object, NoObject> = wire::item(text, kind)?;
+                let _: Result<Object, NoObject> = wire::item(text, kind_for(data))?;
                 let _: IgnoredAny = serde_json::from_str(text)
                     .map_err(|error| CallError::Unreadable(error.to_string()))?;
                 items.push(text.to_owned());
@@ -107,11 +108,10 @@ fn page<'d>(pieces: impl Iterator<Item = &'d [u8]>, kind: Kind) -> ReadPage {
 
 /// A page gives the same items wherever it is cut, and those that parsing it as a whole gives.
 pub(super) fn list_page(data: &[u8]) {
-    let (size, data) = pieces(data);
-    let kind = KINDS[size % KINDS.len()];
-    let at_once = page(std::iter::once(data), kind);
-    let in_pieces = page(data.chunks(size), kind);
-    assert_eq!(in_pieces.as_ref().map_err(drop), at_once.as_ref().map_err(drop));
+    let at_once = page(data, usize::MAX);
+    for size in piece_sizes(data) {
+        assert_eq!(page(data, size).as_ref().map_err(drop), at_once.as_ref().map_err(drop));
+    }
     let whole = serde_json::from_slice::<WholePage<'_>>(data).ok();
     let whole = whole.filter(|page| !page.metadata.resource_version.is_empty());
     let whole = whole.map(|page| {
@@ -130,7 +130,7 @@ pub(super) fn object(data: &[u8]) {
     let error = wire::status(text);
     failure(&error);
     let _ = (error.class(), error.retry_after(), error.is_absence_of(Kind::Gateway, "g"));
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let object = match wire::object(text, kind) {
             Ok(object) => object,
             Err(error) => {
