@@ -9,6 +9,7 @@ use std::ops::Range;
 use expect_test::expect_file;
 use serde_json::{Value, json};
 use throughline::core::contract::action::{Action, Verb};
+use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::LogReader;
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
@@ -21,11 +22,16 @@ const MISTAKE: u64 = START + 60_000;
 const CONNECTORS: usize = 1_000;
 const WRITES_MAX: usize = 10;
 
+/// The kinds that are watched in an upstream.
+const KINDS: [&str; 3] = ["Connector", "Gateway", "Namespace"];
+
 /// A fleet of 1,000 connectors and as many Gateways and routes, in upstreams of the same size.
 struct Fleet {
     upstreams: usize,
     lines: Vec<Value>,
     at: u64,
+    /// Whether each list is older than what the watch has shown.
+    is_older: bool,
 }
 
 fn upstream(number: usize) -> String {
@@ -49,14 +55,19 @@ fn status(online: bool) -> String {
     model::status(if online { 2 } else { 1 }).unwrap()
 }
 
-fn connector(c: usize, online: bool) -> Value {
-    let mut object = object("Connector", "default", &format!("c{c}"));
-    object["status"] = status(online).parse().unwrap();
-    object
+/// An upstream's Connectors.
+fn connectors(of: Range<usize>, online: bool) -> Vec<Value> {
+    let mut connectors: Vec<_> =
+        of.map(|c| object("Connector", "default", &format!("c{c}"))).collect();
+    for connector in &mut connectors {
+        connector["status"] = status(online).parse().unwrap();
+    }
+    connectors
 }
 
-fn gateway(g: usize) -> Value {
-    object("Gateway", "default", &format!("g{g}"))
+/// An upstream's Gateways.
+fn gateways(of: Range<usize>) -> Vec<Value> {
+    of.map(|g| object("Gateway", "default", &format!("g{g}"))).collect()
 }
 
 /// What the hub holds of an upstream's object, an hour old.
@@ -69,8 +80,7 @@ fn hub_object(kind: &str, number: usize, name: &str) -> Value {
 
 fn hub_connector(number: usize, c: usize) -> Value {
     let mut object = hub_object("Connector", number, &format!("c{c}"));
-    object["metadata"]["annotations"] =
-        json!({"networking.datumapis.com/upstream-status": status(true)});
+    object["metadata"]["annotations"] = json!({UPSTREAM_STATUS: status(true)});
     object
 }
 
@@ -88,28 +98,30 @@ impl Fleet {
         clusters.push(json!({"name": "hub", "roles": ["hub"]}));
         let header = json!({"log": "throughline", "version": 1, "clusters": clusters,
             "settings": {"orphans": {"mode": "delete"}}});
-        let mut fleet = Self { upstreams, lines: vec![header], at: START };
+        let mut fleet = Self { upstreams, lines: vec![header], at: START, is_older: false };
         for number in 0..upstreams {
-            fleet.list_namespaces(number, Some(&uid(number)));
-            fleet.list_connectors(number, fleet.all(), true);
-            fleet.list_gateways(number, fleet.all(), false);
+            fleet.list(&upstream(number), "Namespace", [namespace(&uid(number))]);
+            fleet.list(&upstream(number), "Connector", connectors(fleet.all(), true));
+            fleet.list(&upstream(number), "Gateway", gateways(fleet.all()));
         }
-        let each = fleet.per_upstream();
+        let each = fleet.all().end;
         let places = || (0..upstreams).flat_map(move |number| (0..each).map(move |c| (number, c)));
-        fleet.list("hub", "Connector", places().map(|(n, c)| hub_connector(n, c)), false);
-        fleet.list("hub", "HTTPRoute", places().map(|(n, c)| hub_route(n, c, "g")), false);
-        fleet.list("hub", "Namespace", [], false);
+        fleet.list("hub", "Connector", places().map(|(n, c)| hub_connector(n, c)));
+        fleet.list("hub", "HTTPRoute", places().map(|(n, c)| hub_route(n, c, "g")));
+        fleet.list("hub", "Namespace", []);
         fleet.line(json!({"event": "leadership_acquired"}));
         fleet.at = MISTAKE;
         fleet
     }
 
-    fn per_upstream(&self) -> usize {
-        CONNECTORS / self.upstreams
+    /// All objects of a kind in an upstream, by number.
+    fn all(&self) -> Range<usize> {
+        self.tenths(10)
     }
 
-    fn all(&self) -> Range<usize> {
-        0..self.per_upstream()
+    /// The first tenths of them.
+    fn tenths(&self, tenths: usize) -> Range<usize> {
+        0..CONNECTORS / self.upstreams * tenths / 10
     }
 
     /// Adds a line; an object in it has a version of its own.
@@ -121,66 +133,52 @@ impl Fleet {
         self.lines.push(line);
     }
 
-    /// Adds an event about an object.
-    fn event(&mut self, event: &str, cluster: &str, object: Value) {
-        self.line(json!({"event": event, "cluster": cluster, "object": object}));
-    }
-
-    fn list(
-        &mut self,
-        cluster: &str,
-        kind: &str,
-        objects: impl IntoIterator<Item = Value>,
-        is_older: bool,
-    ) {
-        let of_kind = |event: &str| json!({"event": event, "cluster": cluster, "kind": kind});
-        self.line(of_kind("list_started"));
-        objects.into_iter().for_each(|object| self.event("listed", cluster, object));
-        if is_older {
-            self.line(of_kind("went_back"));
+    /// Adds events about objects.
+    fn events(&mut self, event: &str, cluster: &str, objects: impl IntoIterator<Item = Value>) {
+        for object in objects {
+            self.line(json!({"event": event, "cluster": cluster, "object": object}));
         }
-        self.line(of_kind("list_finished"));
     }
 
-    fn list_namespaces(&mut self, number: usize, uid: Option<&str>) {
-        self.list(&upstream(number), "Namespace", uid.map(namespace), false);
+    /// Adds an event about a kind.
+    fn of_kind(&mut self, event: &str, cluster: &str, kind: &str) {
+        self.line(json!({"event": event, "cluster": cluster, "kind": kind}));
     }
 
-    fn list_connectors(&mut self, number: usize, of: Range<usize>, online: bool) {
-        self.list(&upstream(number), "Connector", of.map(|c| connector(c, online)), false);
+    fn list(&mut self, cluster: &str, kind: &str, objects: impl IntoIterator<Item = Value>) {
+        self.of_kind("list_started", cluster, kind);
+        self.events("listed", cluster, objects);
+        if self.is_older {
+            self.of_kind("went_back", cluster, kind);
+        }
+        self.of_kind("list_finished", cluster, kind);
     }
 
-    fn list_gateways(&mut self, number: usize, of: Range<usize>, is_older: bool) {
-        self.list(&upstream(number), "Gateway", of.map(gateway), is_older);
-    }
-
-    fn list_unreadable(&mut self, number: usize, of: Range<usize>) {
-        let cluster = upstream(number);
+    fn list_unreadable(&mut self, cluster: &str, of: Range<usize>) {
         for (kind, prefix) in [("Connector", "c"), ("Gateway", "g")] {
-            self.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+            self.of_kind("list_started", cluster, kind);
             for n in of.clone() {
                 self.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
                     "namespace": "default", "name": format!("{prefix}{n}"), "error": "x"}));
             }
-            self.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
+            self.of_kind("list_finished", cluster, kind);
         }
     }
 
     /// Changes the labels of the hub objects of an upstream.
     fn relabel(&mut self, number: usize, change: impl Fn(&mut Value)) {
         for c in self.all() {
-            for mut object in [hub_connector(number, c), hub_route(number, c, "g")] {
-                change(&mut object["metadata"]["labels"]);
-                self.event("applied", "hub", object);
-            }
+            let mut objects = [hub_connector(number, c), hub_route(number, c, "g")];
+            objects.iter_mut().for_each(|object| change(&mut object["metadata"]["labels"]));
+            self.events("applied", "hub", objects);
         }
     }
 
     /// The watches of an upstream.
-    fn lose(&mut self, number: usize, error: &str) {
-        for kind in ["Connector", "Gateway", "Namespace"] {
-            let (event, cluster) = ("watch_lost", upstream(number));
-            self.line(json!({"event": event, "cluster": cluster, "kind": kind, "error": error}));
+    fn lose(&mut self, cluster: &str, error: &str) {
+        for kind in KINDS {
+            self.line(json!({"event": "watch_lost", "cluster": cluster, "kind": kind,
+                "error": error}));
         }
     }
 
@@ -196,112 +194,96 @@ impl Fleet {
     }
 }
 
-type Mistake = (&'static str, fn(&mut Fleet, usize));
+/// A mistake in an upstream, or in what the hub holds of it.
+type Mistake = fn(&mut Fleet, &str, usize);
 
-const MISTAKES: [Mistake; 26] = [
-    ("none (the control)", |_, _| {}),
-    ("an empty control plane", |fleet, number| {
-        fleet.list_connectors(number, 0..0, true);
-        fleet.list_gateways(number, 0..0, false);
-        fleet.list_namespaces(number, None);
+const MISTAKES: [(&str, Mistake); 26] = [
+    ("none (the control)", |_, _, _| {}),
+    ("an empty control plane", |fleet, up, _| {
+        KINDS.iter().for_each(|kind| fleet.list(up, kind, []));
     }),
-    ("the same, Namespaces first", |fleet, number| {
-        fleet.list_namespaces(number, None);
-        fleet.list_gateways(number, 0..0, false);
-        fleet.list_connectors(number, 0..0, true);
+    ("the same, Namespaces first", |fleet, up, _| {
+        KINDS.iter().rev().for_each(|kind| fleet.list(up, kind, []));
     }),
-    ("another control plane, same names, all offline", |fleet, number| {
-        fleet.list_namespaces(number, Some("ffffffff-0000-4000-8000-000000000001"));
-        fleet.list_connectors(number, fleet.all(), false);
-        fleet.list_gateways(number, 0..0, false);
+    ("another control plane, same names, all offline", |fleet, up, _| {
+        fleet.list(up, "Namespace", [namespace("ffffffff-0000-4000-8000-000000000001")]);
+        fleet.list(up, "Connector", connectors(fleet.all(), false));
+        fleet.list(up, "Gateway", []);
     }),
-    ("an emptied etcd", |fleet, number| {
-        for kind in ["Connector", "Gateway", "Namespace"] {
-            fleet.list(&upstream(number), kind, [], true);
-        }
+    ("an emptied etcd", |fleet, up, _| {
+        fleet.is_older = true;
+        KINDS.iter().for_each(|kind| fleet.list(up, kind, []));
     }),
-    ("a restored etcd: older statuses, half of the objects", |fleet, number| {
-        let half = 0..fleet.per_upstream() / 2;
-        let old = half.clone().map(|c| connector(c, false));
-        fleet.list(&upstream(number), "Connector", old, true);
-        fleet.list_gateways(number, half, true);
+    ("a restored etcd: older statuses, half of the objects", |fleet, up, _| {
+        fleet.is_older = true;
+        fleet.list(up, "Connector", connectors(fleet.tenths(5), false));
+        fleet.list(up, "Gateway", gateways(fleet.tenths(5)));
     }),
-    ("half of the Connectors in the list", |fleet, number| {
-        fleet.list_connectors(number, 0..fleet.per_upstream() / 2, true);
+    ("half of the Connectors in the list", |fleet, up, _| {
+        fleet.list(up, "Connector", connectors(fleet.tenths(5), true));
     }),
-    ("three in ten Connectors are missing in the list", |fleet, number| {
-        fleet.list_connectors(number, 0..fleet.per_upstream() * 7 / 10, true);
+    ("three in ten Connectors are missing in the list", |fleet, up, _| {
+        fleet.list(up, "Connector", connectors(fleet.tenths(7), true));
     }),
-    ("no Connector in the list, Namespaces as ever", |fleet, number| {
-        fleet.list_connectors(number, 0..0, true);
+    ("no Connector in the list, Namespaces as ever", |fleet, up, _| {
+        fleet.list(up, "Connector", []);
     }),
-    ("every Connector is deleted", |fleet, number| {
-        for c in fleet.all() {
-            fleet.event("deleted", &upstream(number), connector(c, true));
-        }
+    ("every Connector is deleted", |fleet, up, _| {
+        fleet.events("deleted", up, connectors(fleet.all(), true));
     }),
-    ("every Namespace is deleted", |fleet, number| {
-        fleet.event("deleted", &upstream(number), namespace(&uid(number)));
+    ("every Namespace is deleted", |fleet, up, number| {
+        fleet.events("deleted", up, [namespace(&uid(number))]);
     }),
-    ("every status vanishes", |fleet, number| {
-        for c in fleet.all() {
-            let object = object("Connector", "default", &format!("c{c}"));
-            fleet.event("applied", &upstream(number), object);
-        }
+    ("every status vanishes", |fleet, up, _| {
+        let without_status = |c| object("Connector", "default", &format!("c{c}"));
+        fleet.events("applied", up, fleet.all().map(without_status));
     }),
-    ("one object can't be read, the others are not listed", |fleet, number| {
-        fleet.list_unreadable(number, 0..1);
+    ("one object can't be read, the others are not listed", |fleet, up, _| {
+        fleet.list_unreadable(up, 0..1);
     }),
-    ("no object can be read", |fleet, number| fleet.list_unreadable(number, fleet.all())),
-    ("page 2 of every list expires", |fleet, number| {
-        for kind in ["Connector", "Gateway", "Namespace"] {
-            let cluster = upstream(number);
-            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
-        }
-        fleet.lose(number, "410 Expired: the provided continue parameter is too old");
+    ("no object can be read", |fleet, up, _| fleet.list_unreadable(up, fleet.all())),
+    ("page 2 of every list expires", |fleet, up, _| {
+        KINDS.iter().for_each(|kind| fleet.of_kind("list_started", up, kind));
+        fleet.lose(up, "410 Expired: the provided continue parameter is too old");
     }),
-    ("every request is forbidden", |fleet, number| {
-        fleet.lose(number, "403 Forbidden: connectors is forbidden");
+    ("every request is forbidden", |fleet, up, _| {
+        fleet.lose(up, "403 Forbidden: connectors is forbidden");
     }),
-    ("every path answers 404", |fleet, number| {
-        fleet.lose(number, "404 NotFound: the server could not find the requested resource");
+    ("every path answers 404", |fleet, up, _| {
+        fleet.lose(up, "404 NotFound: the server could not find the requested resource");
     }),
-    ("half of the Gateways in the list", |fleet, number| {
-        fleet.list_gateways(number, 0..fleet.per_upstream() / 2, false);
+    ("half of the Gateways in the list", |fleet, up, _| {
+        fleet.list(up, "Gateway", gateways(fleet.tenths(5)));
     }),
-    ("three in ten Gateways are missing in the list", |fleet, number| {
-        fleet.list_gateways(number, 0..fleet.per_upstream() * 7 / 10, false);
+    ("three in ten Gateways are missing in the list", |fleet, up, _| {
+        fleet.list(up, "Gateway", gateways(fleet.tenths(7)));
     }),
-    ("no Gateway in the list, Namespaces as ever", |fleet, number| {
-        fleet.list_gateways(number, 0..0, false);
+    ("no Gateway in the list, Namespaces as ever", |fleet, up, _| {
+        fleet.list(up, "Gateway", []);
     }),
-    ("every Gateway is deleted", |fleet, number| {
-        for g in fleet.all() {
-            fleet.event("deleted", &upstream(number), gateway(g));
-        }
+    ("every Gateway is deleted", |fleet, up, _| {
+        fleet.events("deleted", up, gateways(fleet.all()));
     }),
-    ("every Gateway has another name", |fleet, number| {
-        fleet.list_gateways(number, 5_000..5_000 + fleet.per_upstream(), false);
+    ("every Gateway has another name", |fleet, up, _| {
+        fleet.list(up, "Gateway", gateways(5_000..5_000 + fleet.all().end));
     }),
-    ("every route names another parent", |fleet, number| {
-        for c in fleet.all() {
-            fleet.event("applied", "hub", hub_route(number, c, "wrong"));
-        }
+    ("every route names another parent", |fleet, _, number| {
+        fleet.events("applied", "hub", fleet.all().map(|c| hub_route(number, c, "wrong")));
     }),
-    ("every hub object names the next upstream", |fleet, number| {
+    ("every hub object names the next upstream", |fleet, _, number| {
         let next = format!("cluster-{}", upstream((number + 1) % fleet.upstreams));
         fleet.relabel(number, |labels| {
             labels["meta.datumapis.com/upstream-cluster-name"] = json!(next);
         });
     }),
-    ("every hub object loses its labels", |fleet, number| {
+    ("every hub object loses its labels", |fleet, _, number| {
         fleet.relabel(number, |labels| *labels = json!({}));
     }),
-    ("the hub is an empty cluster", |fleet, number| {
+    ("the hub is an empty cluster", |fleet, _, number| {
         // Once: there is one hub.
         if number == 0 {
-            fleet.list("hub", "Connector", [], false);
-            fleet.list("hub", "HTTPRoute", [], false);
+            fleet.list("hub", "Connector", []);
+            fleet.list("hub", "HTTPRoute", []);
         }
     }),
 ];
@@ -315,7 +297,7 @@ fn no_mistake_reaches_more_than_ten_objects_a_minute() {
     for (name, mistake) in MISTAKES {
         for upstreams in [1, 50, 200, 500] {
             let mut fleet = Fleet::new(upstreams);
-            (0..upstreams).for_each(|number| mistake(&mut fleet, number));
+            (0..upstreams).for_each(|number| mistake(&mut fleet, &upstream(number), number));
             let replay = fleet.replayed();
             let decisions = replay.actions.iter().map(|record| &record.decision);
             let (before, after): (Vec<_>, Vec<_>) =
