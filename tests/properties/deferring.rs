@@ -11,11 +11,11 @@ use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::status::go_json::canonical;
 
-use crate::config;
 use crate::generate::{change, schedule, setup, who};
 use crate::model::{CONNECTORS, ConnectorRef, Op, PROJECTS, status};
 use crate::oracle::liveness_of;
 use crate::sim::{HOUR, Sim};
+use crate::{config, no_deviations};
 
 fn connectors() -> impl Iterator<Item = ConnectorRef> {
     (0..PROJECTS).flat_map(|p| (0..CONNECTORS).map(move |c| ConnectorRef(p, c)))
@@ -80,7 +80,7 @@ proptest! {
         step(&mut off, &mut on, 10_000)?;
         prop_assert_eq!(on.mirror_deviations(), off.mirror_deviations(), "not in time");
         let mirrors = |sim: &Sim| {
-            sim.actions.iter().filter(|a| a.decision.action.verb == Verb::Mirror).count()
+            sim.decided(Verb::Mirror, 0).count()
         };
         prop_assert!(mirrors(&on) <= mirrors(&off), "the rule makes more writes");
     }
@@ -104,15 +104,13 @@ proptest! {
             sim.apply(&Op::Status(who, says));
             if let Some(after_ms) = replicated_ms {
                 sim.advance_by(after_ms);
-                let text = status(says).as_deref().and_then(canonical);
-                let annotation = (UPSTREAM_STATUS, text.as_deref());
-                sim.annotate(&t.hub(), Kind::Connector, &t.hub_key(who), annotation);
+                let (key, text) = (t.hub_key(who), status(says).as_deref().and_then(canonical));
+                sim.annotate(&t.hub(), Kind::Connector, &key, UPSTREAM_STATUS, text);
             }
         }
         sim.advance_by(600_000);
-        prop_assert!(sim.mirror_deviations().is_empty());
-        let mirrors = sim.actions[before..].iter().filter(|a| a.decision.action.verb == Verb::Mirror);
-        let mirrors = mirrors.count();
+        no_deviations(&sim, &sim.mirror_deviations())?;
+        let mirrors = sim.decided(Verb::Mirror, before).count();
         prop_assert!(mirrors <= changes, "{mirrors} mirrors of {changes} changes");
         let is_contention =
             |note: &Note| matches!(&note.kind, NoteKind::Began(p) if p.cause == Cause::Overwritten);

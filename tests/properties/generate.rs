@@ -20,20 +20,17 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn settings(&self) -> Settings {
+    /// The clusters with all their objects; nothing is listed yet.
+    pub fn build(&self, change: impl FnOnce(&mut Settings)) -> Sim {
         let mut settings = Settings::default();
         settings.touch.scope = self.scope;
-        settings
-    }
-
-    /// The clusters with all their objects; nothing is listed yet.
-    pub fn build(&self, settings: &Settings) -> Sim {
+        change(&mut settings);
         let mut sim = Sim::new(self.topology, settings, self.carrier_delay_ms);
         sim.watch_delays_ms.clone_from(&self.watch_delays_ms);
         if self.managed_fields {
             sim.clusters.keep_managed_fields();
         }
-        for cluster in sim.cluster_specs.clone() {
+        for cluster in self.topology.clusters() {
             for kind in sim.kinds(&cluster.name) {
                 // No watch is open before the first list.
                 sim.clusters.lose_watch(&cluster.name, kind, "not listed yet");
@@ -64,9 +61,7 @@ impl Setup {
     }
 
     pub fn begin_with(&self, change: impl FnOnce(&mut Settings)) -> Sim {
-        let mut settings = self.settings();
-        change(&mut settings);
-        let mut sim = self.build(&settings);
+        let mut sim = self.build(change);
         sim.start();
         sim
     }

@@ -9,10 +9,10 @@ use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 
-use crate::config;
 use crate::generate::{Setup, change, fault, other_writer, schedule, setup, who, write_faults};
 use crate::model::{self, ConnectorRef, Op, PROJECTS, Topology};
 use crate::sim::{HOUR, SECOND, Sim};
+use crate::{config, no_deviations};
 
 /// What the machine has observed of hub and edges, derived independently of its code.
 #[derive(Default)]
@@ -25,21 +25,17 @@ struct Observed {
 
 impl Observed {
     fn observe(&mut self, at: u64, kind: &EventKind, t: Topology) {
-        let connector = Kind::Connector;
         match kind {
-            EventKind::ListFinished { cluster, kind } if *kind == connector => {
+            EventKind::ListFinished { cluster, kind: Kind::Connector } => {
                 self.live.insert(cluster.clone());
             }
-            EventKind::ListStarted { cluster, kind }
-            | EventKind::WatchLost { cluster, kind, .. }
-                if *kind == connector =>
-            {
+            EventKind::ListStarted { cluster, kind: Kind::Connector }
+            | EventKind::WatchLost { cluster, kind: Kind::Connector, .. } => {
                 self.live.remove(cluster);
             }
-            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
-                if object.kind() != connector {
-                    return;
-                }
+            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }
+                if object.kind() == Kind::Connector =>
+            {
                 let value = object.meta.annotations.get(UPSTREAM_STATUS);
                 let value = value.map(|v| v.parse().unwrap_or(serde_json::Value::from("?")));
                 let place = (cluster.clone(), object.meta.key());
@@ -49,7 +45,7 @@ impl Observed {
                     self.apart.retain(|(_, key), _| *key != object.meta.key());
                 }
             }
-            EventKind::Deleted { cluster, object } if object.kind() == connector => {
+            EventKind::Deleted { cluster, object } if object.kind() == Kind::Connector => {
                 self.says.remove(&(cluster.clone(), object.meta.key()));
             }
             _ => return,
@@ -79,8 +75,8 @@ fn nudges_are_due(sim: &Sim) -> Result<(), TestCaseError> {
     let mut events = sim.seen.iter().peekable();
     // When each was nudged, and the pause before that.
     let mut nudged: BTreeMap<ObjectKey, (u64, u64)> = BTreeMap::new();
-    for recorded in sim.actions.iter().filter(|a| a.decision.action.verb == Verb::Nudge) {
-        let (at, key) = (recorded.decision.at.0, &recorded.decision.action.object);
+    for decision in sim.decided(Verb::Nudge, 0) {
+        let (at, key) = (decision.at.0, &decision.action.object);
         // Events of the nudge's own millisecond are left out: they may have come before it or after.
         while let Some(event) = events.next_if(|e| e.at.0 < at) {
             observed.observe(event.at.0, &event.kind, sim.topology);
@@ -122,13 +118,11 @@ proptest! {
         // Another instance leads and mirrors.
         for project in 0..PROJECTS {
             let (key, text) = (t.hub_key(ConnectorRef(project, 1)), model::status(status));
-            sim.annotate(&t.hub(), Kind::Connector, &key, (UPSTREAM_STATUS, text.as_deref()));
+            sim.annotate(&t.hub(), Kind::Connector, &key, UPSTREAM_STATUS, text);
         }
         sim.advance_by(HOUR);
-        let held = sim.actions.iter().find(|a| a.decision.action.is_leader_only() && !a.led);
-        prop_assert!(held.is_none(), "{:?}", held.map(|a| &a.decision));
-        let deviations = sim.oracle().touch_problems();
-        prop_assert!(deviations.is_empty(), "{deviations:#?}\n{}", sim.describe_actions(0));
+        // `Sim` asserts of each action that it was decided by the leader.
+        no_deviations(&sim, &sim.touch_deviations())?;
     }
 
     #[test]

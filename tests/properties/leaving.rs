@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use throughline::core::contract::action::Verb;
+use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::UPSTREAM_STATUS;
@@ -35,10 +35,11 @@ proptest! {
         // Every Connector has a status, and each project a route and its parent.
         let statuses = setup.statuses.iter().map(|status| (*status).max(1)).collect();
         let setup = Setup { statuses, ..setup };
-        let mut settings = setup.settings();
-        settings.orphans.mode = OrphanMode::Delete;
-        settings.orphans.share_from = 100;
-        let (mut sim, t) = (setup.build(&settings), setup.topology);
+        let t = setup.topology;
+        let mut sim = setup.build(|settings| {
+            settings.orphans.mode = OrphanMode::Delete;
+            settings.orphans.share_from = 100;
+        });
         for project in 0..PROJECTS {
             sim.put_parent(project, 0);
             sim.put(&t.hub(), &t.route(project, 0, 0));
@@ -52,11 +53,10 @@ proptest! {
         sim.advance_by(900 * SECOND);
         sim.next_bookmark = None;
         converges(&mut sim)?;
-        for recorded in &sim.actions {
-            let action = &recorded.decision.action;
+        for Decision { action, .. } in &sim.actions {
             let removes = |(key, value): &(String, Option<String>)| key == UPSTREAM_STATUS && value.is_none();
             let takes_away = action.verb == Verb::Delete || action.annotations.iter().any(removes);
-            prop_assert!(!takes_away, "{:?}", recorded.decision);
+            prop_assert!(!takes_away, "{action:?}");
         }
         let routes = sim.clusters.objects(&t.hub(), Kind::HttpRoute).count();
         prop_assert_eq!(routes, usize::from(PROJECTS));

@@ -12,7 +12,6 @@
 
 mod blast_radius;
 mod deferring;
-mod deviations;
 mod fuzz;
 mod generate;
 mod leader_model;
@@ -31,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-use throughline::core::contract::action::Verb;
+use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::cause::State;
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::TouchScope;
@@ -43,7 +42,7 @@ use throughline::replay::{ReplayMode, ReplayOptions, replay};
 
 use generate::{change, fault, other_writer, repetition, schedule, setup, write_faults};
 use model::Op;
-use sim::{HOUR, RecordedAction, SECOND, Sim, WriteFault};
+use sim::{HOUR, SECOND, Sim, WriteFault};
 
 fn config(cases: u32) -> ProptestConfig {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
@@ -56,19 +55,20 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
+fn no_deviations(sim: &Sim, deviations: &[String]) -> Result<(), TestCaseError> {
+    let last = sim.describe_actions(sim.actions.len().saturating_sub(25));
+    prop_assert!(deviations.is_empty(), "{deviations:#?}\n{last}");
+    Ok(())
+}
+
 /// Ends all faults and checks that everything converges, and that nothing is written after that, even if
 /// the machine forgets what it did. Where a status may have changed and changed back since a Gateway's last
 /// touch, that is touched again.
 fn converges(sim: &mut Sim) -> Result<(), TestCaseError> {
     sim.heal();
     sim.advance_by(4 * HOUR);
-    let deviations = sim.deviations();
+    no_deviations(sim, &sim.deviations())?;
     let before = sim.actions.len();
-    prop_assert!(
-        deviations.is_empty(),
-        "{deviations:#?}\n{}",
-        sim.describe_actions(before.saturating_sub(25))
-    );
     sim.advance_by(2 * HOUR);
     prop_assert!(
         sim.actions.len() == before,
@@ -78,10 +78,9 @@ fn converges(sim: &mut Sim) -> Result<(), TestCaseError> {
     prop_assert_eq!(sim.machine.poll_deadline(), None);
     sim.forget_memory();
     sim.advance_by(2 * HOUR);
-    for recorded in &sim.actions[before..] {
-        let action = &recorded.decision.action;
+    for Decision { action, .. } in &sim.actions[before..] {
         let gateway = sim.clusters.get(&action.cluster, action.kind, &action.object);
-        let says = gateway.and_then(|gateway| sim.oracle().trigger_of(gateway));
+        let says = gateway.and_then(|gateway| sim.trigger_of(gateway));
         let value = action.annotations.first().and_then(|(_, value)| value.as_deref());
         let repeats = value.and_then(Trigger::parse).map(|trigger| trigger.digest);
         let may = action.verb == Verb::Touch && says.map(|says| says.digest) == repeats;
@@ -100,7 +99,7 @@ fn final_values(sim: &Sim) -> BTreeMap<String, String> {
     }
     for edge in t.edges() {
         for gateway in sim.clusters.objects(&edge, Kind::Gateway) {
-            let digest = sim.oracle().trigger_of(gateway).map(|trigger| trigger.digest);
+            let digest = sim.trigger_of(gateway).map(|trigger| trigger.digest);
             said.insert(format!("{edge} {}", gateway.meta.key()), format!("{digest:x?}"));
         }
     }
@@ -109,9 +108,8 @@ fn final_values(sim: &Sim) -> BTreeMap<String, String> {
 
 /// Every value that was mirrored.
 fn mirrored(sim: &Sim) -> BTreeSet<String> {
-    let actions = sim.actions.iter().map(|a| &a.decision.action);
-    let mirrors = actions.filter(|a| a.verb == Verb::Mirror);
-    mirrors.map(|a| format!("{} {:?}", a.object, a.annotations)).collect()
+    let mirrors = sim.decided(Verb::Mirror, 0).map(|decision| &decision.action);
+    mirrors.map(|action| format!("{} {:?}", action.object, action.annotations)).collect()
 }
 
 /// Gateways whose trigger a new process must not trust: after throughline wrote the gateway, another
@@ -171,14 +169,13 @@ proptest! {
                 matches!(note, NoteKind::Began(p) if p.cause.info().state == Some(State::Stuck))
             };
             prop_assert!(!sim.notes.iter().any(|note| is_stuck(&note.kind)));
-            for recorded in &sim.actions[before..] {
-                let action = &recorded.decision.action;
+            for Decision { action, .. } in &sim.actions[before..] {
                 let place = (action.cluster.clone(), action.object.clone());
                 let may = times == 0 && action.verb == Verb::Touch && distrusted.contains(&place);
                 prop_assert!(may, "restart {times}:\n{}", sim.describe_actions(before));
             }
             prop_assert!(sim.actions.len() - before <= 3 * distrusted.len());
-            prop_assert!(sim.deviations().is_empty());
+            no_deviations(&sim, &sim.deviations())?;
         }
     }
 
@@ -188,13 +185,14 @@ proptest! {
         order in prop::collection::vec(any::<u16>(), 20),
         again in prop::collection::vec((0..3_000_u64, repetition()), 0..20),
     ) {
+        let t = setup.topology;
         let mut straight = setup.begin();
         straight.advance_by(600 * SECOND);
 
-        let mut sim = setup.build(&setup.settings());
+        let mut sim = setup.build(|_| ());
         sim.add_clusters();
         let mut lists: Vec<(u16, ClusterName, Kind)> = Vec::new();
-        for cluster in &sim.cluster_specs {
+        for cluster in t.clusters() {
             for kind in sim.kinds(&cluster.name) {
                 lists.push((order[lists.len() % order.len()], cluster.name.clone(), kind));
             }
@@ -212,8 +210,7 @@ proptest! {
         sim.advance_by(600 * SECOND);
         prop_assert_eq!(final_values(&sim), final_values(&straight), "{}", sim.describe_actions(0));
         prop_assert_eq!(mirrored(&sim), mirrored(&straight));
-        let deviations = sim.deviations();
-        prop_assert!(deviations.is_empty(), "{deviations:#?}");
+        no_deviations(&sim, &sim.deviations())?;
     }
 
     #[test]
@@ -222,7 +219,7 @@ proptest! {
         write_faults in write_faults(),
         mut schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 20),
     ) {
-        let mut sim = setup.build(&setup.settings());
+        let mut sim = setup.build(|_| ());
         sim.keep_log();
         sim.start();
         sim.write_faults = write_faults;
@@ -265,17 +262,14 @@ proptest! {
         sim.write_faults.clear();
         let healthy = sim.now;
         sim.advance_by(150 * SECOND);
-        let is_late = |a: &RecordedAction| {
-            a.decision.at > healthy.plus(60 * SECOND)
-                && !a.decision.because.starts_with("touched again")
+        let is_late = |decision: &Decision| {
+            decision.at > healthy.plus(60 * SECOND)
+                && !decision.because.starts_with("touched again")
         };
         prop_assert!(!sim.actions.iter().any(is_late), "{}", sim.describe_actions(before));
         // The confirmation after the start of the watches may still be ahead.
         let mut deviations = sim.deviations();
         deviations.retain(|deviation| !deviation.starts_with("a timer is set"));
-        prop_assert!(
-            deviations.is_empty(), "{deviations:#?}\n{}",
-            sim.describe_actions(sim.actions.len().saturating_sub(25))
-        );
+        no_deviations(&sim, &deviations)?;
     }
 }

@@ -50,14 +50,11 @@ impl Topology {
 
     /// A project's cluster, namespace and the namespace's uid.
     pub fn project(self, project: u8) -> (ClusterName, &'static str, String) {
-        let (cluster, namespace) = match (self, project) {
-            (Topology::One, 0) => ("all", "home"),
-            (Topology::One, _) => ("all", "work"),
-            (Topology::Two, 0) => ("up", "home"),
-            (Topology::Two, _) => ("up", "work"),
-            (Topology::Three, 0) => ("org/a", "home"),
-            (Topology::Three, _) => ("b", "home"),
-        };
+        let (cluster, namespace) = match self {
+            Topology::One => [("all", "home"), ("all", "work")],
+            Topology::Two => [("up", "home"), ("up", "work")],
+            Topology::Three => [("org/a", "home"), ("b", "home")],
+        }[usize::from(project)];
         (cluster.into(), namespace, uid(project))
     }
 
@@ -68,6 +65,16 @@ impl Topology {
     pub fn edges(self) -> Vec<ClusterName> {
         let edges: &[&str] = [&["all"][..], &["down"], &["edge-1", "edge-2"]][self as usize];
         edges.iter().map(|e| ClusterName::from(*e)).collect()
+    }
+
+    fn edge(self, number: u8) -> ClusterName {
+        let edges = self.edges();
+        edges[usize::from(number) % edges.len()].clone()
+    }
+
+    fn cluster(self, number: u8) -> ClusterName {
+        let clusters = self.clusters();
+        clusters[usize::from(number) % clusters.len()].name.clone()
     }
 
     /// Edges and hub, each once.
@@ -92,9 +99,7 @@ impl Topology {
     }
 
     fn gateway(self, GatewayRef(e, p, g): GatewayRef) -> (ClusterName, ObjectKey) {
-        let edges = self.edges();
-        let edge = edges[usize::from(e) % edges.len()].clone();
-        (edge, ObjectKey::new(self.hub_namespace(p), format!("g{g}")))
+        (self.edge(e), ObjectKey::new(self.hub_namespace(p), format!("g{g}")))
     }
 
     /// A hub route, 1,000 s old, and its parent.
@@ -250,12 +255,6 @@ impl Sim {
         let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
         let object = Object::try_from(wire).unwrap();
         self.clusters.put(cluster, object, manager, WatchNotice::Applied);
-        self.collect();
-    }
-
-    fn remove(&mut self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) {
-        self.clusters.remove(cluster, kind, key);
-        self.collect();
     }
 
     /// Creates a project's namespace upstream, with a uid, and the hub's.
@@ -285,22 +284,17 @@ impl Sim {
         cluster: &ClusterName,
         kind: Kind,
         key: &ObjectKey,
-        (name, value): (&str, Option<&str>),
+        name: &str,
+        value: Option<String>,
     ) {
-        let patch = [(name.to_owned(), value.map(str::to_owned))];
+        let patch = [(name.to_owned(), value)];
         let _ = self.clusters.patch(cluster, kind, key, &patch, &Default::default(), "somebody");
-        self.collect();
     }
 
     /// Applies one change or fault.
     pub fn apply(&mut self, op: &Op) {
         let t = self.topology;
-        let (hub, edges) = (t.hub(), t.edges());
-        let edge = |e: u8| edges[usize::from(e) % edges.len()].clone();
-        let cluster = |c: u8| {
-            let clusters = t.clusters();
-            clusters[usize::from(c) % clusters.len()].name.clone()
-        };
+        let hub = t.hub();
         match *op {
             Op::Status(who, s) => {
                 let (up, key) = t.upstream_key(who);
@@ -313,31 +307,29 @@ impl Sim {
             Op::CreateUpstream(who, s) => self.create_upstream(who, s),
             Op::DeleteUpstream(who, with_replica) => {
                 let (up, key) = t.upstream_key(who);
-                self.remove(&up, Kind::Connector, &key);
+                self.clusters.remove(&up, Kind::Connector, &key);
                 if with_replica {
                     for place in t.below_upstream() {
-                        self.remove(&place, Kind::Connector, &t.hub_key(who));
+                        self.clusters.remove(&place, Kind::Connector, &t.hub_key(who));
                     }
                 }
             }
             Op::OverwriteHub(who, v) => {
-                let value = wrong_value(v);
-                let annotation = (UPSTREAM_STATUS, value.as_deref());
-                self.annotate(&hub, Kind::Connector, &t.hub_key(who), annotation);
+                let key = t.hub_key(who);
+                self.annotate(&hub, Kind::Connector, &key, UPSTREAM_STATUS, wrong_value(v));
             }
             Op::OverwriteEdge(who, e, v) => {
                 // The carrier leaves a key alone that was only ever written at the edge. This test
                 // overwrites carried keys only.
-                let (key, value) = (t.hub_key(who), wrong_value(v));
+                let (edge, key) = (t.edge(e), t.hub_key(who));
                 let template = self.clusters.get(&hub, Kind::Connector, &key);
                 if template.is_some_and(|h| h.meta.annotations.get(UPSTREAM_STATUS).is_some()) {
-                    let annotation = (UPSTREAM_STATUS, value.as_deref());
-                    self.annotate(&edge(e), Kind::Connector, &key, annotation);
+                    self.annotate(&edge, Kind::Connector, &key, UPSTREAM_STATUS, wrong_value(v));
                 }
             }
             Op::OverwriteTrigger(at, v) => {
                 let (edge, key) = t.gateway(at);
-                let digest = || self.oracle().digest_of(&edge, &key);
+                let digest = || self.digest_of(&edge, &key);
                 let value = match v {
                     0 => None,
                     1 => Some("true/abc".to_owned()),
@@ -347,16 +339,16 @@ impl Sim {
                     _ => digest().map(|d| format!("{d:016x}-9-4294967295")),
                 };
                 let trigger = self.settings.touch.key.clone();
-                self.annotate(&edge, Kind::Gateway, &key, (&trigger, value.as_deref()));
+                self.annotate(&edge, Kind::Gateway, &key, &trigger, value);
             }
             Op::Stamp(at) => {
                 let (edge, key) = t.gateway(at);
-                let stamp = self.oracle().stamp_of(&edge, &key);
-                self.annotate(&edge, Kind::Gateway, &key, (PLATFORM_KEY, stamp.as_deref()));
+                let stamp = self.stamp_of(&edge, &key);
+                self.annotate(&edge, Kind::Gateway, &key, PLATFORM_KEY, stamp);
             }
             Op::Proxy(at, 0) => {
                 let (edge, key) = t.gateway(at);
-                self.remove(&edge, Kind::HttpProxy, &key);
+                self.clusters.remove(&edge, Kind::HttpProxy, &key);
             }
             Op::Proxy(at, mask) => {
                 let (edge, key) = t.gateway(at);
@@ -369,7 +361,7 @@ impl Sim {
             }
             Op::DeleteGateway(at) => {
                 let (edge, key) = t.gateway(at);
-                self.remove(&edge, Kind::Gateway, &key);
+                self.clusters.remove(&edge, Kind::Gateway, &key);
             }
             Op::CreateGateway(at, class) => {
                 let (edge, key) = t.gateway(at);
@@ -379,15 +371,15 @@ impl Sim {
             }
             Op::Lead(leads) => self.lead(leads),
             Op::Lose(c, k) => {
-                let (cluster, kinds) = (cluster(c), self.kinds(&cluster(c)));
-                self.lose(&cluster, kinds[usize::from(k) % kinds.len()]);
+                let (cluster, kind) = self.watch(c, k);
+                self.lose(&cluster, kind);
             }
             Op::List(c, k) => {
-                let (cluster, kinds) = (cluster(c), self.kinds(&cluster(c)));
-                self.list(&cluster, kinds[usize::from(k) % kinds.len()]);
+                let (cluster, kind) = self.watch(c, k);
+                self.list(&cluster, kind);
             }
             Op::CutOff(c) => {
-                let cluster = cluster(c);
+                let cluster = t.cluster(c);
                 for kind in self.kinds(&cluster) {
                     self.lose(&cluster, kind);
                 }
@@ -395,15 +387,15 @@ impl Sim {
                 self.unreachable.insert(cluster);
             }
             Op::Reach(c) => {
-                let cluster = cluster(c);
+                let cluster = t.cluster(c);
                 self.clusters.set_reachable(&cluster, true);
                 self.unreachable.remove(&cluster);
                 self.list_cluster(&cluster);
             }
-            Op::StickCarrier(who, e) => self.clusters.set_carry_stuck(&edge(e), &t.hub_key(who)),
+            Op::StickCarrier(who, e) => self.clusters.set_carry_stuck(&t.edge(e), &t.hub_key(who)),
             Op::Rejoin(c) => {
-                self.leave(&cluster(c));
-                self.join(&cluster(c));
+                self.leave(&t.cluster(c));
+                self.join(&t.cluster(c));
             }
             Op::Restart => self.restart(),
             Op::ShowAgain(which, is_stale) => self.show_again(which, is_stale),
@@ -416,7 +408,7 @@ impl Sim {
                         true => self.put_parent(0, g),
                         false => {
                             let key = ObjectKey::new(namespace, format!("g{g}"));
-                            self.remove(&up, Kind::Gateway, &key);
+                            self.clusters.remove(&up, Kind::Gateway, &key);
                         }
                     }
                 }
@@ -438,11 +430,18 @@ impl Sim {
             }
             Op::Namespace(number) => {
                 let (up, namespace, _) = t.project(0);
-                self.remove(&up, Kind::Namespace, &ObjectKey::new("", namespace));
+                self.clusters.remove(&up, Kind::Namespace, &ObjectKey::new("", namespace));
                 self.put_namespaces(0, &uid(number));
             }
         }
-        self.collect();
+    }
+
+    /// A watch, by numbers.
+    fn watch(&self, cluster: u8, kind: u8) -> (ClusterName, Kind) {
+        let cluster = self.topology.cluster(cluster);
+        let kinds = self.kinds(&cluster);
+        let kind = kinds[usize::from(kind) % kinds.len()];
+        (cluster, kind)
     }
 
     fn show_again(&mut self, which: u16, is_stale: bool) {

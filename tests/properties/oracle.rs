@@ -1,57 +1,92 @@
-//! Which status annotation and which trigger is right for the objects of some clusters. It shares liveness
-//! and digests with the core, and none of its rules.
+//! Which status annotation and which trigger is right for the objects of the simulated clusters, and where
+//! they deviate from that. It shares liveness and digests with the core, and none of its rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throughline::core::contract::settings::{PlatformKeyMode, Settings, TouchScope};
+use serde_json::Value;
+
+use throughline::core::contract::cause::{Problem, State};
+use throughline::core::contract::note::NoteKind;
+use throughline::core::contract::settings::{PlatformKeyMode, TouchScope};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use throughline::core::status::go_json;
 use throughline::core::status::liveness::{self, Liveness};
 use throughline::core::status::trigger::{NodeIds, Trigger, digest, gateway_part};
-use throughline_sim::SimClusters;
 
-/// Whether throughline has written a Gateway of an edge: the platform's stamp alone no longer makes it
-/// right.
-type HasWritten<'a> = Box<dyn Fn(&ClusterName, &Object) -> bool + 'a>;
+use crate::sim::Sim;
 
-pub(crate) struct Oracle<'a> {
-    pub(crate) clusters: &'a SimClusters,
-    pub(crate) settings: &'a Settings,
-    pub(crate) node_ids: NodeIds,
-    pub(crate) has_written: HasWritten<'a>,
-}
+impl Sim {
+    /// All deviations from the desired state, as text.
+    pub fn deviations(&self) -> Vec<String> {
+        let mut deviations = self.stuck();
+        deviations.extend(self.mirror_deviations());
+        deviations.extend(self.touch_deviations());
+        let left = self.machine.poll_deadline();
+        deviations.extend(left.map(|at| format!("a timer is set for {at}")));
+        if self.machine.in_flight() > 0 {
+            deviations.push("actions are in flight".into());
+        }
+        deviations
+    }
 
-impl Oracle<'_> {
-    /// A sentence for each hub Connector with a wrong status annotation.
-    pub(crate) fn mirror_problems(&self, held: &BTreeSet<ObjectKey>) -> Vec<String> {
-        let mut problems = Vec::new();
-        for hub in self.clusters.with_role(Role::Hub) {
-            for connector in self.clusters.objects(hub, Kind::Connector) {
-                if !held.contains(&connector.meta.key()) {
-                    problems.extend(self.annotation_problem(hub, connector));
+    /// What makes connectors stuck, and has not ended.
+    fn stuck(&self) -> Vec<String> {
+        let mut open = BTreeMap::new();
+        for note in &self.notes {
+            match &note.kind {
+                NoteKind::Began(problem) => _ = open.insert(problem.id(), problem),
+                NoteKind::Ended(problem) => {
+                    let ended = open.remove(&problem.id());
+                    assert!(ended.is_some(), "ended, and never began: {problem:?}");
+                }
+                NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => {}
+            }
+        }
+        let is_stuck = |problem: &&Problem| problem.cause.info().state == Some(State::Stuck);
+        open.into_values().filter(is_stuck).map(Problem::sentence).collect()
+    }
+
+    /// Where the hub differs from upstream, or an edge from the hub.
+    pub fn mirror_deviations(&self) -> Vec<String> {
+        let mut deviations = Vec::new();
+        let says = |connector: &Object| {
+            let text = connector.meta.annotations.get(UPSTREAM_STATUS)?;
+            Some(text.parse().unwrap_or(Value::from("not JSON")))
+        };
+        for connector in self.clusters.objects(&self.topology.hub(), Kind::Connector) {
+            deviations.extend(self.annotation_deviation(connector));
+            let (key, says_hub) = (connector.meta.key(), says(connector));
+            for edge in self.topology.edges() {
+                let copy = self.clusters.get(&edge, Kind::Connector, &key);
+                if let Some(says_edge) = copy.map(|copy| says(copy))
+                    && says_edge != says_hub
+                {
+                    deviations.push(format!(
+                        "{edge}: {key} is {says_hub:?} at the hub, {says_edge:?} here"
+                    ));
                 }
             }
         }
-        problems
+        deviations
     }
 
     /// A sentence for each Gateway, or GatewayClass, with a wrong trigger.
-    pub(crate) fn touch_problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        for edge in self.clusters.with_role(Role::Edge) {
+    pub fn touch_deviations(&self) -> Vec<String> {
+        let mut deviations = Vec::new();
+        for edge in &self.topology.edges() {
             match self.settings.touch.scope_of(edge) {
                 TouchScope::Gateway => {
                     let gateways = self.clusters.objects(edge, Kind::Gateway);
-                    problems.extend(gateways.filter_map(|g| self.gateway_problem(edge, g)));
+                    deviations.extend(gateways.filter_map(|g| self.gateway_deviation(edge, g)));
                 }
-                TouchScope::GatewayClass => problems.extend(self.class_problems(edge)),
+                TouchScope::GatewayClass => deviations.extend(self.class_deviations(edge)),
             }
         }
-        problems
+        deviations
     }
 
-    fn annotation_problem(&self, hub: &ClusterName, connector: &Object) -> Option<String> {
+    fn annotation_deviation(&self, connector: &Object) -> Option<String> {
         let Object { meta, .. } = connector;
         if meta.is_paused() {
             return None;
@@ -87,7 +122,7 @@ impl Oracle<'_> {
             }
         }
         Some(format!(
-            "{hub}: the status annotation of Connector {} does not match the status of {key} in {upstream}: \
+            "the status annotation of Connector {} does not match the status of {key} in {upstream}: \
              {actual:?}, expected {expected:?}",
             meta.key()
         ))
@@ -111,27 +146,33 @@ impl Oracle<'_> {
         connectors.iter().map(|name| (&**name, read(name).unwrap_or_default())).collect()
     }
 
+    /// Whether the proxy of a Gateway refers to a Connector.
+    pub fn references(&self, edge: &ClusterName, gateway: &ObjectKey, c: &ObjectKey) -> bool {
+        let names = self.connectors(edge, gateway);
+        gateway.namespace == c.namespace && names.iter().any(|(name, _)| *name == c.name)
+    }
+
     /// The digest that a Gateway should announce.
-    pub(crate) fn digest_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<u64> {
+    pub fn digest_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<u64> {
         let connectors = self.connectors(edge, gateway);
         let part = |(name, says): &(&str, Liveness)| {
-            self.node_ids.connector_part(name, says.online, &says.node_id)
+            NodeIds::Real.connector_part(name, says.online, &says.node_id)
         };
         (!connectors.is_empty()).then(|| digest(connectors.iter().map(part)))
     }
 
     /// The stamp that the platform's extension server writes on a Gateway.
-    pub(crate) fn stamp_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<String> {
+    pub fn stamp_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<String> {
         let connectors = self.connectors(edge, gateway);
         let (_, Liveness { online, node_id }) = connectors.last()?;
         Some(if *online { format!("true/{node_id}") } else { "false/".to_owned() })
     }
 
-    pub(crate) fn trigger_of(&self, gateway: &Object) -> Option<Trigger> {
+    pub fn trigger_of(&self, gateway: &Object) -> Option<Trigger> {
         Trigger::parse(gateway.meta.annotations.get(&self.settings.touch.key)?)
     }
 
-    fn gateway_problem(&self, edge: &ClusterName, gateway: &Object) -> Option<String> {
+    fn gateway_deviation(&self, edge: &ClusterName, gateway: &Object) -> Option<String> {
         let key = gateway.meta.key();
         if gateway.meta.is_paused() {
             return None;
@@ -150,7 +191,7 @@ impl Oracle<'_> {
             Some(_) => None,
             // The gateway was right before throughline started, and the platform's stamp says so.
             None if self.settings.touch.platform_key == PlatformKeyMode::Observe
-                && !(self.has_written)(edge, gateway)
+                && !self.touched.contains(&(edge.clone(), Some(gateway.meta.uid.to_string())))
                 && gateway.meta.annotations.get(PLATFORM_KEY)
                     == self.stamp_of(edge, &key).as_deref() =>
             {
@@ -160,7 +201,7 @@ impl Oracle<'_> {
         }
     }
 
-    fn class_problems(&self, edge: &ClusterName) -> Vec<String> {
+    fn class_deviations(&self, edge: &ClusterName) -> Vec<String> {
         let mut classes: BTreeMap<&str, (u64, Vec<Trigger>)> = BTreeMap::new();
         let mut unpaused = BTreeSet::new();
         for gateway in self.clusters.objects(edge, Kind::Gateway) {
@@ -193,6 +234,6 @@ impl Oracle<'_> {
 }
 
 /// What a Connector at an edge says: by its status annotation, or else by its status.
-pub(crate) fn liveness_of(connector: &Object) -> Liveness {
+pub fn liveness_of(connector: &Object) -> Liveness {
     liveness::read(connector.meta.annotations.get(UPSTREAM_STATUS), connector.status())
 }

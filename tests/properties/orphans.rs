@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use throughline::core::contract::action::{Action, Decision, Verb};
+use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::cause::Cause;
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
@@ -25,14 +25,13 @@ const ROUTES: u8 = 16;
 /// A leader that deletes orphans, among objects that `put` creates.
 fn begin(
     topology: Topology,
-    settings: Settings,
+    mut settings: Settings,
     watch_delays_ms: Vec<u8>,
     write_faults: Vec<WriteFault>,
     put: impl FnOnce(&mut Sim),
 ) -> Sim {
-    let mut settings = settings;
     settings.orphans.mode = OrphanMode::Delete;
-    let mut sim = Sim::new(topology, &settings, 50);
+    let mut sim = Sim::new(topology, settings, 50);
     sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
     put(&mut sim);
     sim.watch_delays_ms = watch_delays_ms;
@@ -151,21 +150,6 @@ impl Case {
     }
 }
 
-/// Whether the machine had complete evidence when it decided on a delete.
-fn evidence(sim: &Sim, action: &Action) -> Result<(), String> {
-    let (up, hub) = (sim.topology.project(0).0, sim.topology.hub());
-    for (cluster, kind) in [(&up, Kind::Gateway), (&up, Kind::Namespace), (&hub, Kind::HttpRoute)] {
-        if !sim.live.contains(&(cluster.clone(), kind)) {
-            return Err(format!("the watch of {kind} in {cluster} is not live"));
-        }
-    }
-    let must = &action.precondition;
-    if must.uid.is_none() || must.resource_version.is_none() || must.absent.is_none() {
-        return Err(format!("preconditions are incomplete: {must:?}"));
-    }
-    Ok(())
-}
-
 /// Faults, and changes of what a route depends on.
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
@@ -201,10 +185,8 @@ impl Deletes {
         while sim.now < end {
             let (before, decided, run) = (routes(sim), sim.actions.len(), sim.run);
             sim.advance_once(end);
-            for Decision { action, at, .. } in sim.actions[decided..].iter().map(|a| &a.decision) {
-                if action.verb == Verb::Delete {
-                    self.at.insert((run, action.id), *at);
-                }
+            for Decision { action, at, .. } in sim.decided(Verb::Delete, decided) {
+                self.at.insert((run, action.id), *at);
             }
             for event in &sim.seen[self.seen..] {
                 let EventKind::ActionFinished { id, outcome } = &event.kind else { continue };
@@ -245,18 +227,6 @@ proptest! {
             sim.apply(&Op::Parents(case.gateways, true));
             sim.put(&t.hub(), &case.route(t));
         });
-        let mut checked = 0;
-        let mut check = |sim: &Sim| -> Result<(), TestCaseError> {
-            for recorded in &sim.actions[checked..] {
-                let action = &recorded.decision.action;
-                if action.verb == Verb::Delete {
-                    prop_assert_eq!(evidence(sim, action), Ok(()), "{:?}", recorded.decision);
-                    prop_assert!(recorded.led && sim.leads);
-                }
-            }
-            checked = sim.actions.len();
-            Ok(())
-        };
         let is_right = |sim: &Sim| {
             let (up, namespace, _) = t.project(0);
             let found = sim.clusters.get(&up, Kind::Namespace, &ObjectKey::new("", namespace));
@@ -264,26 +234,23 @@ proptest! {
         };
         let mut was_right = is_right(&sim);
         for (pause_ms, op) in &schedule {
-            // In steps, so that the evidence is checked in the state in which it was used.
+            // `Sim` asserts of each delete that the watches behind it are live.
             let end = sim.now.plus(*pause_ms);
             while sim.now < end {
                 // A namespace that was seen deleted is evidence, too.
                 let may_go = routes(&sim).is_empty() || (was_right && case.is_orphan(&sim));
                 sim.advance_once(end);
-                check(&sim)?;
                 prop_assert!(
                     may_go || !routes(&sim).is_empty(),
                     "a route was deleted that was not an orphan: {}", sim.describe_actions(0)
                 );
             }
             sim.apply(op);
-            check(&sim)?;
             was_right |= is_right(&sim);
         }
         sim.heal();
         let was_orphan = is_right(&sim) && case.is_orphan(&sim);
         sim.advance_by(HOUR);
-        check(&sim)?;
         prop_assert!(routes(&sim).is_empty() || !was_orphan, "an orphan stays");
         let is_left = is_right(&sim) && case.is_orphan(&sim);
         prop_assert!(!is_left, "an orphan that reached the minimum age stays: {}", sim.describe_actions(0));
@@ -327,8 +294,8 @@ proptest! {
         let before = sim.actions.len();
         deletes.advance(&mut sim, HOUR)?;
         if is_held {
-            let deleted = sim.actions[before..].iter().any(|a| a.decision.action.verb == Verb::Delete);
-            prop_assert!(!deleted, "deleted although too many routes are orphans");
+            let deletes = sim.decided(Verb::Delete, before).count();
+            prop_assert_eq!(deletes, 0, "deleted although too many routes are orphans");
             prop_assert_eq!(orphans(&sim), dead);
             let says = |n: &Note| matches!(&n.kind, NoteKind::Began(p) if p.cause == Cause::DeletesHeld);
             prop_assert!(sim.notes.iter().any(says));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use throughline::core::contract::action::Verb;
+use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::cause::{Hop, State};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings, TouchScope};
 use throughline::core::view::fleet::Source;
@@ -52,8 +52,7 @@ proptest! {
             1..25,
         ),
     ) {
-        let mut sim = setup.build(&settings);
-        sim.start();
+        let mut sim = setup.begin_with(|of_setup| of_setup.clone_from(&settings));
         sim.write_faults = write_faults;
         let Settings { mirror, touch, .. } = &settings;
         for (pause_ms, op) in &steps {
@@ -65,14 +64,14 @@ proptest! {
                 prop_assert!(is_on || hop.state != State::Stuck, "{hop:?}");
             }
         }
-        for recorded in &sim.actions {
-            let is_on = match recorded.decision.action.verb {
+        for Decision { action, .. } in &sim.actions {
+            let is_on = match action.verb {
                 Verb::Mirror => mirror.enabled,
                 Verb::Nudge => mirror.enabled && mirror.nudge,
                 Verb::Touch => touch.enabled,
                 Verb::Delete => true,
             };
-            prop_assert!(is_on, "{:?}", recorded.decision);
+            prop_assert!(is_on, "{action:?}");
         }
         if mirror.enabled && mirror.nudge && touch.enabled && mirror.share_from == 10 {
             converges(&mut sim)?;

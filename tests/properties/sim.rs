@@ -14,18 +14,11 @@ use throughline::core::machine::Machine;
 use throughline::event_log::{Header, LogWriter};
 use throughline_sim::SimClusters;
 
-use crate::model::Topology;
+use crate::model::{PROJECTS, Topology};
 
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600 * SECOND;
 pub const START: u64 = 1_763_715_600_000;
-
-/// An action, and whether the machine led when it was decided.
-pub struct RecordedAction {
-    pub decision: Decision,
-
-    pub led: bool,
-}
 
 type Place = (ClusterName, Kind, ObjectKey, Option<String>);
 
@@ -52,8 +45,10 @@ pub enum WriteFault {
     AppliedLate,
 }
 
-/// What becomes of a write, and in which run of the machine it was decided.
+/// What happens later: a watch shows an event; and what becomes of a write, with the run of the machine in
+/// which it was decided. At the same time, watches come first.
 enum Due {
+    Show(EventKind),
     Apply { action: Box<Action>, run: u32, write_fault: WriteFault },
     Answer { id: ActionId, run: u32, outcome: Outcome },
 }
@@ -63,11 +58,10 @@ pub struct Sim {
     pub clusters: SimClusters,
     pub machine: Machine,
     pub settings: Settings,
-    pub cluster_specs: Vec<ClusterSpec>,
     pub now: UnixMillis,
     pub run: u32,
     pub leads: bool,
-    pub actions: Vec<RecordedAction>,
+    pub actions: Vec<Decision>,
     pub notes: Vec<Note>,
     /// Every event that the machine handled.
     pub seen: Vec<Event>,
@@ -87,8 +81,8 @@ pub struct Sim {
     pub log: Option<LogWriter<Vec<u8>>>,
     /// When upstream API servers send their next bookmarks, if at all.
     pub next_bookmark: Option<UnixMillis>,
-    watches: BTreeMap<(UnixMillis, u64), EventKind>,
-    writes: BTreeMap<(UnixMillis, u64), Due>,
+    /// By time, whether it is a write, and a sequence number.
+    due: BTreeMap<(UnixMillis, bool, u64), Due>,
     /// By object and uid: the action's id, and since when it is in flight.
     in_flight: BTreeMap<Place, (ActionId, UnixMillis)>,
     sequence: u64,
@@ -96,16 +90,14 @@ pub struct Sim {
 }
 
 impl Sim {
-    pub fn new(topology: Topology, settings: &Settings, carrier_delay_ms: u64) -> Self {
-        let cluster_specs = topology.clusters();
-        let mut clusters = SimClusters::new(&cluster_specs, carrier_delay_ms);
+    pub fn new(topology: Topology, settings: Settings, carrier_delay_ms: u64) -> Self {
+        let mut clusters = SimClusters::new(&topology.clusters(), carrier_delay_ms);
         clusters.advance(UnixMillis(START));
         Self {
             topology,
             clusters,
             machine: Machine::new(settings.clone()),
-            settings: settings.clone(),
-            cluster_specs,
+            settings,
             now: UnixMillis(START),
             run: 0,
             leads: false,
@@ -122,8 +114,7 @@ impl Sim {
             touched: BTreeSet::new(),
             log: None,
             next_bookmark: None,
-            watches: BTreeMap::new(),
-            writes: BTreeMap::new(),
+            due: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             sequence: 0,
             next_write_fault: 0,
@@ -133,7 +124,7 @@ impl Sim {
     /// Writes an event log from now on.
     pub fn keep_log(&mut self) {
         let header = Header {
-            clusters: self.cluster_specs.clone(),
+            clusters: self.topology.clusters(),
             settings: Some(self.settings.clone()),
             release: Some(throughline::build_info::VERSION.into()),
             ..Header::default()
@@ -143,7 +134,7 @@ impl Sim {
 
     /// Configures every cluster; nothing is listed yet. The log's header stands for these events.
     pub fn add_clusters(&mut self) {
-        for cluster in &self.cluster_specs {
+        for cluster in self.topology.clusters() {
             self.machine.handle_event(&Event { at: self.now, kind: cluster.added() });
         }
     }
@@ -152,19 +143,18 @@ impl Sim {
     pub fn start(&mut self) {
         self.add_clusters();
         self.lead(true);
-        self.list_everything();
+        for cluster in self.topology.clusters() {
+            self.list_cluster(&cluster.name);
+        }
+    }
+
+    fn spec(&self, cluster: &ClusterName) -> ClusterSpec {
+        self.topology.clusters().into_iter().find(|c| c.name == *cluster).unwrap()
     }
 
     /// The kinds that are watched in a cluster.
     pub fn kinds(&self, cluster: &ClusterName) -> Vec<Kind> {
-        let spec = self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap();
-        self.settings.kinds_watched(&spec.roles)
-    }
-
-    pub fn list_everything(&mut self) {
-        for c in self.cluster_specs.clone() {
-            self.list_cluster(&c.name);
-        }
+        self.settings.kinds_watched(&self.spec(cluster).roles)
     }
 
     pub fn list_cluster(&mut self, cluster: &ClusterName) {
@@ -174,17 +164,20 @@ impl Sim {
     }
 
     pub fn list(&mut self, cluster: &ClusterName, kind: Kind) {
-        if !self.unreachable.contains(cluster) && !self.gone.contains(cluster) {
+        if self.gone.contains(cluster) {
+            return;
+        }
+        if self.unreachable.contains(cluster) {
+            self.lost.insert((cluster.clone(), kind));
+        } else {
             self.lost.remove(&(cluster.clone(), kind));
             self.clusters.list(cluster, kind);
-            self.collect();
         }
     }
 
     pub fn lose(&mut self, cluster: &ClusterName, kind: Kind) {
         if !self.gone.contains(cluster) && self.lost.insert((cluster.clone(), kind)) {
             self.clusters.lose_watch(cluster, kind, "connection reset");
-            self.collect();
         }
     }
 
@@ -200,29 +193,27 @@ impl Sim {
     /// A new process replaces this one, without any state, and lists everything. Writes that are in flight
     /// are still applied.
     pub fn restart(&mut self) {
+        self.collect();
         self.run += 1;
         self.machine = Machine::new(self.settings.clone());
         self.leads = false;
         self.live.clear();
         self.touched.clear();
-        self.watches.clear();
+        self.due.retain(|_, due| !matches!(due, Due::Show(_)));
         self.in_flight.clear();
         self.notes.clear();
-        for cluster in std::mem::take(&mut self.gone) {
-            if self.unreachable.contains(&cluster) {
-                let kinds = self.kinds(&cluster).into_iter();
-                self.lost.extend(kinds.map(|kind| (cluster.clone(), kind)));
-            }
-        }
+        self.gone.clear();
         self.start();
     }
 
     /// Removes a cluster from the run.
     pub fn leave(&mut self, cluster: &ClusterName) {
+        self.collect();
         if !self.gone.insert(cluster.clone()) {
             return;
         }
-        self.watches.retain(|_, kind| watch_of(kind).is_none_or(|(of, _)| of != cluster));
+        let is_of = |kind: &EventKind| watch_of(kind).is_some_and(|(of, _)| of == cluster);
+        self.due.retain(|_, due| !matches!(due, Due::Show(kind) if is_of(kind)));
         self.touched.retain(|(c, _)| c != cluster);
         self.in_flight.retain(|(c, ..), _| c != cluster);
         self.lost.retain(|(c, _)| c != cluster);
@@ -231,16 +222,10 @@ impl Sim {
 
     /// Adds a cluster that left.
     pub fn join(&mut self, cluster: &ClusterName) {
-        if !self.gone.remove(cluster) {
-            return;
+        if self.gone.remove(cluster) {
+            self.feed(self.spec(cluster).added());
+            self.list_cluster(cluster);
         }
-        let spec = self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap();
-        self.feed(spec.added());
-        if self.unreachable.contains(cluster) {
-            let kinds = self.kinds(cluster).into_iter();
-            self.lost.extend(kinds.map(|kind| (cluster.clone(), kind)));
-        }
-        self.list_cluster(cluster);
     }
 
     /// Forgets all but what the watches show, as a restart does, while nothing is listed again.
@@ -254,19 +239,20 @@ impl Sim {
         while let Some(event) = self.clusters.poll_event() {
             let (cluster, kind) = watch_of(&event.kind).expect("an event of a watch");
             if !self.gone.contains(cluster) {
-                self.watch_shows(self.delay_ms(cluster, kind), event.kind);
+                self.due(self.delay_ms(cluster, kind), Due::Show(event.kind));
             }
         }
     }
 
-    fn watch_shows(&mut self, delay_ms: u64, kind: EventKind) {
+    fn due(&mut self, ms: u64, due: Due) {
         self.sequence += 1;
-        self.watches.insert((self.now.plus(delay_ms), self.sequence), kind);
+        let is_write = !matches!(due, Due::Show(_));
+        self.due.insert((self.now.plus(ms), is_write, self.sequence), due);
     }
 
     /// Constant for each watch, so that its events stay in order.
     fn delay_ms(&self, cluster: &ClusterName, kind: Kind) -> u64 {
-        let place = self.cluster_specs.iter().position(|c| c.name == *cluster).unwrap();
+        let place = self.topology.clusters().iter().position(|c| c.name == *cluster).unwrap();
         let index = place * Kind::ALL.len() + kind as usize;
         u64::from(self.watch_delays_ms[index % self.watch_delays_ms.len()])
     }
@@ -299,7 +285,7 @@ impl Sim {
                 log.action(&decision).unwrap();
             }
             self.send(&decision.action);
-            self.actions.push(RecordedAction { decision, led: self.leads });
+            self.actions.push(decision);
         }
         while let Some(note) = self.machine.poll_note() {
             self.notes.push(note);
@@ -307,12 +293,17 @@ impl Sim {
     }
 
     /// When the next event is due.
-    fn next_at(&self) -> Option<UnixMillis> {
-        let watch = self.watches.keys().next().map(|(at, _)| *at);
-        let write = self.writes.keys().next().map(|(at, _)| *at);
+    fn next_at(&mut self) -> Option<UnixMillis> {
+        self.collect();
+        let due = self.due.keys().next().map(|(at, ..)| *at);
         let carrier = self.clusters.next_due();
         let deadline = self.machine.poll_deadline();
-        [watch, write, carrier, deadline, self.next_bookmark].into_iter().flatten().min()
+        [due, carrier, deadline, self.next_bookmark].into_iter().flatten().min()
+    }
+
+    /// The decisions about actions of this sort, from this one on.
+    pub fn decided(&self, verb: Verb, from: usize) -> impl Iterator<Item = &Decision> {
+        self.actions[from..].iter().filter(move |decision| decision.action.verb == verb)
     }
 
     /// Advances virtual time to the next event, at most to `end`.
@@ -328,18 +319,14 @@ impl Sim {
         while let Some(at) = self.next_at().filter(|at| *at <= end) {
             at_once = if at <= self.now { at_once + 1 } else { 0 };
             assert!(at_once < 20_000, "time stands still at {}", self.now);
-            let has_watch = self.watches.keys().next().is_some_and(|(due, _)| *due == at);
+            let is_due = self.due.keys().next().is_some_and(|(due, ..)| *due == at);
             self.now = self.now.max(at);
             self.clusters.advance(self.now);
-            self.collect();
             if self.next_bookmark == Some(at) {
                 self.send_bookmarks();
-            } else if has_watch {
-                let (_, kind) = self.watches.pop_first().unwrap();
-                self.feed(kind);
-            } else if self.writes.keys().next().is_some_and(|(due, _)| *due == at) {
-                let (_, due) = self.writes.pop_first().unwrap();
-                self.apply_or_answer(due);
+            } else if is_due {
+                let (_, due) = self.due.pop_first().unwrap();
+                self.happen(due);
             } else if self.machine.poll_deadline() == Some(at) {
                 self.feed(EventKind::TimedOut);
             }
@@ -358,16 +345,27 @@ impl Sim {
                 && !self.gone.contains(&cluster)
             {
                 let delay_ms = self.delay_ms(&cluster, kind);
-                self.watch_shows(delay_ms, EventKind::Bookmark { cluster, kind });
+                self.due(delay_ms, Due::Show(EventKind::Bookmark { cluster, kind }));
             }
         }
     }
 
     fn send(&mut self, action: &Action) {
         let Action { cluster, kind, object, precondition, .. } = action;
+        assert!(self.leads || !action.is_leader_only(), "without leadership: {action:?}");
         let absent = precondition.absent.as_ref();
-        assert!(action.verb != Verb::Delete || absent.is_some(), "without evidence");
         assert!(absent.is_none_or(|absent| absent.namespace_uid.is_some()), "of any namespace");
+        if action.verb == Verb::Delete {
+            let t = self.topology;
+            let is_of = |project: &u8| t.hub_namespace(*project) == object.namespace;
+            let (up, ..) = t.project((0..PROJECTS).find(is_of).unwrap());
+            for watch in [(&up, Kind::Gateway), (&up, Kind::Namespace), (cluster, *kind)] {
+                let is_live = self.live.contains(&(watch.0.clone(), watch.1));
+                assert!(is_live, "a delete while the watch of {watch:?} is not live");
+            }
+            let has_all = precondition.uid.is_some() && precondition.resource_version.is_some();
+            assert!(has_all && absent.is_some(), "a delete without evidence: {precondition:?}");
+        }
         let key = (cluster.clone(), *kind, object.clone(), precondition.uid.clone());
         let before = self.in_flight.insert(key, (action.id, self.now));
         if let Some((id, at)) = before {
@@ -400,13 +398,9 @@ impl Sim {
         self.due(self.write_ms, Due::Answer { id: action.id, run: self.run, outcome });
     }
 
-    fn due(&mut self, ms: u64, due: Due) {
-        self.sequence += 1;
-        self.writes.insert((self.now.plus(ms), self.sequence), due);
-    }
-
-    fn apply_or_answer(&mut self, due: Due) {
+    fn happen(&mut self, due: Due) {
         match due {
+            Due::Show(kind) => self.feed(kind),
             Due::Apply { action, run, write_fault } => {
                 let is_gated = action.is_leader_only() && !self.leads && run == self.run;
                 let mut outcome = match is_gated {
@@ -416,7 +410,6 @@ impl Sim {
                 if matches!(outcome, Outcome::Applied { .. }) && run == self.run {
                     self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
                 }
-                self.collect();
                 if write_fault == WriteFault::FailedButApplied {
                     let error = RequestFailure::from("injected by the test");
                     outcome = Outcome::Failed { error, retry_after_ms: None };
@@ -434,6 +427,16 @@ impl Sim {
             }
             Due::Answer { .. } => {}
         }
+    }
+
+    /// The actions, a line each.
+    pub fn describe_actions(&self, from: usize) -> String {
+        let line = |Decision { at, action, because, .. }: &Decision| {
+            let Action { verb, cluster, object, annotations, .. } = action;
+            let ms = at.since(UnixMillis(START));
+            format!("{ms} {verb:?} {cluster} {object} {annotations:?}: {because}\n")
+        };
+        self.actions[from..].iter().map(line).collect()
     }
 
     /// Ends all faults.

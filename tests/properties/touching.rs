@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use throughline::core::contract::action::Verb;
+use throughline::core::contract::action::{Action, Decision, Verb};
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::settings::TouchScope;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
@@ -19,18 +19,15 @@ use crate::{config, converges};
 /// The longest time that a write of the simulation is under way.
 const LONGEST_WRITE_MS: u64 = 1_000;
 
-/// Every touch: time, edge, gateway, its uid, and the value.
-fn touches(sim: &Sim) -> Vec<(u64, ClusterName, ObjectKey, String, Trigger)> {
-    let touched = sim.actions.iter().filter(|a| a.decision.action.verb == Verb::Touch);
-    let touch = |a: &crate::sim::RecordedAction| {
-        let action = &a.decision.action;
+/// Every touch: when, which, and the value.
+fn touches(sim: &Sim) -> Vec<(u64, &Action, Trigger)> {
+    let touched = sim.decided(Verb::Touch, 0).map(|Decision { at, action, .. }| {
         let (key, value) = &action.annotations[0];
         assert_eq!(*key, sim.settings.touch.key);
-        let trigger = Trigger::parse(value.as_deref().unwrap()).unwrap();
-        let uid = action.precondition.uid.clone().expect("a touch is of one object");
-        (a.decision.at.0, action.cluster.clone(), action.object.clone(), uid, trigger)
-    };
-    touched.map(touch).collect()
+        assert!(action.precondition.uid.is_some(), "a touch is of one object");
+        (at.0, action, Trigger::parse(value.as_deref().unwrap()).unwrap())
+    });
+    touched.collect()
 }
 
 /// Every observed change of liveness: time, edge, connector.
@@ -53,6 +50,15 @@ fn changes(sim: &Sim) -> Vec<(u64, ClusterName, ObjectKey)> {
         }
     }
     changes
+}
+
+/// Touches keep to the turns of that which each is of.
+fn keep_to_their_turns<K: Ord>(sim: &Sim, of: impl Fn(&Action) -> K) -> Result<(), TestCaseError> {
+    let mut touches_of: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (at, action, trigger) in touches(sim) {
+        touches_of.entry(of(action)).or_default().push((at, trigger));
+    }
+    touches_of.values().try_for_each(|touches| keeps_to_its_turns(sim, touches))
 }
 
 /// The touches of one object: announcements take turns, and a confirmation keeps its distance from
@@ -120,13 +126,10 @@ proptest! {
         sim.heal();
         sim.play(&flaps);
         sim.advance_by(600 * SECOND);
-        let mut of_gateway: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (at, cluster, gateway, uid, trigger) in touches(&sim) {
-            of_gateway.entry((cluster, gateway, uid)).or_default().push((at, trigger));
-        }
-        for touches in of_gateway.values() {
-            keeps_to_its_turns(&sim, touches)?;
-        }
+        let gateway = |action: &Action| {
+            (action.cluster.clone(), action.object.clone(), action.precondition.uid.clone())
+        };
+        keep_to_their_turns(&sim, gateway)?;
     }
 
     #[test]
@@ -140,8 +143,8 @@ proptest! {
         sim.play(&schedule);
         converges(&mut sim)?;
         let mut of_edge: BTreeMap<_, Vec<u64>> = BTreeMap::new();
-        for (at, edge, ..) in touches(&sim) {
-            of_edge.entry(edge).or_default().push(at);
+        for (at, Action { cluster, .. }, _) in touches(&sim) {
+            of_edge.entry(cluster).or_default().push(at);
         }
         for touched in of_edge.values() {
             for (i, first) in touched.iter().enumerate() {
@@ -179,8 +182,8 @@ proptest! {
                     .iter()
                     .filter(|(_, e, connector)| *e == edge && sim.references(&edge, &key, connector));
                 let changed: Vec<u64> = changed.map(|(at, ..)| *at).collect();
-                let announced = touches.iter().filter(|(at, e, g, _, trigger)| {
-                    *at > settled_at && *e == edge && *g == key && trigger.c == 0
+                let announced = touches.iter().filter(|(at, touch, trigger)| {
+                    *at > settled_at && touch.cluster == edge && touch.object == key && trigger.c == 0
                 });
                 let announced: Vec<u64> = announced.map(|(at, ..)| *at).collect();
                 // While changes keep coming, a touch waits one interval after the first of them at
@@ -228,13 +231,7 @@ proptest! {
         }
         sim.play(&schedule);
         converges(&mut sim)?;
-        let mut of_class: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (at, edge, gateway, _, trigger) in touches(&sim) {
-            // The name tells the class: g0 and g2 belong to one, g1 to the other.
-            of_class.entry((edge, gateway.name == "g1")).or_default().push((at, trigger));
-        }
-        for touches in of_class.values() {
-            keeps_to_its_turns(&sim, touches)?;
-        }
+        // The name tells the class: g0 and g2 belong to one, g1 to the other.
+        keep_to_their_turns(&sim, |touch| (touch.cluster.clone(), touch.object.name == "g1"))?;
     }
 }
