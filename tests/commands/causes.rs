@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use regex::{Captures, Regex};
 use throughline::core::contract::cause::{AlertRule, Cause, CauseInfo, Hop, Severity, State};
 
 use crate::config::pages::assert_table;
@@ -56,23 +57,14 @@ fn runbook() -> Vec<(String, String)> {
 /// A form as the runbook has it, with capitals for what differs from case to case.
 fn with_capitals(form: &str) -> String {
     let form = form.replace("@{", "kubectl --context {");
-    let (first, rest) = form.split_once('{').unwrap_or((&form, ""));
-    let parts = rest.split('{').filter_map(|part| part.split_once('}'));
-    parts.fold(first.to_owned(), |text, (name, after)| text + &name.to_uppercase() + after)
+    let name = Regex::new(r"\{([^}]*)\}").unwrap();
+    name.replace_all(&form, |name: &Captures<'_>| name[1].to_uppercase()).into()
 }
 
 /// A remedy up to the end of its first command; all of it where it has none.
 fn up_to_the_first_command(remedy: &str) -> &str {
-    let is_command = |code: &str| ["kubectl ", "throughline "].iter().any(|c| code.contains(c));
-    let mut end = 0;
-    for (i, part) in remedy.split('`').enumerate() {
-        end += part.len();
-        if i % 2 == 1 && is_command(part) {
-            return &remedy[..end];
-        }
-        end += 1;
-    }
-    remedy.trim_end_matches('.')
+    let command = Regex::new("^([^`]*`[^`]*`)*?[^`]*`[^`]*(kubectl|throughline) [^`]*").unwrap();
+    command.find(remedy).map_or(remedy.trim_end_matches('.'), |found| found.as_str())
 }
 
 /// Each cause that a person must act on has a section; the others are in a table.

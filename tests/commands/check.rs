@@ -1,7 +1,6 @@
 //! The permissions that a configuration needs, what `check` finds on simulated API servers, and how that is
 //! printed. (tests/e2e/checking.rs has every check on real ones.)
 
-use std::path::Path;
 use std::time::Duration;
 
 use expect_test::expect_file;
@@ -64,8 +63,7 @@ clusters: [{name: up, roles: [upstream]}, {name: hub, roles: [hub]}, {name: edge
         let more = some.iter().filter(|line| !all.contains(line)).map(|line| format!("+ {line}\n"));
         text += &format!("\n{}\n{}", set.join(" "), less.chain(more).collect::<String>());
     }
-    expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/permissions.txt")]
-        .assert_eq(&text);
+    expect_file!["permissions.txt"].assert_eq(&text);
 }
 
 /// Three tiers with two connectors, whose statuses have arrived everywhere.
@@ -98,9 +96,9 @@ impl Tiers {
     }
 
     fn replace_namespaces(&self, shops: &[Tenant]) {
-        shops
-            .iter()
-            .for_each(|shop| _ = self.up.put(Tenant { uid: OTHER_UID, ..*shop }.namespace()));
+        for shop in shops {
+            self.up.put(Tenant { uid: OTHER_UID, ..*shop }.namespace());
+        }
     }
 
     fn remove_label(&self, label: &str) {
@@ -166,8 +164,7 @@ async fn each_tier_is_compared_with_the_next() {
         make(&mut tiers);
         printed += &format!("## {name}\n\n{}\n", text(&tiers.found().await, false));
     }
-    expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/check.txt")]
-        .assert_eq(&printed);
+    expect_file!["check.txt"].assert_eq(&printed);
 
     let tiers = Tiers::start().await;
     let unknown = check(&tiers.config, &["upp".into()]).await.unwrap_err();
@@ -200,17 +197,14 @@ async fn each_tier_is_compared_with_the_next() {
 /// The page lists the checks in their order, each with causes that exist.
 #[test]
 fn check_md_lists_every_check() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/check.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = std::fs::read_to_string("docs/reference/check.md").unwrap();
     let (_, table) = page.split_once("\n## The checks\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
-    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
-    let rows: Vec<_> = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>()).collect();
-    let checks: Vec<_> = rows.iter().map(|row| row[0].trim_end_matches('`')).collect();
+    let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| `")).collect();
+    let checks: Vec<_> = rows.iter().map(|row| row.split('`').nth(1).unwrap()).collect();
     assert_eq!(checks, Check::ALL.map(Check::as_str));
     for row in rows {
-        let causes = row[2].split('`').skip(1).step_by(2);
-        for cause in causes {
+        for cause in row.split('|').nth(3).unwrap().split('`').skip(1).step_by(2) {
             assert!(Cause::parse(cause).is_some(), "{cause}");
         }
     }

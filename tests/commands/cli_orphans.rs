@@ -1,4 +1,4 @@
-//! `throughline orphans`: what it lists and restores, and its exit codes.
+//! `throughline orphans`: what it lists, and its exit codes. `transcripts/restore.transcript` has what it restores.
 
 use serde_json::{Value, json};
 use throughline::core::data::ids::Kind;
@@ -35,20 +35,9 @@ impl Site {
         let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
         list["items"].as_array().unwrap().iter().map(name).collect()
     }
-
-    /// Creates what was printed by `orphans restore`.
-    pub(crate) async fn restore(&self, printed: &str) -> Vec<Value> {
-        let manifests = printed.split("---\n").skip(1).map(serde_saphyr::from_str);
-        let manifests: Vec<Value> = manifests.map(Result::unwrap).collect();
-        for manifest in &manifests {
-            let (code, said) = self.hub.send("POST", &routes(), manifest).await;
-            assert_eq!(code, 201, "{said}");
-        }
-        manifests
-    }
 }
 
-fn routes() -> String {
+pub(crate) fn routes() -> String {
     format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes", orphan::ns())
 }
 
@@ -110,53 +99,4 @@ async fn routes_that_cannot_be_judged_are_no_success() {
     assert!(out.contains("kept (route_unproven): The Gateways of up "), "{out}");
     assert!(out.contains("alive") && out.contains("parent Gateways: site (unknown)"), "{out}");
     assert!(err.contains("does not allow throughline"), "{err}");
-}
-
-/// What a run writes before a delete, and after it. What else a file may hold is in
-/// `transcripts/restore.transcript`.
-#[tokio::test(flavor = "multi_thread")]
-async fn deleted_routes_are_printed_as_they_were_last() {
-    const AT: u64 = 1_763_715_600_000;
-    let site = Site::new(json!({})).await;
-    let before = |at_ms: u64, name: &str, uid: &str, parent: &str| {
-        let mut route = orphan::route(name, &[parent]);
-        route["metadata"]["uid"] = uid.into();
-        route["metadata"]["resourceVersion"] = "12".into();
-        route["metadata"]["managedFields"] = json!([{"manager": "x"}]);
-        route["status"] = json!({"parents": []});
-        json!({"at_ms": at_ms, "cluster": "hub", "deleted": route}).to_string()
-    };
-    let after = |uid: &str, outcome: &str| {
-        json!({"at_ms": AT, "cluster": "hub", "uid": uid, "outcome": outcome}).to_string()
-    };
-    let lines = [
-        before(AT, "one", "u-1", "old"),
-        after("u-1", "applied"),
-        before(AT + 1, "one", "u-2", "gone"),
-        after("u-2", "applied"),
-        // A run that was killed wrote no outcome; the API server refused the last.
-        before(AT, "two", "u-3", "lost"),
-        before(AT, "three", "u-4", "gone"),
-        after("u-4", "refused"),
-    ];
-    site.place.write("run.jsonl.deleted.jsonl", &lines.join("\n"));
-    let (code, out, err) = site.orphans(&["restore", "run.jsonl"]).await;
-    assert_eq!(code, 0, "{err}");
-    assert_eq!(site.orphans(&["restore", "run.jsonl.deleted.jsonl"]).await.1, out);
-    // What deleted them once does so again.
-    assert_eq!(err.matches("warning: ").count(), 1, "{err}");
-    assert!(err.contains("while orphans.mode is delete"), "{err}");
-    assert!(err.contains("paused: \"true\""), "{err}");
-    assert!(out.starts_with("---\n# Deleted at 2025-11-21T09:00:00.001Z.\napiVersion: "), "{out}");
-    assert_eq!(out.matches("did not confirm this delete").count(), 1, "{out}");
-    let manifests = site.restore(&out).await;
-    let parents = |manifest: &Value| manifest["spec"]["parentRefs"][0]["name"].clone();
-    assert_eq!(manifests.iter().map(parents).collect::<Vec<_>>(), ["gone", "lost"]);
-    for manifest in &manifests {
-        for set_by_servers in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
-            assert_eq!(manifest["metadata"][set_by_servers], Value::Null);
-        }
-        assert_eq!(manifest["status"], Value::Null);
-    }
-    assert_eq!(site.routes().await, ["alive", "one", "two"]);
 }

@@ -18,8 +18,7 @@ const ONE: &str = "clusters: [{name: one, roles: [upstream, hub, edge]}]\n";
 /// Each rule and each old key has a file that breaks it. After each file follows what is said about it.
 #[test]
 fn each_bad_file_is_refused_with_its_message() {
-    let golden =
-        expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/config/bad.txt")];
+    let golden = expect_file!["config/bad.txt"];
     let text = golden.data();
     let files = text.split("===\n").map(|section| {
         let lines = section.split_inclusive('\n').filter(|line| !line.starts_with('>'));
@@ -65,16 +64,12 @@ eventLog: {file: a}
         *expected.pointer_mut(pointer).unwrap() = value;
     }
     assert_eq!(found, expected);
-    assert_eq!(load(ONE, &[]).unwrap().settings(), Settings::default());
-}
-
-#[test]
-fn the_timings_of_the_election_follow_from_the_duration_of_the_lease() {
-    let timings = load(ONE, &[]).unwrap().election_timings();
-    assert_eq!(
-        (timings.lease_ms, timings.renew_deadline_ms, timings.retry_ms),
-        (15_000, 10_000, 2_000)
-    );
+    let default = load(ONE, &[]).unwrap();
+    assert_eq!(default.settings(), Settings::default());
+    // The timings of the election follow from the duration of the Lease.
+    let timings = default.election_timings();
+    let timings = (timings.lease_ms, timings.renew_deadline_ms, timings.retry_ms);
+    assert_eq!(timings, (15_000, 10_000, 2_000));
 }
 
 /// A configuration in which every key has another value than its default.

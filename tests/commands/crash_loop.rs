@@ -7,9 +7,9 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::cli_orphans::Site;
+use crate::cli_orphans::{Site, routes};
 use crate::program::Running;
 use crate::sim_apiserver::orphan;
 
@@ -93,9 +93,13 @@ async fn a_hundred_crash_looping_starts_lose_nothing() {
 
     let (code, out, err) = site.orphans(&["restore", "live.jsonl"]).await;
     assert_eq!(code, 0, "{err}");
-    let manifests = site.restore(&out).await;
-    let restored = manifests.iter().map(|of| of["metadata"]["name"].as_str().unwrap().to_owned());
-    assert_eq!(restored.collect::<BTreeSet<_>>(), names);
+    let mut restored = BTreeSet::new();
+    for manifest in serde_saphyr::from_multiple::<Value>(&out).unwrap() {
+        let (code, created) = site.hub.send("POST", &routes(), &manifest).await;
+        assert_eq!(code, 201, "{created}");
+        restored.insert(created["metadata"]["name"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(restored, names);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,49 +2,33 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use throughline::core::contract::event::Outcome;
-use throughline::demo::{self, DemoOptions};
-use throughline::replay::{ActionRecord, Replay, ReplayMode};
-use throughline::report;
+use throughline::demo::{DemoOptions, run};
+use throughline::replay::{ActionRecord, ReplayMode};
+use throughline::report::ReportOptions;
 use tokio::sync::watch;
 
-use crate::program::fixture;
+use crate::program::{fixture, program, temp_folder};
 
 /// The program, with an empty folder of this test as its folder for temporary files.
-fn program(test: &str) -> (Command, PathBuf) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo").join(test);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    let mut command = crate::program::program();
-    command.env("TMPDIR", &folder);
+fn demo(test: &str) -> (Command, PathBuf) {
+    let folder = temp_folder(test);
+    let mut command = program();
+    command.arg("demo").env("TMPDIR", &folder);
     (command, folder)
-}
-
-/// Plays a fixture with short pauses; returns the report and the printed story.
-async fn played(name: &str) -> (Replay, String) {
-    let options = DemoOptions {
-        log: Some(fixture(name)),
-        longest_pause_ms: 200,
-        report: Some(report::ReportOptions::default()),
-        ..DemoOptions::default()
-    };
-    let mut shown = Vec::new();
-    let (_go_on, stop) = watch::channel(false);
-    let replay = demo::run(&options, stop, &mut shown).await.unwrap();
-    (replay, String::from_utf8(shown).unwrap())
 }
 
 /// Plays the built-in incident. The gateway `wiki` of the connector `office` is not concerned and must
 /// not be touched.
 #[test]
 fn the_incident_heals_live_and_other_objects_are_never_written() {
-    let (mut command, folder) = program("incident");
-    command.args(["demo", "--longest-pause", "300ms", "--output", "json"]);
+    let (mut command, folder) = demo("incident");
+    command.args(["--longest-pause", "300ms", "--output", "json"]);
     let output = command.output().unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -90,7 +74,16 @@ async fn recordings_converge_without_needless_writes() {
         ("member-copy-tampered-is-nudged", "touch nudge", ""),
         ("settled-world-restart-writes-nothing", "touch", "liveness changed at the edge"),
     ] {
-        let (replay, shown) = played(name).await;
+        let options = DemoOptions {
+            log: Some(fixture(name)),
+            longest_pause_ms: 200,
+            report: Some(ReportOptions::default()),
+            ..DemoOptions::default()
+        };
+        let (_go_on, stop) = watch::channel(false);
+        let mut shown = Vec::new();
+        let replay = run(&options, stop, &mut shown).await.unwrap();
+        let shown = String::from_utf8(shown).unwrap();
         assert!(replay.verdict.good, "{name}: {:#?}\n{shown}", replay.verdict.problems);
         assert_eq!((replay.mode, replay.needless_writes()), (ReplayMode::Live, 0), "{shown}");
         let is_applied =
@@ -121,8 +114,8 @@ async fn recordings_converge_without_needless_writes() {
 
 #[test]
 fn an_interrupt_ends_the_demo_cleanly() {
-    let (mut command, folder) = program("interrupted");
-    let mut child = command.arg("demo").stdout(Stdio::piped()).spawn().unwrap();
+    let (mut command, folder) = demo("interrupted");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("26 gateways touched at edge")));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

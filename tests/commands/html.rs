@@ -9,7 +9,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::logs;
-use crate::program::{Ended, fixture, run};
+use crate::program::{fixture, run};
 
 /// As it was built into the page, which an update of the file changes only in the next build.
 const POLICY: &str = include_str!("../../src/report/html/policy");
@@ -18,18 +18,15 @@ fn temporary(name: &str) -> String {
     format!("{}/html-{name}.jsonl", env!("CARGO_TARGET_TMPDIR"))
 }
 
-fn written(name: &str, text: &str) -> String {
+/// The incident, of a connector of this name.
+fn written(name: &str, connector: &str) -> String {
     let path = temporary(name);
-    fs::write(&path, text).unwrap();
+    fs::write(&path, logs::incident_of(connector)).unwrap();
     path
 }
 
-fn run_replay(output: &str, log: &str, more: &[&str]) -> Ended {
-    run(&[&["replay", "--output", output, log], more].concat())
-}
-
 fn report_of(output: &str, log: &str, more: &[&str]) -> String {
-    let (code, report, err) = run_replay(output, log, more);
+    let (code, report, err) = run(&[&["replay", "--output", output, log], more].concat());
     assert_eq!(code, 0, "{err}");
     report
 }
@@ -59,7 +56,7 @@ fn the_policy_allows_only_the_pages_own_style_and_script() {
     );
     assert!(page.contains(&format!("content=\"{POLICY}\"")));
     assert!(frame(&page).len() < 120_000, "{} bytes before anything happened", frame(&page).len());
-    expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/html/policy")].assert_eq(&policy);
+    expect_file!["../../src/report/html/policy"].assert_eq(&policy);
 }
 
 #[test]
@@ -128,7 +125,8 @@ fn the_page_has_the_sentences_of_the_text_report() {
 /// `U+202E` makes what follows it read backwards, and an escape moves a terminal's cursor.
 #[test]
 fn no_report_turns_the_direction_of_text() {
-    let log = written("steering", &logs::flips(2, 2, "lab\u{202e}\x1b[2J\rc-"));
+    const STEERING: &str = "lab\u{202e}\x1b[2J\rc";
+    let log = written("steering", STEERING);
     let saved = temporary("saved");
     let [text, json, page] = ["text", "json", "html"].map(|output| report_of(output, &log, &[]));
     report_of("text", &log, &["--save", &saved]);
@@ -136,7 +134,7 @@ fn no_report_turns_the_direction_of_text() {
     let lines = fs::read_to_string(&saved).unwrap();
     let lines: Vec<_> = lines.lines().filter(|line| !line.contains("\"id\":1,")).collect();
     fs::write(&saved, lines.join("\n")).unwrap();
-    let (code, out, err) = run_replay("text", &saved, &[]);
+    let (code, out, err) = run(&["replay", "--output", "text", &saved]);
     assert_eq!(code, 1);
     let verdict = out + &err;
     for report in [&text, &json, &page, &verdict] {
@@ -147,13 +145,13 @@ fn no_report_turns_the_direction_of_text() {
         let report: Value = serde_json::from_str(json).unwrap();
         report["connectors"][0]["upstream"]["name"].as_str().unwrap().to_owned()
     };
-    assert_eq!(name(&json), "lab\u{202e}\x1b[2J\rc-1", "JSON says the same");
+    assert_eq!(name(&json), STEERING, "JSON says the same");
     assert!(name(data(&page)).starts_with(r"lab\u{202e}"), "a page shows the escape");
 
     // Markup in names stays inside the data.
-    let plain = report_of("html", &written("plain", &logs::flips(2, 2, "c-")), &[]);
-    let page = report_of("html", &written("evil", &logs::flips(2, 2, logs::EVIL)), &[]);
+    let plain = report_of("html", &fixture("incident-503"), &[]);
+    let page = report_of("html", &written("evil", logs::EVIL), &[]);
     assert!(!data(&page).contains('<'), "a tag can begin in the data");
     assert_eq!(frame(&page), frame(&plain), "a name is outside the data");
-    assert_eq!(name(data(&page)), format!("{}1", logs::EVIL));
+    assert_eq!(name(data(&page)), logs::EVIL);
 }

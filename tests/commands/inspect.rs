@@ -157,8 +157,7 @@ fn status_and_trace_name_the_hop_the_cause_and_what_to_do() {
         let is_open = |hop: &HopView| hop.cause.is_none() || hop.message.is_some();
         assert!(traced.iter().flat_map(|of| &of.hops).all(is_open), "{name}: a cause has a text");
     }
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/inspect/scenes.txt");
-    expect_file![file].assert_eq(&text);
+    expect_file!["inspect/scenes.txt"].assert_eq(&text);
 }
 
 /// Of a class, one Gateway carries the trigger for all.

@@ -44,6 +44,14 @@ pub(crate) fn fixture(name: &str) -> String {
     format!("{}/fixtures/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))
 }
 
+/// A new, empty folder.
+pub(crate) fn temp_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 fn ended(output: Output) -> Ended {
     let Output { status, stdout, stderr } = output;
     let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -112,9 +120,7 @@ impl Place {
     pub(crate) fn new(clusters: &[(&TestServer, &[&str])], mut config: Value) -> Self {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("throughline-commands-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = temp_folder(&format!("place-{number}"));
         let cluster = |(server, roles): &(&TestServer, &[&str])| {
             let kubeconfig = server.kubeconfig(&folder);
             json!({"name": server.cluster, "roles": roles, "kubeconfig": kubeconfig})
@@ -152,11 +158,5 @@ impl Place {
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         let mut command = self.command(args);
         Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all::<&Path>(&self.0);
     }
 }

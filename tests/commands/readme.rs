@@ -1,7 +1,7 @@
 //! The transcripts of README.md and docs/how-to/record-and-replay.md show what the program prints today.
 
 use crate::program::printed;
-use crate::transcript::{found_within, lines_of};
+use crate::transcript::found_within;
 
 const PAGES: [&str; 2] = ["README.md", "docs/how-to/record-and-replay.md"];
 
@@ -21,7 +21,7 @@ fn the_readme_shows_what_is_printed_today() {
 
             let shown = rest.split("```").next().unwrap().replace(&format!("$ {command}\n"), "");
             let printed = printed(&command.split(' ').skip(1).collect::<Vec<_>>());
-            let is_shown = found_within(&lines_of(&shown), &lines_of(&printed)).is_some();
+            let is_shown = found_within(&shown, &printed).is_some();
             assert!(is_shown, "{name}: {command}\nprints:\n{printed}\nnot:\n{shown}");
 
             // The recording does not change, so this number is exact.

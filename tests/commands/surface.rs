@@ -1,6 +1,6 @@
 //! What users and other programs see, held still: a golden for each part, and a corpus of event logs
 //! of version 1. A change of the surface is a difference here, which somebody reviews.
-//! `UPDATE_EXPECT=1` rewrites the goldens.
+//! `UPDATE_EXPECT=1` rewrites the goldens. `transcripts` has the help of each command, and the keys.
 
 mod corpus;
 mod shape;
@@ -8,7 +8,7 @@ mod shape;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use expect_test::expect_file;
 use serde_json::Value;
@@ -17,43 +17,12 @@ use throughline::metrics::{Format, MachineCounts, Metrics};
 use crate::every_metric;
 use crate::program::printed;
 
-fn surface(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/surface").join(name)
-}
-
 fn assert_golden(name: &str, text: &str) {
-    expect_file![surface(name)].assert_eq(text);
+    expect_file![format!("surface/{name}")].assert_eq(text);
 }
 
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&printed(args)).unwrap()
-}
-
-/// The long help of a command and of those below it.
-fn describe(path: &[&str], text: &mut String) {
-    let help = printed(&[path, &["--help"]].concat());
-    let _ = writeln!(
-        text,
-        "$ throughline {}\n{}\n",
-        [path, &["--help"]].concat().join(" "),
-        help.trim_end()
-    );
-    let below = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
-    for line in below.lines().take_while(|line| !line.is_empty()) {
-        let name = line.strip_prefix("  ").filter(|line| !line.starts_with(' '));
-        let name = name.and_then(|line| line.split(' ').next());
-        if let Some(name) = name.filter(|name| *name != "help") {
-            describe(&[path, &[name]].concat(), text);
-        }
-    }
-}
-
-#[test]
-fn help_of_every_command() {
-    let mut text = String::new();
-    describe(&[], &mut text);
-    let lines: Vec<_> = text.trim_end().lines().map(str::trim_end).collect();
-    assert_golden("help.txt", &(lines.join("\n") + "\n"));
 }
 
 #[test]
@@ -61,15 +30,6 @@ fn the_version_names_the_commit_of_the_build() {
     let commit = option_env!("THROUGHLINE_COMMIT").unwrap_or("unknown");
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(printed(&["version"]), format!("throughline {version} (commit {commit})\n"));
-}
-
-/// Every key with its default, as `throughline config` prints them.
-#[test]
-fn configuration_keys() {
-    let file = surface("config.yaml");
-    let printed = printed(&["config", "--config", file.to_str().unwrap()]);
-    let lines = printed.lines().filter(|line| !line.starts_with('#'));
-    assert_golden("keys.yaml", &lines.map(|line| format!("{line}\n")).collect::<String>());
 }
 
 #[test]

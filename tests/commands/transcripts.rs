@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect_file;
 
+use crate::program::temp_folder;
+
 const PRELUDE: &str = r#"exec 2>&1; try() { throughline "$@" || echo "[exit $?]"; }
 "#;
 
@@ -33,14 +35,11 @@ fn output(shell: &str, folder: &Path) -> String {
 
 fn assert_transcript(name: &str) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transcripts").join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
+    let folder = temp_folder(name);
     for shown in ["fixtures", "deploy", "docs"] {
         symlink(repository.join(shown), folder.join(shown)).unwrap();
     }
-    let golden =
-        expect_file![repository.join(format!("tests/commands/transcripts/{name}.transcript"))];
+    let golden = expect_file![format!("transcripts/{name}.transcript")];
     let text = golden.data();
     let mut found = String::new();
     let mut lines = text.lines().peekable();
@@ -65,7 +64,7 @@ fn each_transcript_shows_what_is_printed() {
     let files = fs::read_dir("tests/commands/transcripts").unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let names: Vec<_> = names.map(|name| name.replace(".transcript", "")).collect();
-    assert_eq!(names.len(), 6, "{names:?}");
+    assert_eq!(names.len(), 7, "{names:?}");
     std::thread::scope(|scope| {
         names.iter().for_each(|name| drop(scope.spawn(|| assert_transcript(name))));
     });

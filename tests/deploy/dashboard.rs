@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
 use crate::alerts::rules;
@@ -20,31 +21,28 @@ const TARGET_LABELS: [&str; 4] = ["namespace", "job", "pod", "instance"];
 /// Metrics, each with the labels that an expression names.
 type Used = BTreeMap<String, BTreeSet<String>>;
 
+fn find<'a>(pattern: &str, text: &'a str) -> Vec<Captures<'a>> {
+    Regex::new(pattern).unwrap().captures_iter(text).collect()
+}
+
 /// The metrics of an expression of PromQL. The labels of `by (…)` and `on (…)` count for all of them.
 fn used(expression: &str) -> Used {
-    let is_name = |c: char| c.is_alphanumeric() || "_:$".contains(c);
+    const GROUP: &str = r"\b(?:by|on) \(([^)]*)\)";
+    let text = Regex::new("\"[^\"]*\"").unwrap().replace_all(expression, "");
+    let labels = |text| find(r"\w+", text).into_iter().map(|label| label[0].to_owned());
+    let grouped =
+        find(GROUP, &text).into_iter().flat_map(|group| labels(group.get(1).unwrap().as_str()));
+    let grouped: BTreeSet<_> = grouped.collect();
+    let text = Regex::new(GROUP).unwrap().replace_all(&text, "");
     let mut used = Used::new();
-    let mut grouped = Vec::new();
-    let mut rest = expression;
-    while let Some(start) = rest.find(is_name) {
-        let after = rest[start..].trim_start_matches(is_name);
-        let name = &rest[start..rest.len() - after.len()];
-        let within = |open, close| after.trim_start().strip_prefix(open)?.split_once(close);
-        rest = after;
-        if let Some((matchers, after)) = within('{', '}') {
-            let labels =
-                matchers.split(',').map(|m| m.split(['=', '!']).next().unwrap().to_owned());
-            used.entry(name.to_owned()).or_default().extend(labels);
-            rest = after;
-        } else if let ("by" | "on", Some((labels, after))) = (name, within('(', ')')) {
-            grouped.extend(labels.split(',').map(|label| label.trim().to_owned()));
-            rest = after;
-        } else if name.contains('_') && !name.starts_with('$') && !after.starts_with('(') {
-            // Each of our metrics has `_`, and no word of PromQL that is not a function has.
-            used.entry(name.to_owned()).or_default();
+    // Each of our metrics has `_`, and no word of PromQL that is not a function has.
+    for metric in find(r"([$\w:]*_[$\w:]*)(?:\{([^}]*)\}|(\())?", &text) {
+        let is_call = metric.get(3).is_some();
+        if !is_call && !metric[1].starts_with('$') {
+            let own = labels(metric.get(2).map_or("", |own| own.as_str()));
+            used.entry(metric[1].to_owned()).or_default().extend(own.chain(grouped.clone()));
         }
     }
-    used.values_mut().for_each(|labels| labels.extend(grouped.iter().cloned()));
     used
 }
 
@@ -74,19 +72,18 @@ fn panels(dashboard: &Value) -> Vec<Value> {
 fn expressions() -> Vec<(String, String, Vec<String>)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let labels = |text: &str, before: &str, after: &str| -> Vec<String> {
-        let parts = text.split(before).skip(1);
-        parts.map(|part| part.split(after).next().unwrap().trim().to_owned()).collect()
+    let labels = |pattern: &str, text: &str| -> Vec<String> {
+        find(pattern, text).iter().map(|label| label[1].to_owned()).collect()
     };
     let mut all = Vec::new();
     for rule in rules() {
-        let used = labels(&rule["annotations"].to_string(), "$labels.", " }}");
+        let used = labels(r"\$labels\.(\w+)", &rule["annotations"].to_string());
         all.push((text(&rule["alert"]), text(&rule["expr"]), used));
     }
     let dashboard = dashboard();
     for panel in panels(&dashboard) {
         for target in list(&panel["targets"]) {
-            let used = labels(&text(&target["legendFormat"]), "{{", "}}");
+            let used = labels(r"\{\{ *(\w+)", &text(&target["legendFormat"]));
             all.push((text(&panel["title"]), text(&target["expr"]), used));
         }
     }
@@ -94,12 +91,10 @@ fn expressions() -> Vec<(String, String, Vec<String>)> {
         all.push(("annotation".into(), text(&annotation["expr"]), Vec::new()));
     }
     for variable in list(&dashboard["templating"]["list"]) {
-        // label_values(METRIC{…}, LABEL)
         let query = text(&variable["query"]["query"]);
-        if let Some((metric, label)) = query.rsplit_once(',') {
-            let metric = metric.strip_prefix("label_values(").unwrap().to_owned();
-            let label = label.strip_suffix(')').unwrap().trim().to_owned();
-            all.push((query, metric, vec![label]));
+        if query.contains(',') {
+            let values = &find(r"^label_values\((.*), *(\w+)\)$", &query)[0];
+            all.push((query.clone(), values[1].to_owned(), vec![values[2].to_owned()]));
         }
     }
     all
@@ -110,8 +105,7 @@ async fn scraped(throughline: &Throughline) -> Used {
     let mut found = Used::new();
     for series in throughline.metrics().await.into_keys() {
         let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
-        let labels =
-            labels.split("\",").filter_map(|part| Some(part.split_once('=')?.0.to_owned()));
+        let labels = find("(\\w+)=\"", labels).into_iter().map(|label| label[1].to_owned());
         found.entry(name.to_owned()).or_default().extend(labels);
     }
     found

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use regex::Regex;
 use serde_json::Value;
 
 /// The folder with the tools and the CRDs of other projects.
@@ -64,23 +65,17 @@ pub(crate) fn shell(script: &str) -> Command {
 /// Removes what cargo and make set for this test. With it, a cargo that the command runs would build
 /// crates again whose build scripts look at these variables.
 pub(crate) fn without_cargo(command: &mut Command) {
-    let by_cargo = ["CARGO_PKG_", "CARGO_MANIFEST", "CARGO_BIN_", "CARGO_CRATE_"];
-    let of_cargo_or_make = ["CARGO", "CARGO_PRIMARY_PACKAGE", "MAKEFLAGS", "MAKELEVEL"];
-    for (name, _) in std::env::vars() {
-        let is_one = by_cargo.iter().any(|prefix| name.starts_with(prefix));
-        if is_one || of_cargo_or_make.contains(&name.as_str()) {
-            command.env_remove(name);
-        }
+    const SET: &str =
+        "^(CARGO(_PKG_.*|_MANIFEST.*|_BIN_.*|_CRATE_.*|_PRIMARY_PACKAGE)?|MAKEFLAGS|MAKELEVEL)$";
+    let set = Regex::new(SET).unwrap();
+    for (name, _) in std::env::vars().filter(|(name, _)| set.is_match(name)) {
+        command.env_remove(name);
     }
 }
 
 /// The documents of a YAML text.
 pub(crate) fn documents(text: &str) -> Vec<Value> {
-    let parse = |text: &str| {
-        serde_saphyr::from_str::<Value>(text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
-    };
-    let all = text.split("\n---").map(parse);
-    all.filter(|document| !document.is_null()).collect()
+    serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
 }
 
 /// The documents of a file in this repository.

@@ -17,11 +17,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use regex::Regex;
+
 use crate::cluster::SOON;
 use crate::cluster::process::Process;
 use crate::cluster::throughline::binary;
 use crate::tools::{output, repo, shell, without_cargo};
-use crate::transcript::{fits, found_within, lines_of};
+use crate::transcript::{fits, found_within, normalized};
 
 const PAGE: &str = "docs/tutorial.md";
 /// The page's own folder; the test uses another one.
@@ -32,8 +34,7 @@ const BUILD: Duration = Duration::from_secs(900);
 /// A terminal in which a command runs.
 struct Terminal {
     process: Process,
-    log: PathBuf,
-    /// Lines of its output that the page has promised so far.
+    /// How much of its output, normalized, the page has promised so far.
     seen: usize,
 }
 
@@ -83,9 +84,9 @@ impl Reader {
         command
     }
 
-    /// The lines that a text has on the page.
-    fn lines(&self, text: &str) -> Vec<String> {
-        lines_of(&text.replace(self.folder.to_str().unwrap(), FOLDER))
+    /// A text as the page has it.
+    fn on_the_page(&self, text: &str) -> String {
+        normalized(&text.replace(self.folder.to_str().unwrap(), FOLDER))
     }
 
     /// Runs a command, again if need be, until it prints what the page promises.
@@ -95,7 +96,7 @@ impl Reader {
             let (code, out, err) = output(&mut self.shell(script));
             let printed = out + &err;
             let is_kept = match promise {
-                Some(promise) => fits(&lines_of(promise), &self.lines(&printed)),
+                Some(promise) => fits(promise, &self.on_the_page(&printed)),
                 None => code == Some(0),
             };
             if is_kept {
@@ -113,18 +114,17 @@ impl Reader {
     /// Starts a command that runs in a terminal until Ctrl-C.
     fn start(&mut self, name: &str, script: &str) {
         let process = Process::start(name, self.shell(script), &self.folder);
-        let log = self.folder.join(format!("{name}.log"));
-        self.terminals.insert(name.to_owned(), Terminal { process, log, seen: 0 });
+        self.terminals.insert(name.to_owned(), Terminal { process, seen: 0 });
     }
 
     /// Waits until a terminal prints what the page promises.
     fn wait_for(&mut self, name: &str, promise: &str) {
         let until = Instant::now() + if self.exports.is_empty() { BUILD } else { SOON };
         loop {
-            let printed = fs::read_to_string(&self.terminals[name].log).unwrap();
-            let lines = self.lines(&printed);
+            let printed = fs::read_to_string(self.folder.join(format!("{name}.log"))).unwrap();
+            let shown = self.on_the_page(&printed);
             let terminal = self.terminals.get_mut(name).unwrap();
-            if let Some(end) = found_within(&lines_of(promise), &lines[terminal.seen..]) {
+            if let Some(end) = found_within(promise, &shown[terminal.seen..]) {
                 terminal.seen += end;
                 return;
             }
@@ -137,20 +137,12 @@ impl Reader {
 
 /// The comments and blocks of the page, each with its language; a comment has none.
 fn steps(page: &str) -> Vec<(&str, &str)> {
-    let mut steps = Vec::new();
-    let mut rest = page;
-    while let Some(at) = rest.find("\n```").into_iter().chain(rest.find("\n<!-- ")).min() {
-        rest = &rest[at + 1..];
-        let end = if rest.starts_with("```") { "\n```\n" } else { " -->\n" };
-        let (step, after) = rest.split_once(end).unwrap();
-        steps.push(match step.strip_prefix("<!-- ") {
-            Some(comment) => ("", comment),
-            None => step[3..].split_once('\n').unwrap(),
-        });
-        // The newline that ends it may begin the next.
-        rest = &rest[rest.len() - after.len() - 1..];
-    }
-    steps
+    let step = Regex::new(r"(?ms)^(?:```([^\n]*)\n(.*?)\n```|<!-- (.*?) -->)$").unwrap();
+    let steps = step.captures_iter(page).map(|found| {
+        let text = |group| found.get(group).map(|text| text.as_str());
+        text(3).map_or_else(|| (text(1).unwrap(), text(2).unwrap()), |comment| ("", comment))
+    });
+    steps.collect()
 }
 
 #[test]

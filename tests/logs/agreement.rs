@@ -3,12 +3,10 @@
 //! compared, and at some with the log and with a look that begins then.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use throughline::core::contract::cause::{Cause, Hop};
 use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::data::objects::Object;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::core::view::fleet::{Connector, Fleet, HopView, Leader, Source};
@@ -19,9 +17,6 @@ use throughline::inspect::{judge, read_only_settings};
 use throughline::problems::Problems;
 
 use crate::fixtures::{names, replayed};
-
-/// At how many moments the log is read, and a look begins.
-const LOG_MOMENTS: u64 = 3;
 
 /// A machine and the problems that it has noted.
 struct Observer {
@@ -93,7 +88,8 @@ struct Present {
 struct Watch {
     /// `None` while it is live.
     lost: Option<EventKind>,
-    objects: BTreeMap<ObjectKey, Arc<Object>>,
+    /// As they are listed.
+    objects: BTreeMap<ObjectKey, EventKind>,
 }
 
 impl Present {
@@ -107,8 +103,9 @@ impl Present {
                 *self.watch(cluster, *kind) = Watch::default();
             }
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
-                let objects = &mut self.watch(cluster, object.kind()).objects;
-                objects.insert(object.meta.key(), object.clone());
+                let (cluster, object) = (cluster.clone(), object.clone());
+                let objects = &mut self.watch(&cluster, object.kind()).objects;
+                objects.insert(object.meta.key(), EventKind::Listed { cluster, object });
             }
             EventKind::Deleted { cluster, object } => {
                 self.watch(cluster, object.kind()).objects.remove(&object.meta.key());
@@ -134,18 +131,14 @@ impl Present {
 
     fn look(&self, header: &Header, at: UnixMillis, leader: &Leader) -> Fleet {
         let mut look = Observer::new(header, at, true);
-        let clusters = self.clusters.iter().cloned();
         let watches = self.watches.iter().flat_map(|((cluster, kind), watch)| {
             let (cluster, kind) = (cluster.clone(), *kind);
-            let listed = |object: &Arc<Object>| EventKind::Listed {
-                cluster: cluster.clone(),
-                object: object.clone(),
-            };
             let mut events = vec![EventKind::ListStarted { cluster: cluster.clone(), kind }];
-            events.extend(watch.objects.values().map(listed));
+            events.extend(watch.objects.values().cloned());
             events.push(EventKind::ListFinished { cluster, kind });
             watch.lost.clone().map_or(events, |lost| vec![lost])
         });
+        let clusters = self.clusters.iter().cloned();
         for kind in clusters.chain(watches).chain(self.gone.iter().cloned()) {
             look.observe(&Event { at, kind });
         }
@@ -193,48 +186,33 @@ enum Sees {
     Neither,
 }
 
-type HopKey = (Hop, ClusterName, Kind, Option<ObjectKey>);
-
-fn hops(connector: &Connector) -> BTreeMap<HopKey, &HopView> {
-    let key = |hop: &HopView| (hop.hop, hop.cluster.clone(), hop.kind, hop.object.clone());
-    connector.hops.iter().map(|hop| (key(hop), hop)).collect()
-}
-
 /// In what a look at the clusters differs from the instance.
 fn differences(instance: &Fleet, clusters: &Fleet, sees: Sees) -> Vec<String> {
-    let key = |of: &Connector| (of.upstream.clone(), of.name.clone());
-    let by_key = |fleet: &'_ Fleet| -> BTreeMap<_, _> {
-        fleet.connectors.iter().map(|of| (key(of), of.clone())).collect()
+    let names = |fleet: &Fleet| -> Vec<_> {
+        fleet.connectors.iter().map(|of| (of.upstream.clone(), of.name.clone())).collect()
     };
-    let [a, b] = [instance, clusters].map(by_key);
-    if a.keys().ne(b.keys()) {
-        return vec![format!("connectors {:?} and {:?}", a.keys(), b.keys())];
+    let [a, b] = [instance, clusters].map(|fleet| (names(fleet), fleet.unpaired.clone()));
+    if a != b {
+        return vec![format!("connectors and unpaired {a:?} and {b:?}")];
     }
-    if instance.unpaired != clusters.unpaired {
-        return vec![format!("unpaired {:?} and {:?}", instance.unpaired, clusters.unpaired)];
-    }
-    let pairs = a.values().zip(b.values());
+    let pairs = instance.connectors.iter().zip(&clusters.connectors);
     pairs.flat_map(|(a, b)| connector_differences(a, b, sees)).collect()
 }
 
 fn connector_differences(a: &Connector, b: &Connector, sees: Sees) -> Vec<String> {
-    let [a, b] = [hops(a), hops(b)];
-    if a.keys().ne(b.keys()) {
-        return vec![format!("hops {:?} and {:?}", a.keys(), b.keys())];
+    let place = |hop: &HopView| (hop.hop, hop.cluster.clone(), hop.kind, hop.object.clone());
+    let [of_a, of_b] = [a, b].map(|of| of.hops.iter().map(place).collect::<Vec<_>>());
+    if of_a != of_b {
+        return vec![format!("hops {of_a:?} and {of_b:?}")];
     }
-    let pairs = a.iter().zip(b.values()).filter(|((_, a), _)| !is_known_to_a_run_alone(a.cause));
-    let differing = pairs.filter(|((_, a), b)| {
+    let pairs = a.hops.iter().zip(&b.hops).filter(|(a, _)| !is_known_to_a_run_alone(a.cause));
+    let differing = pairs.filter(|(a, b)| {
         // The machine keeps a digest of an annotation; a look reads the annotation.
         let is_read = a.hop == Hop::Mirrored && a.says.is_none();
         let says_the_same = (is_read || a.says == b.says) && a.expected == b.expected;
         !says_the_same || !are_alike(a, b, sees)
     });
-    differing.map(|((key, a), b)| format!("{key:?}: {}, {}", in_short(a), in_short(b))).collect()
-}
-
-fn in_short(hop: &HopView) -> String {
-    let HopView { says, expected, state, cause, .. } = hop;
-    format!("{state:?} {cause:?} says {says:?} expected {expected:?}")
+    differing.map(|(a, b)| format!("instance {a:#?}\nclusters {b:#?}")).collect()
 }
 
 /// Whether two are in the same state for the same cause, as far as a look can tell.
@@ -260,25 +238,24 @@ const EXCEPTIONS: [(&str, u64); 2] = [
 fn instance_log_and_clusters_agree_at_each_second_of_each_fixture() {
     let mut found = Vec::new();
     for name in names("jsonl") {
-        let mut log = Vec::new();
-        let _ = replayed(&name, |_| {}, Some(&mut log));
-        found.extend(compare(&name, &log));
+        found.extend(compare(&name, &replayed(&name, |_| {}).1));
     }
     assert!(found.is_empty(), "{} differences\n{}", found.len(), found.join("\n"));
 }
 
-fn compare(name: &str, log: &[u8]) -> Vec<String> {
-    let reader = LogReader::new(name, log).unwrap();
+fn compare(name: &str, log: &str) -> Vec<String> {
+    let reader = LogReader::new(name, log.as_bytes()).unwrap();
     let header = reader.header().clone();
     let event = |entry| if let LogEntry::Event(event) = entry { Some(event) } else { None };
     let events: Vec<_> = reader.filter_map(|entry| event(entry.unwrap())).collect();
-    let has_writers = String::from_utf8_lossy(log).contains("managedFields");
+    let has_writers = log.contains("managedFields");
     let (first, last) = (events[0].at, events.last().unwrap().at);
     let mut instance = Observer::new(&header, first, false);
     let mut clusters = Observer::new(&header, first, true);
     let mut present = Present::default();
     let seconds = last.since(first) / 1_000;
-    let log_every = (seconds / LOG_MOMENTS).max(1);
+    // At three moments the log is read, and a look begins.
+    let log_every = (seconds / 3).max(1);
 
     let mut found = Vec::new();
     let mut events = events.iter().peekable();
@@ -300,7 +277,7 @@ fn compare(name: &str, log: &[u8]) -> Vec<String> {
             let by_look = present.look(&header, at, &by_instance.leader);
             let sees = if has_writers { Sees::Writes } else { Sees::Neither };
             lines.extend(differences(&by_instance, &by_look, sees));
-            let mut reader = LogReader::new(name, log).unwrap();
+            let mut reader = LogReader::new(name, log.as_bytes()).unwrap();
             let (by_log, _) = log::fleet(&mut reader, LogMoment::Time(at), true).unwrap();
             lines.extend(log_differences(&by_instance, by_log));
         }

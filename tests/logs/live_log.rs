@@ -22,9 +22,9 @@ use throughline::event_log::{Header, LogEntry, LogReader, holds_outcomes};
 use throughline::live_log::LiveLog;
 use throughline::metrics::Metrics;
 use throughline::problems::Outside;
-use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
+use throughline::replay::{Replay, ReplayMode};
 
-use crate::reading::{START_MS, replayed_log};
+use crate::reading::{START_MS, replayed, replayed_log};
 
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -40,17 +40,8 @@ fn config(file: &Path, size: u64) -> EventLogConfig {
     EventLogConfig { file: Some(file.to_owned()), size: Size(size), ..Default::default() }
 }
 
-fn try_start(config: &EventLogConfig, header: &Header) -> anyhow::Result<Option<LiveLog>> {
-    LiveLog::start(config, header, Arc::default(), Outside::default())
-}
-
 fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
-    try_start(config, header).unwrap().unwrap()
-}
-
-/// Why no log is written to this file.
-fn refusal(file: &Path) -> String {
-    format!("{:#}", try_start(&config(file, 5_000), &header()).unwrap_err())
+    LiveLog::start(config, header, Arc::default(), Outside::default()).unwrap().unwrap()
 }
 
 fn header() -> Header {
@@ -60,12 +51,8 @@ fn header() -> Header {
 
 /// The `number`-th of some events, of about so many bytes.
 fn event(number: u64, bytes: usize) -> Event {
-    event_of("edge", number, bytes)
-}
-
-fn event_of(cluster: &str, number: u64, bytes: usize) -> Event {
     let error = format!("{number} {}", "x".repeat(bytes)).into();
-    let kind = EventKind::WatchLost { cluster: cluster.into(), kind: Kind::Gateway, error };
+    let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
     Event { at: at(number), kind }
 }
 
@@ -75,15 +62,15 @@ fn at(number: u64) -> UnixMillis {
 
 /// Writes a log of these events.
 fn write(config: &EventLogConfig, numbers: Range<u64>, bytes: usize) {
-    let mut log = start(config, &header());
-    numbers.for_each(|number| log.event(&event(number, bytes)));
-    log.finish(GRACE);
+    let events: Vec<_> = numbers.map(|number| LogEntry::Event(event(number, bytes))).collect();
+    write_lines(config, &header(), &events);
 }
 
 fn open(file: &Path) -> LogReader<Box<dyn BufRead + Send>> {
     LogReader::open(file.to_str().unwrap()).unwrap()
 }
 
+/// The numbers of the events.
 fn numbers<R: BufRead>(log: LogReader<R>) -> Vec<u64> {
     let number = |line| match line {
         LogEntry::Event(event) => event.at.since(at(0)),
@@ -92,7 +79,6 @@ fn numbers<R: BufRead>(log: LogReader<R>) -> Vec<u64> {
     log.map(|line| number(line.unwrap())).collect()
 }
 
-/// The numbers of the events.
 fn times(file: &Path) -> Vec<u64> {
     numbers(open(file))
 }
@@ -103,19 +89,13 @@ fn numbered(file: &Path, number: u32) -> PathBuf {
 }
 
 fn verified(file: &Path) -> Replay {
-    let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
-    let none = None::<Vec<u8>>;
-    replay(&mut open(file), "log", |_| Ok(()), &options, none, |_| {}).unwrap()
+    replayed(LogReader::open(file.to_str().unwrap()), ReplayMode::Verify, |_| {}).0
 }
 
 /// The recorded incident with all actions and outcomes, as a live run would log it.
-fn incident() -> String {
-    let log = include_str!("../../fixtures/incident-503.jsonl");
-    replayed_log(log, ReplayMode::WhatIf).1
-}
-
 fn incident_log() -> (Header, Vec<LogEntry>) {
-    let reader = LogReader::new("acted", Cursor::new(incident())).unwrap();
+    let log = replayed_log(include_str!("../../fixtures/incident-503.jsonl"), ReplayMode::WhatIf).1;
+    let reader = LogReader::new("acted", log.as_bytes()).unwrap();
     (reader.header().clone(), reader.map(Result::unwrap).collect())
 }
 
@@ -226,7 +206,11 @@ fn the_next_files_header_names_clusters_that_were_added_later() {
     log.event(&Event { at: at(0), kind: added });
     (0..20).for_each(|number| log.event(&event(number, 500)));
     log.event(&Event { at: at(20), kind: EventKind::ClusterRemoved { cluster: "edge".into() } });
-    (21..30).for_each(|number| log.event(&event_of("late", number, 500)));
+    for number in 21..30 {
+        let error = "x".repeat(500).into();
+        let kind = EventKind::WatchLost { cluster: "late".into(), kind: Kind::Gateway, error };
+        log.event(&Event { at: at(number), kind });
+    }
     log.finish(GRACE);
     assert_eq!(open(&file).count(), 31);
     let whole = fs::read_to_string(&file).unwrap();
@@ -312,31 +296,4 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     assert!(gaps[0].text.starts_with(&lacks), "{} and {count} lines", gaps[0].text);
     assert!((100..900).contains(&count), "{count} lines");
     assert_eq!((lines("too slow"), lines("has caught up lines_lost")), (1, 1));
-}
-
-#[test]
-fn a_gap_is_reported_before_the_differences_that_it_causes() {
-    let log = incident();
-    let file = folder("gap").join("log");
-    let gap =
-        |at: &str, lines: usize| format!(r#"{{"at_ms":{at},"event":"log_gap","lines":{lines}}}"#);
-    // The events of the connector's return are lost, and with them the name of a cluster.
-    let at = "1795252787091";
-    let is_lost = |line: &&str| line.starts_with(&format!(r#"{{"at_ms":{at},"event""#));
-    let removed = format!(r#"{{"at_ms":{at},"event":"cluster_removed","cluster":"unnamed"}}"#);
-    let (first, lost) =
-        (log.lines().position(|l| is_lost(&l)).unwrap(), log.lines().filter(is_lost).count());
-    let mut lines: Vec<_> = log.lines().filter(|line| !is_lost(line)).collect();
-    let here = gap(at, lost);
-    lines.splice(first..first, [here.as_str(), &removed]);
-    fs::write(&file, lines.join("\n")).unwrap();
-    let replay = verified(&file);
-    let [missing, action, ..] = &replay.verdict.problems[..] else { panic!("{replay:?}") };
-    assert!(missing.contains(" missing here") && action.contains("action "), "{missing}; {action}");
-    assert!(replay.warnings[0].contains("missing here"), "{}", replay.warnings[0]);
-
-    // Even if the actions are the same, a log with a gap proves nothing.
-    fs::write(&file, log + &gap("1795252900000", 7)).unwrap();
-    let replay = verified(&file);
-    assert_eq!((replay.verdict.good, replay.verdict.problems.len()), (false, 1));
 }

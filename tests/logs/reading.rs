@@ -3,6 +3,7 @@
 use std::io::{self, Cursor, Write};
 use std::sync::LazyLock;
 
+use throughline::core::contract::settings::Settings;
 use throughline::event_log::{LogEntry, LogError, LogReader, LogWriter};
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
@@ -55,11 +56,7 @@ pub(crate) fn drain<R: io::BufRead>(reader: Result<LogReader<R>, LogError>) -> R
 }
 
 pub(crate) fn read(bytes: impl AsRef<[u8]>) -> ReadResult {
-    drain(LogReader::new("x.jsonl", Cursor::new(bytes.as_ref())))
-}
-
-pub(crate) fn read_any(bytes: impl Into<Vec<u8>>) -> ReadResult {
-    drain(LogReader::decompressing("x.jsonl", Cursor::new(bytes.into())))
+    drain(LogReader::decompressing("x.jsonl", Cursor::new(bytes.as_ref().to_vec())))
 }
 
 /// Lines after the sample header.
@@ -68,12 +65,24 @@ pub(crate) fn read_lines(lines: &str) -> ReadResult {
 }
 
 /// Replays a log, and returns the log of that, too.
-pub(crate) fn replayed_log(log: &str, mode: ReplayMode) -> (Replay, String) {
-    let mut reader = LogReader::new("run.jsonl", log.as_bytes()).unwrap();
+pub(crate) fn replayed<R: io::BufRead + Send>(
+    reader: Result<LogReader<R>, LogError>,
+    mode: ReplayMode,
+    change: impl Fn(&mut Settings),
+) -> (Replay, String) {
     let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
-    let (none, mut written) = (|_: &mut _| Ok(()), Vec::new());
-    let replay = replay(&mut reader, "run.jsonl", none, &options, Some(&mut written), |_| {});
+    let settings = |settings: &mut Settings| {
+        change(settings);
+        Ok(())
+    };
+    let mut written = Vec::new();
+    let log = Some(&mut written);
+    let replay = replay(&mut reader.unwrap(), "log", settings, &options, log, |_| {});
     (replay.unwrap(), String::from_utf8(written).unwrap())
+}
+
+pub(crate) fn replayed_log(log: &str, mode: ReplayMode) -> (Replay, String) {
+    replayed(LogReader::new("run.jsonl", log.as_bytes()), mode, |_| {})
 }
 
 #[track_caller]

@@ -28,7 +28,7 @@ const LIMITED: [&str; 4] = [
 ];
 
 fn writes(name: &str, shard: Shard) -> Vec<Written> {
-    let replay = replayed(name, |settings| settings.shard = shard, None);
+    let (replay, _) = replayed(name, |settings| settings.shard = shard);
     let decided = replay.actions.iter().map(|record| &record.decision);
     let times_count = !LIMITED.contains(&name);
     decided.map(|d| written(if times_count { d.at } else { UnixMillis(0) }, &d.action)).collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use expect_test::expect_file;
+use regex::Regex;
 use serde_json::Value;
 use throughline::config::Config;
 
@@ -13,25 +14,20 @@ pub(crate) type Field = (String, String, String);
 /// The fields of every struct of the configuration.
 fn structs() -> BTreeMap<String, Vec<Field>> {
     let source = fs::read_to_string("src/config/mod.rs").unwrap();
-    let mut structs = BTreeMap::<String, Vec<Field>>::new();
-    let (mut current, mut docs) = (None, String::new());
-    for line in source.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("pub struct ").and_then(|l| l.strip_suffix(" {")) {
-            current = Some(name.to_owned());
-            docs.clear();
-        } else if line == "}" || line == "#[serde(skip)]" {
-            current = None;
-        } else if let Some(text) = line.strip_prefix("/// ") {
-            docs = format!("{docs} {text}").trim().to_owned();
-        } else if let Some((name, of)) = line.strip_prefix("pub ").and_then(|l| l.split_once(": "))
-            && let Some(current) = &current
-        {
-            let of = of.trim_end_matches(',').to_owned();
-            let field = (camel_case(name), of, std::mem::take(&mut docs));
-            structs.entry(current.clone()).or_default().push(field);
-        }
-    }
-    structs
+    let a_struct = Regex::new(r"(?ms)^pub struct (\w+) \{$(.*?)^\}").unwrap();
+    let a_field = Regex::new(r"((?: *///.*\n)*)((?: *#\[.*\n)*) *pub (\w+): (.*),\n").unwrap();
+    let field = |[docs, attributes, name, of]: [&str; 4]| {
+        let docs: Vec<_> =
+            docs.lines().map(|line| line.trim_start().trim_start_matches("/// ")).collect();
+        let is_key = !attributes.contains("serde(skip)");
+        is_key.then(|| (camel_case(name), of.to_owned(), docs.join(" ")))
+    };
+    let all = a_struct.captures_iter(&source).map(|found| found.extract().1);
+    let fields = |[name, text]: [&str; 2]| {
+        let fields = a_field.captures_iter(text).map(|found| found.extract().1);
+        (name.to_owned(), fields.filter_map(field).collect())
+    };
+    all.map(fields).collect()
 }
 
 fn camel_case(name: &str) -> String {
@@ -62,8 +58,7 @@ pub(crate) fn keys() -> Vec<Field> {
 }
 
 fn kind(of: &str) -> &str {
-    let of = of.trim_start_matches("Option<").trim_end_matches('>');
-    match of {
+    match of.trim_start_matches("Option<").trim_end_matches('>') {
         "bool" => "bool",
         "u16" | "u32" => "number",
         "Duration" => "duration",
@@ -100,8 +95,7 @@ fn default_of(path: &str, of: &str) -> String {
 
 /// Between its head and the next empty line, a page of the reference has these rows.
 pub(crate) fn assert_table(page: &str, head: &str, rows: &str) {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/");
-    let page = expect_file![format!("{folder}{page}")];
+    let page = expect_file![format!("../../../docs/reference/{page}")];
     let text = page.data();
     let (before, _) = text.split_once(head).unwrap();
     let rule = "|---".repeat(head.matches(" | ").count() + 1) + "|";

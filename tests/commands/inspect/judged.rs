@@ -9,18 +9,16 @@ use throughline::inspect::writers::Writers;
 
 use super::*;
 
-fn writers() -> Writers {
-    Writers::new(&Settings::default().mirror.nudge_key)
+type Written<'a> = (&'a str, &'a ObjectKey, u64);
+
+fn look(stage: &Stage, written: &[Written<'_>]) -> Fleet {
+    look_with(&[], stage, written, Leader::default())
 }
 
-/// A Connector that was written at this time, in seconds after the start of the stage.
-type Write<'a> = (&'a str, &'a ObjectKey, u64);
-
-fn look(stage: &Stage, written: &[Write<'_>]) -> Fleet {
-    look_with(writers(), stage, written, Leader::default())
-}
-
-fn look_with(mut writers: Writers, stage: &Stage, written: &[Write<'_>], leader: Leader) -> Fleet {
+/// Each Connector was written at this time, in seconds after the start of the stage.
+fn look_with(seen: &[EventKind], stage: &Stage, written: &[Written<'_>], leader: Leader) -> Fleet {
+    let mut writers = Writers::new(&Settings::default().mirror.nudge_key);
+    seen.iter().for_each(|event| writers.observe(event));
     for (cluster, object, at) in written {
         let at_ms = UnixMillis(START + at * SECOND);
         let writer = Writer { manager: "agent".to_owned(), at_ms, of_field: true };
@@ -54,11 +52,11 @@ fn what_is_late_follows_from_the_time_of_the_write_before() {
     assert_eq!(found(&look(&stage, &[])), pending, "nobody knows since when");
 
     let holder = Leader { holder: Some("pod-b".to_owned()), ..Leader::default() };
-    let fleet = look_with(writers(), &stage, &[("up", &up, 1)], holder.clone());
+    let fleet = look_with(&[], &stage, &[("up", &up, 1)], holder.clone());
     let message = &fleet.problems[0].message;
     assert!(message.ends_with("last write: see pod-b."), "{message}");
     let holder = Leader { waits_until_ms: Some(UnixMillis(stage.now + 1)), ..holder };
-    let fleet = look_with(writers(), &stage, &[("up", &up, 1)], holder);
+    let fleet = look_with(&[], &stage, &[("up", &up, 1)], holder);
     assert_eq!((found(&fleet), fleet.problems.len()), (pending, 0), "it may not write yet");
 
     stage.hub(OFFLINE);
@@ -81,12 +79,11 @@ fn a_time_that_may_be_longer_says_so() {
     assert!(text.contains("  > 1.00 s  1/1"), "{text}");
 
     // A nudge is a later write of the same object, and no mirror.
-    let mut nudged = writers();
     let key = Settings::default().mirror.nudge_key;
     let object = with(copy("u-hub"), json!({"metadata": {"annotations": { key: "3" }}}));
-    nudged.observe(&EventKind::Applied { cluster: "hub".into(), object: Arc::new(read(object)) });
-    for (writers, at_least) in [(writers(), false), (nudged, true)] {
-        let fleet = look_with(writers, &stage, &[("hub", &at_edge("lab"), 590)], Leader::default());
+    let nudged = EventKind::Applied { cluster: "hub".into(), object: Arc::new(read(object)) };
+    for (seen, at_least) in [(&[][..], false), (&[nudged], true)] {
+        let fleet = look_with(seen, &stage, &[("hub", &at_edge("lab"), 590)], Leader::default());
         let hop = fleet.connectors[0].hops_of(Hop::Mirrored).next().unwrap();
         assert_eq!((hop.since_ms, hop.at_least), (Some(UnixMillis(START + 590_000)), at_least));
     }

@@ -78,22 +78,14 @@ async fn shape_of_the_state() {
 }
 
 #[test]
-fn shape_of_status() {
-    let status = |(name, _)| json(&["status", "--log", &fixture(name), "-o", "json"]);
-    assert_shape("status.txt", LOGS.map(status));
-}
-
-#[test]
-fn shape_of_trace() {
-    let traced = LOGS.into_iter().filter(|(_, connector)| !connector.is_empty());
-    let trace = |(name, connector): (&str, &str)| {
-        json(&["trace", "connector", connector, "--log", &fixture(name), "-o", "json"])
+fn shape_of_what_commands_print() {
+    let of = |words: &str, log: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        json(&[&words[..], &[fixture(log).as_str(), "-o", "json"]].concat())
     };
+    assert_shape("status.txt", LOGS.map(|(log, _)| of("status --log", log)));
+    assert_shape("replay.txt", LOGS.map(|(log, _)| of("replay", log)));
+    let traced = LOGS.into_iter().filter(|(_, connector)| !connector.is_empty());
+    let trace = |(log, of_log): (&str, &str)| of(&format!("trace connector {of_log} --log"), log);
     assert_shape("trace.txt", traced.map(trace));
-}
-
-#[test]
-fn shape_of_replay() {
-    let replay = |(name, _)| json(&["replay", &fixture(name), "-o", "json"]);
-    assert_shape("replay.txt", LOGS.map(replay));
 }

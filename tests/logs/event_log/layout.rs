@@ -1,4 +1,4 @@
-//! Cut-off, long and odd lines; times that go back; skipped kinds.
+//! Cut-off, long and odd lines.
 
 use std::sync::Arc;
 
@@ -43,69 +43,6 @@ fn white_space_and_a_byte_order_mark_are_ignored() {
 }
 
 #[test]
-fn unused_kinds_are_skipped_with_one_warning_each() {
-    let line = |event: &str, rest: &str| {
-        format!(r#"{{"at_ms":1763715600001,"event":"{event}","cluster":"hub",{rest}}}"#)
-    };
-    let object = |kind: &str, rest: &str| {
-        line("applied", &format!(r#""object":{{"metadata":{{"name":"a"}}{rest},{kind}}}"#))
-    };
-    let istio = r#""apiVersion":"networking.istio.io/v1","kind":"Gateway""#;
-    let lease = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;
-    let lines = [
-        line("list_started", r#""kind":"Lease""#),
-        object(lease, ""),
-        line("list_finished", r#""kind":"Lease""#),
-        object(istio, ""),
-        object(istio, ""),
-        // As objects of a kind that throughline uses, these would be refused.
-        object(istio, r#","spec":{"gatewayClassName":{"a":1}}"#),
-        object(r#""kind":"Odd""#, r#","spec":{"rules":"none","parentRefs":{}}"#),
-        object(r#""kind":"Odd""#, r#","spec":7"#),
-        object(r#""kind":"Namespace""#, ""),
-    ];
-    let result = read_lines(&lines.join("\n"));
-    assert_eq!((result.lines, result.error), (1, None));
-    assert_eq!(
-        result.warnings,
-        [
-            r#"x.jsonl:2: warning: throughline does not use kind "Lease"; skipping all its lines"#,
-            r#"x.jsonl:5: warning: throughline does not use kind "networking.istio.io/v1 Gateway"; skipping all its lines"#,
-            r#"x.jsonl:8: warning: throughline does not use kind "Odd"; skipping all its lines"#,
-        ]
-    );
-}
-
-#[test]
-fn time_never_goes_back() {
-    let lines = |times: &[u64]| -> String {
-        let line = |t: &u64| format!("{{\"at_ms\":{},\"event\":\"timed_out\"}}\n", START_MS + t);
-        times.iter().map(line).collect()
-    };
-    let result = read_lines(&lines(&[10, 7, 12, 12]));
-    let first = |at, by, latest| {
-        format!(
-            "x.jsonl:{at}: warning: at_ms goes back by {by} ms; the line counts as {}, the latest time before it",
-            START_MS + latest
-        )
-    };
-    assert_eq!(result.warnings, [first(3, 3, 10)]);
-    assert_eq!(result.written, format!("{HEADER}\n{}", lines(&[10, 10, 12, 12])));
-    let result = read_lines(&lines(&[10, 7, 12, 2, 13, 12]));
-    assert_eq!(result.written, format!("{HEADER}\n{}", lines(&[10, 10, 12, 12, 13, 13])));
-    let sum = "x.jsonl:7: warning: at_ms goes back on 3 lines in total, by up to 10 ms; each line counts as the latest time before it";
-    assert_eq!(result.warnings, [first(3, 3, 10), sum.to_owned()]);
-    let ten_years = 3_653 * 86_400_000;
-    check_silent(&read_lines(&lines(&[0, ten_years, ten_years])), 3);
-    for at_the_limit in [946_684_800_000_u64, 7_258_118_400_000] {
-        let line = format!(r#"{{"at_ms":{at_the_limit},"event":"timed_out"}}"#);
-        check_silent(&read_lines(&line), 1);
-    }
-    let first = read_lines(&format!(r#"{{"at_ms":{},"event":"timed_out"}}"#, u64::MAX));
-    assert!(first.error.unwrap().starts_with("x.jsonl:2: column 10: at_ms is "));
-}
-
-#[test]
 fn long_lines_are_read_and_endless_ones_refused() {
     let long = LINES[3].replace("größer", &"ä".repeat(5_000_000));
     let result = read_lines(&format!("{long}\n"));
@@ -134,18 +71,4 @@ fn a_status_with_line_breaks_stays_one_line() {
     assert_eq!(log.lines().count(), 2);
     assert!(log.contains(r#""status":{ "a":  "b\n"}"#), "{log}");
     check_silent(&read(log), 1);
-}
-
-#[test]
-fn missing_texts_are_empty() {
-    let result = read_lines(
-        r#"{"at_ms":1763715600001,"event":"watch_lost","cluster":"hub","kind":"Connector"}
-{"at_ms":1763715600001,"event":"action_finished","id":1,"outcome":"failed","error":null}
-{"at_ms":1763715600001,"action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#,
-    );
-    check_silent(&result, 3);
-    let lines: Vec<_> = result.written.lines().collect();
-    assert!(lines[1].ends_with(r#""kind":"Connector","error":""}"#), "{}", lines[1]);
-    assert!(lines[2].ends_with(r#""outcome":"failed","error":""}"#), "{}", lines[2]);
-    assert!(lines[3].ends_with(r#","because":""}"#), "{}", lines[3]);
 }

@@ -38,6 +38,12 @@ fn a_hundred_starts_that_saw_nothing_keep_the_first_log() {
     assert_eq!(fs::read_to_string(numbered(&file, 1)).unwrap(), "{\"mine\":1}");
 }
 
+/// Why no log is written to this file.
+fn refusal(file: &Path) -> String {
+    let start = LiveLog::start(&config(file, 5_000), &header(), Arc::default(), Outside::default());
+    format!("{:#}", start.unwrap_err())
+}
+
 #[test]
 fn two_processes_do_not_write_one_log() {
     let file = folder("two").join("log");
