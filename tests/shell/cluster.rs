@@ -3,8 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::Router;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use throughline::client::ClusterClient;
+use throughline::client::{
+    ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
+};
 use throughline::config::ClusterConfig;
 use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
@@ -31,12 +36,45 @@ pub(crate) fn client(config: ClusterConfig) -> Arc<ClusterClient> {
     Arc::new(ClusterClient::new(config, Arc::new(Metrics::new())))
 }
 
-/// A kubeconfig with one context.
-pub(crate) fn kubeconfig(cluster: &Value, user: &Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+/// A client whose connections may be shared.
+pub(crate) fn connect(
+    name: &str,
+    spec: ConnectionSpec,
+    connections: &Connections,
+) -> Arc<ClusterClient> {
+    let (roles, metrics) = (vec![Role::Upstream, Role::Edge], Arc::new(Metrics::new()));
+    Arc::new(ClusterClient::shared(name.into(), roles, spec, connections, metrics))
+}
+
+/// How a server is reached, which shows this certificate if it has TLS.
+pub(crate) fn spec(url: &str, ca: Option<&[u8]>, user: &Value, server: Server) -> ConnectionSpec {
+    let mut cluster = json!({ "server": url });
+    if let Some(ca) = ca {
+        let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca));
+        cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
+    }
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
         "clusters": [{"name": "c", "cluster": cluster}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": user}]})
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "users": [{"name": "u", "user": user}]});
+    let text = KubeconfigText::parse(&config.to_string()).unwrap();
+    ConnectionSpec { credentials: Credentials::Text(text), server }
+}
+
+/// A client of whatever is served there without TLS.
+pub(crate) fn client_at(name: &str, url: &str) -> Arc<ClusterClient> {
+    let spec = spec(url, None, &json!({}), Server::AsConfigured);
+    connect(name, spec, &Connections::default())
+}
+
+/// Serves this on loopback; returns its URL.
+pub(crate) fn serve(app: Router) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    url
 }
 
 /// A kubeconfig file that is deleted on drop.
@@ -44,27 +82,11 @@ pub(crate) struct Kubeconfig(pub(crate) PathBuf);
 
 impl Kubeconfig {
     pub(crate) fn of(served: &TestServer) -> Self {
-        let file = Self::new(served.handle.address().port());
-        served.write_kubeconfig(&file.0);
-        file
-    }
-
-    /// Of the server at this port.
-    pub(crate) fn with(port: u16, text: &Value) -> Self {
-        let file = Self::new(port);
-        std::fs::write(&file.0, text.to_string()).unwrap();
-        file
-    }
-
-    /// Leads to whatever listens there.
-    pub(crate) fn to(port: u16) -> Self {
-        let server = json!({"server": format!("http://127.0.0.1:{port}")});
-        Self::with(port, &kubeconfig(&server, &json!({})))
-    }
-
-    fn new(port: u16) -> Self {
+        let port = served.handle.address().port();
         let name = format!("throughline-{}-{port}.yaml", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        let file = std::env::temp_dir().join(name);
+        served.write_kubeconfig(&file);
+        Self(file)
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode, Uri};
 use serde_json::{Value, json};
-use throughline::core::data::ids::Role;
 use throughline::core::data::shard::Shard;
 use throughline::events::Recorder;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse};
@@ -15,7 +14,7 @@ use throughline::leader::lease::{LeaseApi, LeaseClient};
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
 
-use crate::cluster::{Kubeconfig, client, configured, kubeconfig};
+use crate::cluster::{client_at, serve};
 
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
@@ -25,10 +24,10 @@ type SentRequest = (String, Value);
 type Reply = Option<(u16, Value)>;
 
 /// A Lease whose API server gives these answers, and the requests that it gets.
-async fn lease(
+fn lease(
     mut answers: Vec<Reply>,
     timeout: Duration,
-) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>, Kubeconfig) {
+) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>) {
     let (sent, requests) = mpsc::unbounded_channel();
     answers.reverse();
     let answers = Arc::new(Mutex::new(answers));
@@ -43,20 +42,12 @@ async fn lease(
             }
         }
     };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = axum::Router::new().fallback(answer);
-    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    let server = json!({"server": format!("http://{address}")});
-    let mut text = kubeconfig(&server, &json!({}));
-    text["contexts"][0]["context"]["namespace"] = json!("ns");
-    let file = Kubeconfig::with(address.port(), &text);
-    let cluster = client(configured("hub", &[Role::Hub], Some(&file.0)));
+    let cluster = client_at("hub", &serve(axum::Router::new().fallback(answer)));
     let group = Group::new("throughline", Shard::WHOLE);
     let metrics = Arc::new(Metrics::new());
     let (events, mut workers) = Recorder::start(vec![cluster.clone()], 30, metrics);
     workers.detach_all();
-    (LeaseClient::new(cluster, None, &group, timeout, Some(events)), requests, file)
+    (LeaseClient::new(cluster, None, &group, timeout, Some(events)), requests)
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,7 +90,7 @@ async fn a_lease_has_client_gos_format_and_keeps_the_fields_of_others() {
         "leaseTransitions": 4, "acquireTime": "now", "renewTime": "now",
         "preferredHolder": "other"});
     let answers = vec![Some((200, found.clone())), Some((200, written.clone()))];
-    let (mut lease, mut requests, _kubeconfig) = lease(answers, PATIENCE).await;
+    let (mut lease, mut requests) = lease(answers, PATIENCE);
 
     let (answer, _) = lease.send(&LeaseRequest::Get).await;
     let theirs = record("go", "2026-11-21T09:00:10.000000Z");
@@ -123,7 +114,7 @@ async fn a_missing_lease_is_created_and_a_change_of_leader_posts_an_event() {
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 3,
             "renewTime": "now"}});
     let answers = vec![Some((201, created)), status(403, "Forbidden", "no events")];
-    let (mut lease, mut requests, _kubeconfig) = lease(answers, PATIENCE).await;
+    let (mut lease, mut requests) = lease(answers, PATIENCE);
     let (answer, _) = lease.send(&LeaseRequest::Create(mine.clone())).await;
     assert_eq!(answer, LeaseResponse::Current(mine, "1".to_owned()));
     let (request, body) = requests.recv().await.unwrap();
@@ -154,7 +145,7 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
         (Some((200, json!({"metadata": {}}))), LeaseResponse::Failed),
     ];
     let (answers, expected): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-    let (mut lease, _requests, _kubeconfig) = lease(answers, PATIENCE).await;
+    let (mut lease, _requests) = lease(answers, PATIENCE);
     for expected in expected {
         let (answer, why) = lease.send(&LeaseRequest::Get).await;
         let why = why.expect("a reason");
@@ -166,7 +157,7 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
 #[tokio::test]
 async fn a_request_that_hangs_ends_after_its_timeout() {
     let answers = vec![None, missing("coordination.k8s.io", "leases", "throughline")];
-    let (mut lease, _requests, _kubeconfig) = lease(answers, Duration::from_millis(300)).await;
+    let (mut lease, _requests) = lease(answers, Duration::from_millis(300));
     let (answer, why) = lease.send(&LeaseRequest::Get).await;
     assert_eq!(answer, LeaseResponse::Failed);
     assert!(why.unwrap().contains("no response from the API server within 300 ms"));

@@ -16,42 +16,23 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use throughline::client::ClusterClient;
 use throughline::core::contract::event::EventKind;
-use throughline::core::data::ids::{Kind, Role};
+use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
 use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
-use crate::cluster::{Kubeconfig, client, configured};
-use crate::sim_apiserver::TestServer;
 
-/// What a server offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
-    /// HTTP/1.1 without TLS.
-    Http1,
-    /// HTTP/2, and HTTP/1.1 for those who ask for it.
-    Http2,
-}
-
-impl Over {
-    const BOTH: [Self; 2] = [Self::Http1, Self::Http2];
-
-    /// A new certificate with its TLS; none for HTTP/1.1.
-    fn tls(self) -> Option<(TlsAcceptor, Vec<u8>)> {
-        let certificate = || Certificate::self_signed("localhost", X509::V3);
-        (self == Self::Http2)
-            .then(certificate)
-            .map(|certificate| (certificate.acceptor(&["h2", "http/1.1"]), certificate.der))
-    }
+/// A new certificate with its TLS, for HTTP/2, and HTTP/1.1 for those who ask for it.
+fn tls() -> (TlsAcceptor, Vec<u8>) {
+    let certificate = Certificate::self_signed("localhost", X509::V3);
+    (certificate.acceptor(&["h2", "http/1.1"]), certificate.der)
 }
 
 /// Polls until `is` holds.
@@ -65,16 +46,10 @@ pub(crate) async fn until(what: &str, is: impl AsyncFn() -> bool) {
     panic!("never: {what}");
 }
 
-/// The client of a served cluster.
-pub(crate) fn cluster(served: &TestServer, kubeconfig: &Kubeconfig) -> Arc<ClusterClient> {
-    let roles = [Role::Upstream, Role::Edge];
-    client(configured(served.cluster.clone(), &roles, Some(&kubeconfig.0)))
-}
-
 /// The events of one watch, by a bus with little room.
 struct Watched {
     events: mpsc::Receiver<WatchMessage>,
-    task: JoinSet<()>,
+    task: JoinHandle<()>,
 }
 
 impl Watched {
@@ -82,22 +57,8 @@ impl Watched {
         let (bus, events) = mpsc::channel(4);
         let shared = Arc::new(WatchShared::new(config, bus, 8));
         let id = MembershipId::default();
-        let mut task = JoinSet::new();
-        task.spawn(WatchTask::new(cluster, kind, id, shared, &Metrics::new()).run());
+        let task = tokio::spawn(WatchTask::new(cluster, kind, id, shared, &Metrics::new()).run());
         Self { events, task }
-    }
-
-    /// Of a server that answers as a test wants.
-    async fn start(router: Router, kind: Kind, config: WatchConstants) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let kubeconfig = Kubeconfig::to(listener.local_addr().unwrap().port());
-        let cluster = client(configured("one", &[Role::Upstream], Some(&kubeconfig.0)));
-        let mut watched = Self::of(cluster, kind, config);
-        watched.task.spawn(async move {
-            let _kubeconfig = kubeconfig;
-            axum::serve(listener, router).await.unwrap();
-        });
-        watched
     }
 
     async fn next(&mut self) -> EventKind {

@@ -16,8 +16,7 @@ use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
-use crate::cluster::{Kubeconfig, write};
-use crate::live::cluster;
+use crate::cluster::{client_at, write};
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, UID, namespace, ns, project_and_hub};
 use crate::stage::{object, with};
@@ -29,7 +28,6 @@ struct Place {
     clusters: ClusterTable,
     applier: Applier,
     action: Action,
-    kubeconfigs: [Kubeconfig; 2],
     log: PathBuf,
     backup: PathBuf,
     may: bool,
@@ -44,10 +42,9 @@ impl Place {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let (up, hub) = project_and_hub().await;
         let version = hub.put(route());
-        let kubeconfigs = [Kubeconfig::of(&up), Kubeconfig::of(&hub)];
-        let served = [(&up, &kubeconfigs[0]), (&hub, &kubeconfigs[1])];
-        let clusters: ClusterTable =
-            served.map(|(served, file)| (served.cluster.clone(), cluster(served, file))).into();
+        let clusters: ClusterTable = [("up", &up), ("hub", &hub)]
+            .map(|(name, served)| (name.into(), client_at(name, &served.handle.url())))
+            .into();
         let absent = AbsentObjects {
             kind: Kind::Gateway,
             namespace_deleted: false,
@@ -71,8 +68,7 @@ impl Place {
         let backup = deleted_routes_file(&log);
         let _ = std::fs::remove_file(&backup);
         let applier = Applier::default();
-        let mut place =
-            Self { up, hub, clusters, applier, action, kubeconfigs, log, backup, may: true };
+        let mut place = Self { up, hub, clusters, applier, action, log, backup, may: true };
         place.reset();
         place
     }

@@ -9,8 +9,7 @@ use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
 
-use crate::cluster::{Kubeconfig, write};
-use crate::live::cluster;
+use crate::cluster::{client_at, write};
 use crate::sim_apiserver::{TestServer, serve};
 use crate::stage::{STATUS as KEY, object, with};
 
@@ -18,16 +17,14 @@ use crate::stage::{STATUS as KEY, object, with};
 struct Bench {
     served: TestServer,
     applier: Applier,
-    _kubeconfig: Kubeconfig,
 }
 
 impl Bench {
     async fn new(timeout: Duration) -> Self {
         let served = serve(SimApiServerSettings::default()).await;
         served.put(object("Gateway", "n", "a"));
-        let kubeconfig = Kubeconfig::of(&served);
-        let clusters = [(served.cluster.clone(), cluster(&served, &kubeconfig))].into();
-        Self { served, applier: Applier::new(clusters, timeout), _kubeconfig: kubeconfig }
+        let clusters = [("one".into(), client_at("one", &served.handle.url()))].into();
+        Self { served, applier: Applier::new(clusters, timeout) }
     }
 
     async fn apply(&self, action: &Action) -> Outcome {

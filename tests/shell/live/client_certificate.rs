@@ -21,7 +21,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::certificate::{Certificate, X509};
-use crate::live::http2::{client, spec};
+use crate::cluster::{connect, spec};
 use crate::sim_apiserver::serve_with;
 
 /// Requires this certificate. Go's servers compare as freely.
@@ -91,9 +91,9 @@ async fn ask(
     let served = serve_with(SimApiServerSettings::default(), Some((tls, server.der.clone()))).await;
     let user = json!({"client-certificate-data": STANDARD.encode(shown.pem()),
         "client-key-data": STANDARD.encode(shown.key_pem())});
-    let spec = spec(&served.handle.url(), &server.der, &user, Server::AsConfigured);
+    let spec = spec(&served.handle.url(), Some(&server.der), &user, Server::AsConfigured);
     let request = get("/api/v1/namespaces", JSON).unwrap();
-    client("one", spec, &Connections::default())
+    connect("one", spec, &Connections::default())
         .call(request, Duration::from_secs(10))
         .await
         .map(drop)

@@ -14,8 +14,8 @@ use throughline_sim::SimClusters;
 use throughline_sim::apiserver::ServerMode;
 use tokio::time::sleep;
 
-use crate::cluster::Kubeconfig;
-use crate::live::{Over, Watched, cluster, until};
+use crate::cluster::{Kubeconfig, client, configured};
+use crate::live::{Watched, tls, until};
 use crate::log::Log;
 use crate::sim_apiserver::{START, TestServer, serve_cluster_with};
 use crate::stage::object;
@@ -28,17 +28,17 @@ struct Moving {
     kubeconfig: Kubeconfig,
 }
 
-async fn moving(over: Over) -> Moving {
+async fn moving(with_tls: bool) -> Moving {
     let name = ClusterName::from("one");
-    let roles = vec![Role::Upstream, Role::Edge];
+    let roles = vec![Role::Upstream];
     let mut sim = SimClusters::new(&[ClusterSpec { name: name.clone(), roles }], 0);
     sim.advance(START);
     let sim = Arc::new(Mutex::new(sim));
-    let old = serve_cluster_with(&sim, name.clone(), over.tls()).await;
-    let new = serve_cluster_with(&sim, name, over.tls()).await;
+    let old = serve_cluster_with(&sim, name.clone(), with_tls.then(tls)).await;
+    let new = serve_cluster_with(&sim, name, with_tls.then(tls)).await;
     old.put(object("Gateway", "n", "g"));
     let kubeconfig = Kubeconfig::of(&old);
-    let client = cluster(&old, &kubeconfig);
+    let client = client(configured("one", &[Role::Upstream], Some(&kubeconfig.0)));
     Moving { old, new, client, kubeconfig }
 }
 
@@ -54,8 +54,8 @@ impl Moving {
 /// The old one may be a copy that nobody writes to any more.
 #[tokio::test]
 async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {
-    for over in Over::BOTH {
-        let moving = moving(over).await;
+    for with_tls in [false, true] {
+        let moving = moving(with_tls).await;
         let config = WatchConstants {
             backoff_first_ms: 10,
             backoff_max_ms: 200,
@@ -72,10 +72,10 @@ async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {
 
 #[tokio::test]
 async fn a_broken_kubeconfig_keeps_the_connection_and_is_logged_once() {
-    for over in Over::BOTH {
+    for with_tls in [false, true] {
         let log = Log::default();
         let _guard = log.capture();
-        let moving = moving(over).await;
+        let moving = moving(with_tls).await;
         moving.get().await.unwrap();
 
         // What concerns other clusters changes nothing.
@@ -116,7 +116,7 @@ fn edit_users(kubeconfig: &Path, edit: impl FnOnce(&mut Vec<Value>)) {
 /// A credential plugin that fails is not run once for each watch that waits for it.
 #[tokio::test]
 async fn a_failing_credential_plugin_runs_once_for_all_requests_that_wait() {
-    let moving = moving(Over::BOTH[0]).await;
+    let moving = moving(false).await;
     let runs = moving.kubeconfig.0.with_extension("runs");
     let script = format!("echo ran >> {}; exit 1", runs.display());
     let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",

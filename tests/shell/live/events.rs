@@ -10,8 +10,8 @@ use throughline::metrics::{Format, Metrics};
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
 use tokio::task::JoinSet;
 
-use crate::cluster::Kubeconfig;
-use crate::live::{cluster, until};
+use crate::cluster::client_at;
+use crate::live::until;
 use crate::sim_apiserver::{TestServer, serve};
 
 const EVENTS: &str = "/api/v1/namespaces/n/events";
@@ -27,17 +27,15 @@ struct Bench {
     recorder: Recorder,
     metrics: Arc<Metrics>,
     _workers: JoinSet<()>,
-    _kubeconfig: Kubeconfig,
 }
 
 async fn bench() -> Bench {
     let served = serve(SimApiServerSettings::default()).await;
     served.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}));
-    let kubeconfig = Kubeconfig::of(&served);
     let metrics = Arc::new(Metrics::new());
-    let clusters = vec![cluster(&served, &kubeconfig)];
+    let clusters = vec![client_at("one", &served.handle.url())];
     let (recorder, workers) = Recorder::start(clusters, 30, metrics.clone());
-    Bench { served, recorder, metrics, _workers: workers, _kubeconfig: kubeconfig }
+    Bench { served, recorder, metrics, _workers: workers }
 }
 
 impl Bench {

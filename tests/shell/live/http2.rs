@@ -4,25 +4,20 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use futures::future::join_all;
 use http::Request;
 use serde_json::{Value, json};
-use throughline::client::{
-    CallError, ClusterClient, ConnectionSpec, Connections, Credentials, Frames, JSON,
-    KubeconfigText, Server, get,
-};
-use throughline::core::data::ids::Role;
-use throughline::metrics::Metrics;
+use throughline::client::{CallError, ClusterClient, Connections, Frames, JSON, Server, get};
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle};
-use tokio::io::{AsyncRead, AsyncWrite, copy, sink};
+use tokio::io::{copy, copy_bidirectional, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
-use crate::cluster::kubeconfig;
+use crate::cluster::{connect, spec};
 use crate::live::until;
 use crate::sim_apiserver::START;
 
@@ -36,42 +31,42 @@ struct Fleet {
     connections: Connections,
 }
 
+/// A Milo without projects.
+pub(crate) async fn milo(
+    tls: Option<TlsAcceptor>,
+    settings: SimApiServerSettings,
+) -> SimMiloHandle {
+    let mut sim = SimClusters::new(&[], 0);
+    sim.advance(START);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    SimMilo::start(Arc::new(Mutex::new(sim)), listener, tls, settings).unwrap()
+}
+
 impl Fleet {
     async fn new(streams: u32, protocols: &[&str]) -> Self {
-        let mut sim = SimClusters::new(&[], 0);
-        sim.advance(START);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let certificate = Certificate::self_signed("localhost", X509::V3);
         let settings =
             SimApiServerSettings { max_concurrent_streams: streams, ..Default::default() };
-        let tls = Some(certificate.acceptor(protocols));
-        let milo = SimMilo::start(Arc::new(Mutex::new(sim)), listener, tls, settings).unwrap();
+        let milo = milo(Some(certificate.acceptor(protocols)), settings).await;
         Self { milo, ca: certificate.der, connections: Connections::default() }
     }
 
     /// A project's control plane.
-    fn project(&self, name: &str) -> ClusterClient {
+    fn project(&self, name: &str) -> Arc<ClusterClient> {
         self.project_at(&self.milo.url(), name)
     }
 
     /// By another address of the same server.
-    fn project_at(&self, url: &str, name: &str) -> ClusterClient {
+    fn project_at(&self, url: &str, name: &str) -> Arc<ClusterClient> {
         self.milo.add_project(name, &[], true);
         let path = self.milo.project_url(name);
         let path = Server::Path(path.strip_prefix(&self.milo.url()).unwrap().to_owned());
-        client(name, spec(url, &self.ca, &json!({}), path), &self.connections)
+        connect(name, spec(url, Some(&self.ca), &json!({}), path), &self.connections)
     }
 
     fn connections(&self) -> usize {
         self.milo.load().connections
     }
-}
-
-pub(crate) fn spec(url: &str, ca: &[u8], user: &Value, server: Server) -> ConnectionSpec {
-    let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca.to_vec()));
-    let cluster = json!({"server": url, "certificate-authority-data": STANDARD.encode(pem)});
-    let text = KubeconfigText::parse(&kubeconfig(&cluster, user).to_string()).unwrap();
-    ConnectionSpec { credentials: Credentials::Text(text), server }
 }
 
 async fn open_watch(client: &ClusterClient) -> Frames {
@@ -105,15 +100,10 @@ async fn shows(watch: &mut Frames, name: &str) {
     assert!(String::from_utf8_lossy(&frame).contains(name));
 }
 
-pub(crate) fn client(name: &str, spec: ConnectionSpec, connections: &Connections) -> ClusterClient {
-    let (roles, metrics) = (vec![Role::Upstream], Arc::new(Metrics::new()));
-    ClusterClient::shared(name.into(), roles, spec, connections, metrics)
-}
-
 /// Opens a watch of each of so many projects.
-async fn watch_all(fleet: &Fleet, count: usize) -> (Vec<ClusterClient>, Vec<Frames>) {
+async fn watch_all(fleet: &Fleet, count: usize) -> (Vec<Arc<ClusterClient>>, Vec<Frames>) {
     let clients: Vec<_> = (0..count).map(|i| fleet.project(&format!("p{i}"))).collect();
-    let watches = futures::future::join_all(clients.iter().map(open_watch)).await;
+    let watches = join_all(clients.iter().map(|client| open_watch(client))).await;
     (clients, watches)
 }
 
@@ -125,7 +115,7 @@ async fn writes_pass_while_250_watches_share_3_connections() {
     assert_eq!(fleet.connections(), 3);
     let began = Instant::now();
     let writes = clients.iter().take(80).map(|client| write(client, "new"));
-    for written in futures::future::join_all(writes).await {
+    for written in join_all(writes).await {
         written.unwrap();
     }
     assert!(began.elapsed() < 3 * SECOND, "{:?}", began.elapsed());
@@ -167,34 +157,27 @@ async fn after_a_goaway_new_requests_use_a_new_connection_and_running_ones_go_on
     assert_eq!(fleet.connections(), 3);
 }
 
-/// Forwards to a server until the test makes it silent; then it keeps its connections open.
+/// Forwards to a server until the test makes it silent; then it keeps its connections open, and swallows
+/// what clients send.
 async fn proxy(to: std::net::SocketAddr) -> (String, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let silent = watch::Sender::new(false);
     let silence = silent.clone();
     tokio::spawn(async move {
-        while let Ok((near, _)) = listener.accept().await {
-            let far = TcpStream::connect(to).await.unwrap();
-            let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-            tokio::spawn(pump(near_in, far_out, silence.subscribe()));
-            tokio::spawn(pump(far_in, near_out, silence.subscribe()));
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = TcpStream::connect(to).await.unwrap();
+            let mut silent = silence.subscribe();
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = silent.wait_for(|silent| *silent) => {}
+                    _ = copy_bidirectional(&mut near, &mut far) => return,
+                }
+                let _ = copy(&mut near, &mut sink()).await;
+            });
         }
     });
     (url, silent)
-}
-
-/// Forwards until it is silent, and swallows everything from then on.
-async fn pump(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    mut silent: watch::Receiver<bool>,
-) {
-    tokio::select! {
-        _ = silent.wait_for(|silent| *silent) => {}
-        _ = copy(&mut from, &mut to) => return,
-    }
-    let _ = copy(&mut from, &mut sink()).await;
 }
 
 #[tokio::test]

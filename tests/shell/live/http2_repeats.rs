@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::certificate::{Certificate, X509};
-use crate::live::http2::{client, spec};
+use crate::cluster::{connect, spec};
 
 /// How long a server refuses what it gets, and how many writes wait for it.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
@@ -33,8 +33,8 @@ enum First {
     Die,
 }
 
-/// Serves HTTP/2; counts requests and connections.
-async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+/// A client of a server of HTTP/2; counts requests and connections.
+async fn serve(first: First) -> (Arc<ClusterClient>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let certificate = Certificate::self_signed("localhost", X509::V3);
     let tls = certificate.acceptor(&["h2"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -68,18 +68,14 @@ async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<Atom
             });
         }
     });
-    (url, certificate, requests, connections)
+    let spec = spec(&url, Some(&certificate.der), &json!({}), Server::AsConfigured);
+    (connect("one", spec, &Connections::default()), requests, connections)
 }
 
 async fn patch(client: &ClusterClient) -> Result<(), CallError> {
     let request = Request::patch("/api/v1/namespaces/n").header("content-type", JSON);
     let request = request.body(b"{}".to_vec()).unwrap();
     client.call(request, Duration::from_secs(10)).await.map(drop)
-}
-
-fn client_of(url: &str, certificate: &Certificate) -> ClusterClient {
-    let spec = spec(url, &certificate.der, &json!({}), Server::AsConfigured);
-    client("one", spec, &Connections::default())
 }
 
 #[tokio::test]
@@ -92,9 +88,8 @@ async fn only_what_the_server_disclaims_is_sent_again() {
         // h2's server names the last stream that it has seen.
         (First::GoAway, false),
     ] {
-        let (url, certificate, requests, connections) = serve(first).await;
-        let written = patch(&client_of(&url, &certificate)).await;
-        let error = written.err();
+        let (client, requests, connections) = serve(first).await;
+        let error = patch(&client).await.err();
         assert_eq!(error.is_none(), is_repeated, "{first:?}: {error:?}");
         assert!(error.is_none_or(|e| matches!(e, CallError::Unreachable(_))), "{first:?}");
         assert_eq!(requests.load(SeqCst), 1 + usize::from(is_repeated), "{first:?}");
@@ -104,8 +99,7 @@ async fn only_what_the_server_disclaims_is_sent_again() {
 
 #[tokio::test]
 async fn a_server_that_refuses_every_stream_gets_few_of_them() {
-    let (url, certificate, requests, connections) = serve(First::RefuseAll).await;
-    let client = client_of(&url, &certificate);
+    let (client, requests, connections) = serve(First::RefuseAll).await;
     let meanwhile = async {
         sleep(REFUSED_FOR).await;
         (requests.load(SeqCst), connections.load(SeqCst))

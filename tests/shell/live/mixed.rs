@@ -16,6 +16,7 @@ use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
 use throughline::watch::WatchConstants;
 
+use crate::cluster::{self, client_at};
 use crate::live::{Watched, told};
 use crate::log::Log;
 
@@ -53,7 +54,8 @@ async fn scripted(
         backoff_max_ms: pause_ms,
         ..WatchConstants::default()
     };
-    Watched::start(Router::new().fallback(serve), Kind::Connector, config).await
+    let client = client_at("one", &cluster::serve(Router::new().fallback(serve)));
+    Watched::of(client, Kind::Connector, config)
 }
 
 async fn bench(mut lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Watched {

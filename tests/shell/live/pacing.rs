@@ -12,18 +12,16 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use throughline::client::{ConnectionSpec, Connections, Credentials, Server};
+use throughline::client::{Connections, Server};
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
 use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
-use crate::cluster::Kubeconfig;
-use crate::live::http2::client;
+use crate::cluster::{connect, serve, spec};
 use crate::live::told;
 use crate::log::Log;
 
@@ -78,17 +76,13 @@ async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response {
 struct Fleet {
     served: Arc<Served>,
     events: mpsc::Receiver<WatchMessage>,
-    _kubeconfig: Kubeconfig,
     _tasks: tokio::task::JoinSet<()>,
 }
 
 impl Fleet {
-    async fn new(clusters: usize, kinds: &[Kind], served: Served) -> Self {
+    fn new(clusters: usize, kinds: &[Kind], served: Served) -> Self {
         let served = Arc::new(served);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let kubeconfig = Kubeconfig::to(listener.local_addr().unwrap().port());
-        let router = Router::new().fallback(answer).with_state(served.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let url = serve(Router::new().fallback(answer).with_state(served.clone()));
         let (bus, events) = mpsc::channel(1024);
         let config = WatchConstants { timeout_ms: 5_000, ..WatchConstants::default() };
         let shared = Arc::new(WatchShared::new(config, bus, PARALLEL));
@@ -96,16 +90,14 @@ impl Fleet {
         let (metrics, connections) = (Arc::new(Metrics::new()), Connections::default());
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..clusters {
-            let (file, context) = (Some(kubeconfig.0.clone()), None);
-            let credentials = Credentials::Kubeconfig { file, context };
-            let spec = ConnectionSpec { credentials, server: Server::Path(format!("/p/p{n}")) };
-            let client = Arc::new(client(&format!("p{n}"), spec, &connections));
+            let spec = spec(&url, None, &json!({}), Server::Path(format!("/p/p{n}")));
+            let client = connect(&format!("p{n}"), spec, &connections);
             for kind in kinds {
                 let (id, shared) = (MembershipId(n as u64), shared.clone());
                 tasks.spawn(WatchTask::new(client.clone(), *kind, id, shared, &metrics).run());
             }
         }
-        Self { served, events, _kubeconfig: kubeconfig, _tasks: tasks }
+        Self { served, events, _tasks: tasks }
     }
 
     /// Waits until so many different watches have said this; returns how many were lost meanwhile.
@@ -137,7 +129,7 @@ async fn clusters_that_hang_hold_up_no_other() {
     let served = Served::default();
     // As many as there are turns, and one more.
     served.hanging.lock().unwrap().extend((0..=PARALLEL).map(|n| format!("p{n}")));
-    let mut fleet = Fleet::new(100, &[Kind::Connector], served).await;
+    let mut fleet = Fleet::new(100, &[Kind::Connector], served);
     let began = Instant::now();
     fleet.until(100 - PARALLEL - 1, "list_finished").await;
     // Their lists time out after 5 s; turns come back after one.
@@ -151,7 +143,7 @@ async fn clusters_that_join_or_are_not_served_yet_are_listed_eight_at_a_time_and
     served.initializing.lock().unwrap().extend(initializing);
     let log = Log::default();
     let _guard = log.capture();
-    let mut fleet = Fleet::new(40, &[Kind::Connector], served).await;
+    let mut fleet = Fleet::new(40, &[Kind::Connector], served);
     assert_eq!(fleet.until(40, "list_finished").await, 0);
     assert_eq!(fleet.served.lists.load(SeqCst), 40);
     assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
@@ -163,7 +155,7 @@ async fn clusters_that_join_or_are_not_served_yet_are_listed_eight_at_a_time_and
 async fn a_restart_is_no_stampede() {
     const KINDS: [Kind; 3] = [Kind::Connector, Kind::HttpRoute, Kind::Gateway];
     const WATCHES: usize = 600 * KINDS.len();
-    let mut fleet = Fleet::new(600, &KINDS, Served::default()).await;
+    let mut fleet = Fleet::new(600, &KINDS, Served::default());
     fleet.until(WATCHES, "list_finished").await;
     // The watches are open.
     tokio::time::sleep(Duration::from_millis(500)).await;

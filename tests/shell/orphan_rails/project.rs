@@ -2,14 +2,13 @@
 //! Project.
 
 use super::*;
-use throughline::client::{ConnectionSpec, Connections, Credentials, Server};
 use throughline::core::contract::action::AbsentProject;
 use throughline::core::contract::membership::SourceName;
 use throughline::discovery::ProjectRoot;
-use throughline_sim::SimClusters;
-use throughline_sim::apiserver::{SimApiServerSettings, SimMilo, SimMiloHandle};
+use throughline_sim::apiserver::{SimApiServerSettings, SimMiloHandle};
 
-use crate::live::http2::client;
+use crate::cluster::serve;
+use crate::live::http2::milo;
 
 /// A Milo root with one other project, and a hub route of the project `up`, which is not there.
 struct Deleted {
@@ -24,12 +23,7 @@ impl Deleted {
         required.absent = None;
         let project = AbsentProject { source: SourceName::Milo, cluster: "up".into() };
         required.absent_project = Some(project);
-        let mut sim = SimClusters::new(&[], 0);
-        sim.advance(crate::sim_apiserver::START);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let settings = SimApiServerSettings::default();
-        let sim = Arc::new(std::sync::Mutex::new(sim));
-        let milo = SimMilo::start(sim, listener, None, settings).unwrap();
+        let milo = milo(None, SimApiServerSettings::default()).await;
         milo.add_project("other", &[], true);
         let mut deleted = Self { place, milo };
         deleted.ask(deleted.milo.url(), PATIENCE);
@@ -38,28 +32,19 @@ impl Deleted {
 
     /// Has this API server asked for the Project, and waits so long for its answer.
     fn ask(&mut self, url: String, timeout: Duration) {
-        let file = Some(self.place.kubeconfigs[0].0.clone());
-        let credentials = Credentials::Kubeconfig { file, context: None };
-        let spec = ConnectionSpec { credentials, server: Server::Url(url) };
-        let client = Arc::new(client("root", spec, &Connections::default()));
-        let root = Arc::new(ProjectRoot::new(client, timeout));
+        let root = Arc::new(ProjectRoot::new(client_at("root", &url), timeout));
         self.place.applier = self.place.applier.clone().with_projects(root);
     }
 
     /// Has a server asked that answers every request with a 404 with these details.
     fn ask_for_404(&mut self, details: Value) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
             "status": "Failure", "reason": "NotFound", "message": "not found",
             "details": details, "code": 404});
         let header = (http::header::CONTENT_TYPE, "application/json");
         let answer = (http::StatusCode::NOT_FOUND, [header], status.to_string());
         let app = axum::Router::new().fallback(move || std::future::ready(answer.clone()));
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        self.ask(url, PATIENCE);
+        self.ask(serve(app), PATIENCE);
     }
 
     fn root_gets(&self) -> u64 {
