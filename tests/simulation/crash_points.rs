@@ -21,7 +21,6 @@ pub(crate) struct CrashProbe(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    is_armed: bool,
     /// The number of the point at which the instance ends.
     ends_at: Option<u64>,
     passed: u64,
@@ -31,17 +30,13 @@ struct State {
 impl CrashProbe {
     /// Counts from now on.
     pub(crate) fn arm(&self, ends_at: Option<u64>) {
-        *self.0.lock().unwrap() = State { is_armed: true, ends_at, ..State::default() };
-    }
-
-    pub(crate) fn disarm(&self) {
-        self.0.lock().unwrap().is_armed = false;
+        *self.0.lock().unwrap() = State { ends_at, ..State::default() };
     }
 
     /// Whether the instance lives on behind this point. Nothing that it does afterwards may show.
     pub(crate) fn pass(&self) -> bool {
         let mut state = self.0.lock().unwrap();
-        if state.is_armed && !state.is_dead {
+        if !state.is_dead {
             state.passed += 1;
             state.is_dead = state.ends_at == Some(state.passed);
         }
@@ -185,7 +180,7 @@ impl Scenario {
         stage.becomes_right().await;
         wait(stage, 4_000).await;
         let passed = computer.probe.passed();
-        computer.probe.disarm();
+        computer.probe.arm(None);
         // An instance that crashed during a restore may have missed it.
         stage.restart_deceived();
         stage.becomes_right().await;

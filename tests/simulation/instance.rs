@@ -1,6 +1,7 @@
 //! An instance: the real run, on a computer of its own, with its event log kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -39,26 +40,14 @@ pub(crate) struct Tape {
     pub(crate) saw_empty: BTreeSet<ClusterName>,
     /// The actions that have no outcome yet, and since when.
     pub(crate) open: BTreeMap<ActionId, (Instant, Action)>,
-    pub(crate) done: Vec<Done>,
+    /// The actions that succeeded, and when each was decided and ended.
+    pub(crate) done: Vec<(RangeInclusive<Instant>, Action)>,
     /// Actions without an outcome that came before one that was carried out: nothing ends them any more.
     pub(crate) forgotten: Vec<Action>,
-    pub(crate) lists: Vec<CompleteList>,
+    /// The lists that were complete, and since when.
+    pub(crate) lists: Vec<(Instant, ClusterName, Kind)>,
     /// When it began to lead, and when it stopped.
     pub(crate) leadership: Vec<(Instant, bool)>,
-}
-
-/// An action that succeeded, as its instance sees it.
-pub(crate) struct Done {
-    pub(crate) decided: Instant,
-    pub(crate) ended: Instant,
-    pub(crate) action: Action,
-}
-
-/// A list that is complete, as its instance sees it.
-pub(crate) struct CompleteList {
-    pub(crate) at: Instant,
-    pub(crate) cluster: ClusterName,
-    pub(crate) kind: Kind,
 }
 
 impl Tape {
@@ -80,8 +69,7 @@ impl Tape {
             let older = self.open.range(..id).map(|(_, (_, older))| older);
             let replaced = older.filter(|older| target(older) == target(&action));
             self.forgotten.extend(replaced.cloned());
-            let ended = Instant::now();
-            self.done.push(Done { decided, ended, action });
+            self.done.push((decided..=Instant::now(), action));
         }
     }
 }
@@ -114,8 +102,7 @@ impl Observer for Recorder {
                 if *kind == Kind::Gateway && has_none {
                     tape.saw_empty.insert(cluster.clone());
                 }
-                let (at, cluster, kind) = (Instant::now(), cluster.clone(), *kind);
-                tape.lists.push(CompleteList { at, cluster, kind });
+                tape.lists.push((Instant::now(), cluster.clone(), *kind));
             }
             EventKind::LeadershipAcquired => tape.leadership.push((Instant::now(), true)),
             EventKind::LeadershipLost => tape.leadership.push((Instant::now(), false)),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -278,55 +278,46 @@ impl AsyncRead for End {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        loop {
-            let (is_blocked, reads) = (this.is_blocked(cx), this.reads);
-            let mut connection = this.connection.lock().unwrap();
-            if connection.is_reset {
+        let (is_blocked, reads) = (this.is_blocked(cx), this.reads);
+        let mut connection = this.connection.lock().unwrap();
+        if connection.is_reset {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let pipe = &mut connection.pipes[reads];
+        pipe.reader = Some(cx.waker().clone());
+        if is_blocked {
+            return Poll::Pending;
+        }
+        let Some((at, piece)) = pipe.pieces.front_mut() else {
+            return if pipe.is_closed { Poll::Ready(Ok(())) } else { Poll::Pending };
+        };
+        if *at > Instant::now() {
+            ready!(this.sleep.insert(Box::pin(sleep_until(*at))).as_mut().poll(cx));
+        }
+        if reads == 1 && !this.probe.pass() {
+            return Poll::Pending;
+        }
+        let mut taken = piece.len().min(buf.remaining());
+        if let Some(left) = &mut pipe.cut_after {
+            taken = taken.min(*left);
+            *left -= taken;
+        }
+        buf.put_slice(&piece[..taken]);
+        piece.drain(..taken);
+        if piece.is_empty() {
+            pipe.pieces.pop_front();
+        }
+        let is_cut = pipe.cut_after == Some(0);
+        if reads == 1 {
+            connection.used_at = Instant::now();
+        }
+        if is_cut {
+            connection.reset();
+            if taken == 0 {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            let pipe = &mut connection.pipes[reads];
-            pipe.reader = Some(cx.waker().clone());
-            if is_blocked {
-                return Poll::Pending;
-            }
-            let Some((at, piece)) = pipe.pieces.front_mut() else {
-                return if pipe.is_closed { Poll::Ready(Ok(())) } else { Poll::Pending };
-            };
-            if *at > Instant::now() {
-                let mut wait = Box::pin(sleep_until(*at));
-                let polled = std::future::Future::poll(wait.as_mut(), cx);
-                drop(connection);
-                this.sleep = Some(wait);
-                if polled.is_pending() {
-                    return Poll::Pending;
-                }
-                continue;
-            }
-            if reads == 1 && !this.probe.pass() {
-                return Poll::Pending;
-            }
-            let mut taken = piece.len().min(buf.remaining());
-            if let Some(left) = &mut pipe.cut_after {
-                taken = taken.min(*left);
-                *left -= taken;
-            }
-            buf.put_slice(&piece[..taken]);
-            piece.drain(..taken);
-            if piece.is_empty() {
-                pipe.pieces.pop_front();
-            }
-            let is_cut = pipe.cut_after == Some(0);
-            if reads == 1 {
-                connection.used_at = Instant::now();
-            }
-            if is_cut {
-                connection.reset();
-                if taken == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-                }
-            }
-            return Poll::Ready(Ok(()));
         }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -2,18 +2,18 @@
 //! of the machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use throughline::core::contract::action::Action;
-use throughline::core::data::ids::{ClusterName, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::data::shard::Shard;
 use throughline::leader::group::Group;
 use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
-use crate::instance::{CompleteList, Done};
 use crate::network::SentWrite;
 use crate::world::{NUDGE, TRIGGER};
 
@@ -339,12 +339,12 @@ impl Oracle {
     // What an instance says of itself, against what the API servers and the network saw.
 
     /// An instance takes an action for carried out.
-    pub(crate) fn done(&mut self, client: u32, done: &Done) {
-        let Done { decided, ended, action: Action { verb, cluster, kind, object, .. } } = done;
+    pub(crate) fn done(&mut self, client: u32, at: &RangeInclusive<Instant>, action: &Action) {
+        let Action { verb, cluster, kind, object, .. } = action;
         let path = format!("{}/{}/{}", object.namespace, kind.plural(), object.name);
         let key = (client, cluster.clone(), path);
         let times = self.carried_out.get(&key).map(Vec::as_slice).unwrap_or_default();
-        if !times.iter().any(|at| (decided..=ended).contains(&at)) {
+        if !times.iter().any(|time| at.contains(time)) {
             let verb = verb.as_str();
             self.broken.push(format!(
                 "instance {client}: takes its {verb} of {object} in {cluster} for carried out, which it was not"
@@ -381,8 +381,8 @@ impl Oracle {
     }
 
     /// An instance takes a list for complete: the last page that it asked for was given.
-    pub(crate) fn complete(&mut self, client: u32, list: &CompleteList) {
-        let CompleteList { at, cluster, kind } = list;
+    pub(crate) fn complete(&mut self, client: u32, list: &(Instant, ClusterName, Kind)) {
+        let (at, cluster, kind) = list;
         let key = (client, cluster.clone(), kind.plural().to_owned());
         let answers = self.listed.get(&key).map(Vec::as_slice).unwrap_or_default();
         let last = answers.iter().rev().find(|(answered, _)| answered <= at);

@@ -39,14 +39,11 @@ const MIRRORS_WITHIN: Duration = Duration::from_secs(20);
 pub(crate) struct AtRest {
     pub(crate) deviations: Vec<String>,
     pub(crate) last_write: Option<Duration>,
-    /// Watches that no instance needs.
+    /// Watches that no instance needs, what is wrong as an instance says, and instances that have ended
+    /// though nobody stopped them.
     pub(crate) left: Vec<String>,
-    /// What is still wrong, as an instance says.
-    pub(crate) problems: Vec<String>,
     /// Actions without an outcome, and for how long they could have had one.
     pub(crate) open: Vec<(Duration, String)>,
-    /// How many instances have ended though nobody stopped them.
-    pub(crate) ended: usize,
 }
 
 impl AtRest {
@@ -59,14 +56,11 @@ impl AtRest {
     /// What must not be so at the end. `quiet_for`: for so long nothing was to be written.
     pub(crate) fn broken(&self, quiet_for: Duration) -> Vec<String> {
         let last_write = self.last_write.filter(|ago| *ago < quiet_for);
-        let ended = Some(self.ended).filter(|ended| *ended > 0);
         let deviations = self.deviations.iter().map(|what| format!("right at first, later {what}"));
         deviations
             .chain(last_write.map(|ago| format!("a write {} s before the end", ago.as_secs())))
             .chain(self.left.iter().cloned())
-            .chain(self.problems.iter().map(|sentence| format!("still wrong: {sentence}")))
             .chain(self.open.iter().map(|(_, what)| format!("{what} has no outcome")))
-            .chain(ended.map(|ended| format!("{ended} instances ended by themselves")))
             .collect()
     }
 }
@@ -93,11 +87,12 @@ impl Stage {
 
     /// Judges the world at rest. `since`: nothing has failed since then.
     fn rest(&self, since: Instant) -> AtRest {
-        let (mut problems, mut open) = (Vec::new(), Vec::new());
-        for instance in &self.instances {
+        let (mut left, mut open) = (self.watches_left(), Vec::new());
+        for (n, instance) in self.instances.iter().enumerate() {
             let tape = instance.tape.lock().unwrap();
             let lasting = tape.problems.values().filter(|problem| !self.may_stay(problem));
-            problems.extend(lasting.map(Problem::sentence));
+            left.extend(lasting.map(|problem| format!("still wrong: {}", problem.sentence())));
+            left.extend(instance.has_ended().then(|| format!("instance {n} ended by itself")));
             let open_for = |at: &Instant| at.max(&since).elapsed();
             open.extend(tape.open.values().map(|(at, action)| (open_for(at), brief(action))));
         }
@@ -108,10 +103,8 @@ impl Stage {
         AtRest {
             deviations,
             last_write: self.ledger.lock().unwrap().oracle.last_write.map(|at| at.elapsed()),
-            left: self.watches_left(),
-            problems,
+            left,
             open,
-            ended: self.instances.iter().filter(|instance| instance.has_ended()).count(),
         }
     }
 
@@ -210,7 +203,7 @@ impl Stage {
             for write in sent.iter().filter(|write| write.client == client && write.host == hub) {
                 ledger.oracle.sent(write, &tape.leadership);
             }
-            tape.done.iter().for_each(|done| ledger.oracle.done(client, done));
+            tape.done.iter().for_each(|(at, action)| ledger.oracle.done(client, at, action));
             tape.forgotten.iter().for_each(|action| ledger.oracle.forgotten(client, action));
             tape.lists.iter().for_each(|list| ledger.oracle.complete(client, list));
         }
