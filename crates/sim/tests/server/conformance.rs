@@ -13,10 +13,8 @@ async fn answers(script: &[Step], client: &Client, compact: impl AsyncFn()) -> V
     let mut run = ScriptRun::new(client.clone());
     let mut answers = Vec::new();
     for step in script {
-        match step.hook.as_deref() {
-            Some("compact") => compact().await,
-            Some(hook) => panic!("{}: no such hook: {hook}", step.name),
-            None => {}
+        if step.compacts {
+            compact().await;
         }
         answers.push(run.step(step).await);
     }

@@ -8,10 +8,12 @@ mod example;
 use std::time::Duration;
 
 use example::{OWNER, gateways, reconcile, run};
+use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Client, Config, ResourceExt};
 use serde_json::json;
 use throughline_sim::apiserver::{ApiVerb, Resource, SimApiServer, SimApiServerHandle};
+
+use crate::sim_apiserver::client;
 
 struct Stage {
     server: SimApiServerHandle,
@@ -21,10 +23,7 @@ struct Stage {
 impl Stage {
     async fn new() -> Self {
         let server = SimApiServer::start_one().await.unwrap();
-        let mut config = Config::new(server.url().parse().unwrap());
-        // Each answer is looked at.
-        config.default_retry = false;
-        Self { gateways: gateways(Client::try_from(config).unwrap()), server }
+        Self { gateways: gateways(client(&server.url(), None)), server }
     }
 
     async fn create(&self, name: &str, team: &str) -> DynamicObject {

@@ -6,19 +6,17 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::{Value, json};
-use throughline_core::data::ids::ClusterName;
-use throughline_core::data::objects::{Object, WireObject};
+use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{
     ApiVerb, Fault, Resource, SimApiServerSettings, SimMilo, SimMiloHandle,
 };
-use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
 use crate::faults::connector;
 use crate::requests::version;
-use crate::sim_apiserver::{self, WatchEvents, answer, body_of, watch};
+use crate::sim_apiserver::{START, WatchEvents, answer, body_of, client, put, watch};
 
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
 const CONNECTORS: &str = "apis/networking.datumapis.com/v1alpha1/connectors";
@@ -29,20 +27,13 @@ struct Milo {
     client: Client,
 }
 
-fn client(url: &str, ca: Option<&Certificate>) -> Client {
-    let mut config = kube::Config::new(url.parse().unwrap());
-    config.root_cert = ca.map(|ca| vec![ca.der.clone()]);
-    config.default_retry = false;
-    Client::try_from(config).unwrap()
-}
-
 async fn milo() -> Milo {
     serve(None).await
 }
 
 async fn serve(tls: Option<TlsAcceptor>) -> Milo {
     let mut sim = SimClusters::new(&[], 0);
-    sim.advance(sim_apiserver::START);
+    sim.advance(START);
     let sim = Arc::new(Mutex::new(sim));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = SimApiServerSettings::default();
@@ -61,10 +52,7 @@ impl Milo {
     }
 
     fn put(&self, project: &str, object: &Value) {
-        let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
-        let object = Object::try_from(wire).unwrap();
-        let mut sim = self.sim.lock().unwrap();
-        sim.put(&ClusterName::from(project), object, "test", WatchNotice::Applied).unwrap();
+        put(&self.sim, &project.into(), object);
     }
 }
 
@@ -96,6 +84,9 @@ async fn projects_are_separate_and_share_one_resource_version() {
     let (_, again) = milo.get(&in_project("a", CONNECTORS)).await;
     assert_eq!(version(&again), version(&b), "writes to others move an idle project's version");
     assert!(version(&again) > version(&a));
+    milo.handle.inject("a", &Fault::on_watches(Resource::Connectors, 403), usize::from(u8::MAX));
+    assert_eq!(milo.get(&in_project("a", CONNECTORS)).await.0, 403, "faults hit one project");
+    assert_eq!(milo.get(&in_project("b", CONNECTORS)).await.0, 200);
     assert_eq!(milo.handle.unknown_requests(), BTreeMap::new());
 }
 
@@ -184,17 +175,6 @@ async fn a_resource_is_made_at_its_first_request() {
 }
 
 #[tokio::test]
-async fn faults_affect_one_project() {
-    let milo = milo().await;
-    for name in ["a", "b"] {
-        milo.handle.add_project(name, &[], true);
-    }
-    milo.handle.inject("a", &Fault::on_watches(Resource::Connectors, 403), usize::from(u8::MAX));
-    assert_eq!(milo.get(&in_project("a", CONNECTORS)).await.0, 403);
-    assert_eq!(milo.get(&in_project("b", CONNECTORS)).await.0, 200);
-}
-
-#[tokio::test]
 async fn a_restart_cuts_everything_and_old_watches_get_410() {
     let milo = milo().await;
     milo.handle.add_project("a", &[], true);
@@ -220,7 +200,7 @@ async fn a_client_without_http2_gets_http1_over_tls() {
     let certificate = Certificate::self_signed("milo", X509::V3);
     let milo = serve(Some(certificate.acceptor(&["h2", "http/1.1"]))).await;
     milo.handle.add_project("a", &[], true);
-    let client = client(&milo.handle.url(), Some(&certificate));
+    let client = client(&milo.handle.url(), Some(certificate.der));
     let answer = answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap();
     assert_eq!(names(&body_of(answer).await.1), ["a"]);
 }

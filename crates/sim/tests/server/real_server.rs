@@ -10,6 +10,8 @@ use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::certificate::{Certificate, X509};
+
 pub(crate) struct RealServer {
     processes: Vec<Child>,
     folder: PathBuf,
@@ -27,12 +29,10 @@ impl RealServer {
         let folder = std::env::temp_dir().join(format!("throughline-real-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-        let key = path("sa.key");
-        let made = Command::new("openssl")
-            .args(["genrsa", "-out", &key, "2048"])
-            .stderr(Stdio::null())
-            .status();
-        assert!(made.unwrap().success(), "openssl genrsa -out {key} failed");
+        let (certificate, key) = (path("tls.crt"), path("tls.key"));
+        let made = Certificate::self_signed("localhost", X509::V3);
+        std::fs::write(&certificate, made.pem()).unwrap();
+        std::fs::write(&key, made.key_pem()).unwrap();
         std::fs::write(path("tokens.csv"), "token,admin,admin,system:masters\n").unwrap();
         let etcd = format!("http://127.0.0.1:{}", free_port());
         let port = free_port();
@@ -54,9 +54,10 @@ impl RealServer {
                 format!("--etcd-servers={etcd}"),
                 format!("--secure-port={port}"),
                 "--bind-address=127.0.0.1".into(),
-                format!("--cert-dir={}", path("certs")),
+                format!("--tls-cert-file={certificate}"),
+                format!("--tls-private-key-file={key}"),
                 "--service-account-issuer=https://localhost".into(),
-                format!("--service-account-key-file={key}"),
+                format!("--service-account-key-file={certificate}"),
                 format!("--service-account-signing-key-file={key}"),
                 format!("--token-auth-file={}", path("tokens.csv")),
                 "--authorization-mode=RBAC".into(),
@@ -68,7 +69,7 @@ impl RealServer {
             ],
         );
         let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-        config.accept_invalid_certs = true;
+        config.root_cert = Some(vec![made.der]);
         config.default_retry = false;
         config.auth_info.token = Some("token".to_owned().into());
         let client = Client::try_from(config).unwrap();

@@ -6,15 +6,13 @@ mod normalize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::StreamExt;
 use http::{Request, Response};
-use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::sim_apiserver::body_of;
+use crate::sim_apiserver::{WatchEvents, body_of};
 use normalize::Normalizer;
 pub(crate) use normalize::version;
 
@@ -26,22 +24,21 @@ pub(crate) struct Step {
     request: String,
     #[serde(default)]
     body: Value,
-    #[serde(default, rename = "as")]
+    #[serde(rename = "as")]
     manager: Option<String>,
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     content_type: Option<String>,
     code: u16,
-    #[serde(default)]
     reason: Option<String>,
     /// The messages are known to differ.
     #[serde(default)]
     own_words: bool,
     #[serde(default)]
     capture: BTreeMap<String, String>,
-    #[serde(default)]
     watch: Option<usize>,
+    /// The server drops its history first.
     #[serde(default)]
-    pub(crate) hook: Option<String>,
+    pub(crate) compacts: bool,
 }
 
 pub(crate) fn script() -> Vec<Step> {
@@ -128,24 +125,15 @@ impl ScriptRun {
 
 /// The first events of a watch as an array; fewer if the watch ends earlier.
 async fn watch_events(answer: Response<Body>, count: usize) -> Value {
-    let mut stream = answer.into_body().into_data_stream();
-    let mut text = Vec::new();
-    let mut events = Vec::new();
-    while events.len() < count {
-        let Some(bytes) = stream.next().await else { break };
-        text.extend_from_slice(&bytes.unwrap());
-        let end = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-        let complete: Vec<u8> = text.drain(..end).collect();
-        for line in complete.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
-            let event: Value = serde_json::from_slice(line).unwrap();
-            // Plain bookmarks come at any time; the one after the initial events is part of the answer.
-            let is_answer = event["type"] != "BOOKMARK"
-                || event["object"]["metadata"]["annotations"].is_object();
-            if is_answer {
-                events.push(event);
-            }
+    let (mut watch, mut events) = (WatchEvents::of(answer), Vec::new());
+    while events.len() < count
+        && let Some(event) = watch.next().await
+    {
+        let (what, object) = event.unwrap();
+        // Plain bookmarks come at any time; the one after the initial events is part of the answer.
+        if what != "BOOKMARK" || object["metadata"]["annotations"].is_object() {
+            events.push(json!({ "type": what, "object": object }));
         }
     }
-    events.truncate(count);
-    Value::Array(events)
+    events.into()
 }

@@ -78,12 +78,26 @@ async fn start(
             (handle.unwrap(), Some(ca))
         }
     };
-    let mut config = kube::Config::new(handle.url().parse().unwrap());
-    config.root_cert = ca.clone().map(|ca| vec![ca]);
+    let client = client(&handle.url(), ca.clone());
+    TestServer { sim, cluster, handle, client, ca }
+}
+
+/// A client of a server that shows this certificate (DER), if it has TLS.
+pub(crate) fn client(url: &str, ca: Option<Vec<u8>>) -> Client {
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.root_cert = ca.map(|ca| vec![ca]);
     // Tests look at single responses, so the client must not retry.
     config.default_retry = false;
-    let client = Client::try_from(config).unwrap();
-    TestServer { sim, cluster, handle, client, ca }
+    Client::try_from(config).unwrap()
+}
+
+/// Creates or replaces an object without a request; returns its resourceVersion.
+pub(crate) fn put(sim: &Mutex<SimClusters>, cluster: &ClusterName, object: impl Display) -> u64 {
+    let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
+    let object = Object::try_from(wire).unwrap();
+    let mut sim = sim.lock().unwrap();
+    sim.put(cluster, object, "test", WatchNotice::Applied).unwrap();
+    sim.version(cluster)
 }
 
 impl TestServer {
@@ -108,13 +122,8 @@ impl TestServer {
         file
     }
 
-    /// Creates or replaces an object without a request; returns its resourceVersion.
     pub(crate) fn put(&self, object: impl Display) -> u64 {
-        let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
-        let object = Object::try_from(wire).unwrap();
-        let mut sim = self.sim.lock().unwrap();
-        sim.put(&self.cluster, object, "test", WatchNotice::Applied).unwrap();
-        sim.version(&self.cluster)
+        put(&self.sim, &self.cluster, object)
     }
 
     /// Sends a request; returns the status and the body.
@@ -166,7 +175,7 @@ pub(crate) async fn body_of(answer: Response<Body>) -> (u16, Value) {
 pub(crate) async fn watch(client: &Client, path: &str) -> WatchEvents {
     let answer = answer(client, "GET", path, &Value::Null).await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
-    WatchEvents { stream: answer.into_body().into_data_stream(), text: Vec::new() }
+    WatchEvents::of(answer)
 }
 
 /// The events of a watch.
@@ -176,6 +185,10 @@ pub(crate) struct WatchEvents {
 }
 
 impl WatchEvents {
+    pub(crate) fn of(answer: Response<Body>) -> Self {
+        Self { stream: answer.into_body().into_data_stream(), text: Vec::new() }
+    }
+
     /// The next event as its type and object; `None` at the end, an error if the connection broke.
     pub(crate) async fn next(&mut self) -> Option<Result<(String, Value), kube::Error>> {
         loop {
