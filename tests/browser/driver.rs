@@ -1,20 +1,15 @@
 //! Drives a headless Chromium with the WebDriver protocol, as far as these tests need it.
 
 use std::env;
-use std::io::{BufRead, BufReader, Lines, Read, Result as IoResult, Write};
+use std::io::{BufRead, BufReader, Read, Result as IoResult, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Deserializer, Value, json};
-
-const MISSING: &str = "chromedriver can't be started; install Chromium and its driver (Debian: \
-                       apt-get install chromium chromium-driver), or set CHROMEDRIVER to its path";
 
 /// One browser with one page.
 pub(crate) struct Browser {
     driver: Child,
-    /// Kept open, because the driver may write more.
-    _output: Lines<BufReader<ChildStdout>>,
     port: u16,
     session: String,
     /// What the page may ask for: what is in its folder.
@@ -25,21 +20,19 @@ impl Browser {
     /// A browser that has loaded this page.
     pub(crate) fn at(url: &str) -> Self {
         let name = env::var("CHROMEDRIVER").unwrap_or_else(|_| "chromedriver".to_owned());
-        let mut driver = Command::new(name)
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{MISSING}: {error}"));
+        let mut driver = Command::new(name);
+        driver.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut driver = driver.spawn().expect("Chromium and its driver: see `make browser`");
         let mut output = BufReader::new(driver.stdout.take().unwrap()).lines();
         // "ChromeDriver was started successfully on port 38291."
         let port = output.by_ref().map_while(Result::ok).find_map(|line| {
             line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
         });
-        let port = port.expect(MISSING);
-        let session = "/session".to_owned();
+        // The driver may write more.
+        std::thread::spawn(|| output.for_each(drop));
+        let port = port.expect("chromedriver's port");
         let allowed = url[..=url.rfind('/').unwrap()].to_owned();
-        let mut browser = Self { driver, _output: output, port, session, allowed };
+        let mut browser = Self { driver, port, session: "/session".to_owned(), allowed };
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -115,13 +108,13 @@ impl Browser {
         assert_eq!(self.text(expression), expected, "{expression}");
     }
 
-    /// Waits, frame by frame, until an expression is true.
+    /// Waits, frame by frame, until an expression is true, and one frame more, which draws that.
     pub(crate) fn until(&self, expression: &str) {
-        let script = format!(
-            "const done = arguments[0];
-             (function look() {{ ({expression}) ? done(true) : requestAnimationFrame(look); }})();"
-        );
-        self.post("/execute/async", &json!({"script": script, "args": []}));
+        self.js(&format!(
+            "return new Promise(function look(done) {{
+                 requestAnimationFrame(({expression}) ? done : () => look(done));
+             }})"
+        ));
     }
 
     /// Presses keys one after another; names are WebDriver's.
@@ -134,17 +127,15 @@ impl Browser {
 
     /// Moves the pointer onto the first element that matches a selector, and clicks it if `click`.
     pub(crate) fn point(&self, selector: &str, click: bool) {
-        let middle = self.js(&format!(
+        let element = self.js(&format!(
             "const element = document.querySelector({selector:?});
              element.scrollIntoView({{block: 'nearest', behavior: 'instant'}});
-             const box = element.getBoundingClientRect();
-             return [Math.round(box.left + box.width / 2), Math.round(box.top + box.height / 2)];"
+             return element;"
         ));
-        let mut actions = vec![json!({"type": "pointerMove", "x": middle[0], "y": middle[1]})];
-        if click {
-            let press = |step| json!({"type": step, "button": 0});
-            actions.extend(["pointerDown", "pointerUp"].map(press));
-        }
+        let onto = json!({"type": "pointerMove", "origin": element, "x": 0, "y": 0});
+        let press = |step| json!({"type": step, "button": 0});
+        let mut actions = vec![onto, press("pointerDown"), press("pointerUp")];
+        actions.truncate(if click { 3 } else { 1 });
         let mouse = json!({"type": "pointer", "id": "mouse", "actions": actions});
         self.post("/actions", &json!({"actions": [mouse]}));
     }

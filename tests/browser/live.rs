@@ -3,7 +3,6 @@
 use std::fs;
 use std::future::pending;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +11,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use throughline::admin;
 use throughline::config::StateAccess;
-use throughline::metrics::Metrics;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -22,32 +20,19 @@ use crate::live_fleet::{LiveFleet, now_ms};
 use crate::logs::EVIL;
 use crate::{DOWN, END, ENTER, ESCAPE, FOCUSED, HOME, IS_EXPANDED, PANEL, ROWS, TEMP};
 
-/// The admin port with a fleet behind it, until this is dropped.
-struct Served {
-    address: SocketAddr,
-    _runtime: Runtime,
+/// The admin port with a fleet behind it, until the runtime is dropped; and the page's address.
+fn serve(fleet: &LiveFleet, address: &str) -> (Runtime, String) {
+    let runtime = Runtime::new().unwrap();
+    let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (queries, asked) = mpsc::channel(4);
+    runtime.spawn(fleet.clone().answer(asked));
+    let metrics = Arc::default();
+    runtime.spawn(admin::serve(listener, StateAccess::Loopback, metrics, queries, pending()));
+    (runtime, url)
 }
 
-impl Served {
-    fn new(fleet: &LiveFleet) -> Self {
-        Self::at(([127, 0, 0, 1], 0).into(), fleet)
-    }
-
-    fn at(address: SocketAddr, fleet: &LiveFleet) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let (queries, asked) = mpsc::channel(4);
-        runtime.spawn(fleet.clone().answer(asked));
-        let metrics = Arc::new(Metrics::new());
-        runtime.spawn(admin::serve(listener, StateAccess::Loopback, metrics, queries, pending()));
-        Self { address, _runtime: runtime }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/", self.address)
-    }
-}
+const ANY_PORT: &str = "127.0.0.1:0";
 
 const FIRST: &str = "document.querySelector('.row[aria-posinset=\"1\"] .name')?.textContent";
 const TITLE: &str = "byId('title').textContent";
@@ -67,8 +52,8 @@ fn problem(cause: &str, severity: &str, message: &str, remedy: &str) -> Value {
 fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
     let fleet = LiveFleet::of(8);
     fleet.flip(3, false, 3);
-    let served = Served::new(&fleet);
-    let browser = Browser::at(&served.url());
+    let (_served, url) = serve(&fleet, ANY_PORT);
+    let browser = Browser::at(&url);
     browser.until("document.querySelectorAll('.row').length === 8");
     browser.assert_is(TITLE, "8 connectors, none stuck");
     browser.assert_shows("byId('when').textContent", &["UTC, live"]);
@@ -170,12 +155,11 @@ fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
 #[ignore = "needs Chromium: make browser"]
 fn a_page_without_its_server_says_so_and_since_when_and_comes_back() {
     let fleet = LiveFleet::of(3);
-    let served = Served::new(&fleet);
-    let browser = Browser::at(&format!("{}#connector=ns-shop%2Fconn-2", served.url()));
+    let (served, url) = serve(&fleet, ANY_PORT);
+    let browser = Browser::at(&format!("{url}#connector=ns-shop%2Fconn-2"));
     // A link opens its connector.
     browser.until(AGREES);
     browser.assert_is("byId('lost').hidden", "true");
-    let address = served.address;
     drop(served);
     browser.until(&format!("{IS_STALE} && !byId('lost').hidden"));
     browser.assert_shows("byId('lost').textContent", &["Nothing since", "as it was then"]);
@@ -185,7 +169,7 @@ fn a_page_without_its_server_says_so_and_since_when_and_comes_back() {
     browser.until("document.querySelector('.row line.end')");
     fleet.stall(1);
     browser.assert_shows(TITLE, &["At ", "3 connectors, none stuck"]);
-    let _served = Served::at(address, &fleet);
+    let _served = serve(&fleet, url.split('/').nth(2).unwrap());
     browser.until(&format!("!{IS_STALE} && byId('lost').hidden"));
     browser.until("byId('title').textContent === '3 connectors: 1 stuck'");
     browser.assert_is(FIRST, "shop/conn-1");
@@ -213,8 +197,8 @@ fn names_and_reasons_from_clusters_are_shown_as_text() {
         fleet["leader"] = json!({ "leads": false, "holder": EVIL });
         fleet["clusters"][1]["name"] = json!(EVIL);
     });
-    let served = Served::new(&fleet);
-    let browser = Browser::at(&served.url());
+    let (_served, url) = serve(&fleet, ANY_PORT);
+    let browser = Browser::at(&url);
     browser.until("document.querySelectorAll('.row').length === 2 && !byId('problems').hidden");
     browser.js("document.querySelector('.row .name').click()");
     browser.until("byId('panel-body').innerText.includes('What to do')");
@@ -243,11 +227,11 @@ fn the_live_page_is_readable_in_light_and_in_dark() {
             fleet["connectors"][i]["hops"][1]["state"] = json!(state);
         }
     });
-    let served = Served::new(&fleet);
-    let browser = Browser::at(&served.url());
+    let (served, url) = serve(&fleet, ANY_PORT);
+    let browser = Browser::at(&url);
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
-        browser.open(&served.url());
+        browser.open(&url);
         browser.until("document.querySelectorAll('.row').length > 5");
         browser.js("document.querySelector('.row .name').click()");
         browser.until("byId('panel-body').innerText.includes('What to do')");
@@ -266,8 +250,8 @@ fn the_live_page_is_readable_in_light_and_in_dark() {
 #[ignore = "needs Chromium: make browser"]
 fn five_thousand_connectors_stay_responsive() {
     let fleet = LiveFleet::of(5_000);
-    let served = Served::new(&fleet);
-    let browser = Browser::at(&served.url());
+    let (_served, url) = serve(&fleet, ANY_PORT);
+    let browser = Browser::at(&url);
     browser.until("document.querySelector('.row .name')");
     browser.assert_is("fleet.rows.size", "5000");
     // Changes all over the fleet arrive, and the worst is first.

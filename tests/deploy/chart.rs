@@ -69,17 +69,17 @@ fn only_what_needs_a_restart_starts_a_rollout() {
         line.unwrap().trim().to_owned()
     };
     let before = checksum("");
-    for (values, restarts) in [
-        ("clusters: [{name: a, roles: [upstream]}]", false),
-        ("config: {dryRun: true}", true),
-        ("config: {orphans: {mode: 'off'}}", true),
-        ("config: {log: {level: debug}}", true),
-        ("config: {touch: {platformKey: 'off'}}", true),
-        ("config: {admin: {state: 'off'}}", true),
-        ("config: {log: {format: json}}", true),
-        ("config: {discovery: {milo: {join: all}}}", true),
+    assert_eq!(checksum("clusters: [{name: a, roles: [upstream]}]"), before);
+    for values in [
+        "config: {dryRun: true}",
+        "config: {orphans: {mode: 'off'}}",
+        "config: {log: {level: debug}}",
+        "config: {touch: {platformKey: 'off'}}",
+        "config: {admin: {state: 'off'}}",
+        "config: {log: {format: json}}",
+        "config: {discovery: {milo: {join: all}}}",
     ] {
-        assert_eq!(checksum(values) != before, restarts, "{values}");
+        assert_ne!(checksum(values), before, "{values}");
     }
 }
 

@@ -5,8 +5,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::cluster::apiserver::{ADMIN, ApiServer};
@@ -54,20 +52,17 @@ pub(crate) type Access<'a> = (&'a str, &'a ApiServer, String);
 /// Writes a kubeconfig with a context for each cluster, as docs/how-to/install.md does; the first is the
 /// current one.
 pub(crate) fn kubeconfig(path: &Path, access: &[Access<'_>]) {
-    let (mut clusters, mut users, mut contexts) = (Vec::new(), Vec::new(), Vec::new());
+    let file = format!("--kubeconfig={}", path.display());
+    let config =
+        |words: &[&str]| run_tool("kubectl", &[&["config", file.as_str()], words].concat()).unwrap();
     for (name, server, token) in access {
-        let ca = BASE64.encode(fs::read(server.ca()).unwrap());
-        let cluster = json!({ "server": server.url(), "certificate-authority-data": ca });
-        let context = json!({ "cluster": name, "user": name, "namespace": NAMESPACE });
-        clusters.push(json!({ "name": name, "cluster": cluster }));
-        users.push(json!({ "name": name, "user": { "token": token } }));
-        contexts.push(json!({ "name": name, "context": context }));
+        let ca = format!("--certificate-authority={}", server.ca().display());
+        config(&["set-cluster", name, "--server", &server.url(), "--embed-certs", &ca]);
+        config(&["set-credentials", name, "--token", token]);
+        let of = ["--cluster", name, "--user", name, "--namespace", NAMESPACE];
+        config(&[&["set-context", name], &of[..]].concat());
     }
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": access[0].0,
-        "clusters": clusters, "users": users, "contexts": contexts,
-    });
-    fs::write(path, config.to_string()).unwrap();
+    config(&["use-context", access[0].0]);
 }
 
 /// Creates the permissions of standalone-hub in the other clusters; returns the kubeconfig for them.

@@ -29,17 +29,15 @@ const TAG: &str = concat!("throughline:", env!("CARGO_PKG_VERSION"));
 /// Where the ServiceAccount's files are in every pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Builds the image; returns the settings of the store that it is in.
-fn build() -> PathBuf {
-    built_by("tests/deploy/image/build")
-}
+/// Builds the image, and prints the settings of the store that it is in.
+const BUILD: &str = "tests/deploy/image/build";
 
 /// On the store with the image. Each run of these tests builds it: cargo knows what is new, and no test sees
 /// an older image.
 fn in_store(program: &str) -> Command {
     static STORE: OnceLock<PathBuf> = OnceLock::new();
     let mut command = Command::new(program);
-    command.env("CONTAINERS_STORAGE_CONF", STORE.get_or_init(build));
+    command.env("CONTAINERS_STORAGE_CONF", STORE.get_or_init(|| built_by(BUILD)));
     command
 }
 
@@ -50,11 +48,6 @@ fn buildah(words: &[&str]) -> String {
 /// What the image says of itself.
 fn inspect() -> Value {
     serde_json::from_str(&buildah(&["inspect", "--type", "image", TAG])).unwrap()
-}
-
-fn strings(list: &Value) -> Vec<String> {
-    let text = |item: &Value| item.as_str().unwrap().to_owned();
-    list.as_array().unwrap().iter().map(text).collect()
 }
 
 /// throughline's container in a pod.
@@ -203,7 +196,7 @@ fn the_image_is_what_the_manifests_expect() {
 #[ignore = "needs root and buildah: make deploy-test"]
 fn the_same_source_makes_the_same_image() {
     let one = inspect()["FromImageID"].clone();
-    build();
+    built_by(BUILD);
     assert!(one.is_string());
     assert_eq!(inspect()["FromImageID"], one);
 }
@@ -220,10 +213,11 @@ async fn the_image_runs_as_the_pod_does() {
     // The test's containers share the ports of this machine.
     let port = free_port();
     let address = format!("admin.address=127.0.0.1:{port}");
-    let mut words = strings(&inspect()["OCIv1"]["config"]["Entrypoint"]);
-    words.extend(strings(&ours(&applied.pod)["args"]));
-    let mut words: Vec<_> = words.iter().map(String::as_str).collect();
-    words.extend(["--set", &address]);
+    let image = inspect();
+    let words = [&image["OCIv1"]["config"]["Entrypoint"], &ours(&applied.pod)["args"]];
+    let words = words.into_iter().flat_map(|words| words.as_array().unwrap());
+    let words = words.map(|word| word.as_str().unwrap());
+    let words: Vec<_> = words.chain(["--set", &address]).collect();
     let mut running = Process::start("container", pod.command(&words), pod.folder.path());
     eventually("throughline is ready", SOON, async || {
         let (code, body) = get(([127, 0, 0, 1], port).into(), "/readyz").await?;

@@ -17,10 +17,9 @@ fn structs() -> BTreeMap<String, Vec<Field>> {
     let a_struct = Regex::new(r"(?ms)^pub struct (\w+) \{$(.*?)^\}").unwrap();
     let a_field = Regex::new(r"((?: *///.*\n)*)((?: *#\[.*\n)*) *pub (\w+): (.*),\n").unwrap();
     let field = |[docs, attributes, name, of]: [&str; 4]| {
-        let docs: Vec<_> =
-            docs.lines().map(|line| line.trim_start().trim_start_matches("/// ")).collect();
+        let docs = docs.trim().trim_start_matches("/// ").replace("\n    /// ", " ");
         let is_key = !attributes.contains("serde(skip)");
-        is_key.then(|| (camel_case(name), of.to_owned(), docs.join(" ")))
+        is_key.then(|| (camel_case(name), of.to_owned(), docs))
     };
     let all = a_struct.captures_iter(&source).map(|found| found.extract().1);
     let fields = |[name, text]: [&str; 2]| {
