@@ -3,14 +3,16 @@
 
 use std::path::Path;
 
-use crate::checking::findings;
+use crate::checking::findings_of;
 use crate::cluster::milo::{Milo, PROJECTS};
-use crate::discovery::{flip_is_not_followed, is_left, setup, testbed_and_fleet};
+use crate::discovery::{flip_is_not_followed, is_left, setup};
 use crate::prelude::*;
 
 /// What `throughline check` says in this check, as `level cluster message: evidence`.
 async fn found(config: &Path, check: &str) -> Vec<String> {
-    let mut findings = findings(config).await;
+    let words = ["check", "--output", "json", "--config", config.to_str().unwrap()];
+    let (code, out, _) = command(&words).await;
+    let mut findings = findings_of(code, &out);
     findings.retain(|finding| finding["check"] == check);
     let text = |finding: &Value| {
         let word = |name: &str| finding[name].as_str().unwrap_or("-");
@@ -27,7 +29,7 @@ fn by(milo: &Milo, join: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn projects_of_a_milo() {
-    let (testbed, fleet) = testbed_and_fleet().await;
+    let (testbed, fleet) = seeded(Topology::Two, Spec::of(4)).await;
     let milo = Milo::start().await;
     a_project_joins_once_it_is_needed_and_leaves_with_its_project(&testbed, &fleet, &milo).await;
     a_project_that_cannot_be_decoded_stops_no_other(&testbed, &fleet, &milo).await;
@@ -70,8 +72,8 @@ async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project(
         let words =
             [&["status", "--output", "json", "--config", config.to_str().unwrap()], more].concat();
         let (_, out, err) = command(&words).await;
-        let status: Value = serde_json::from_str(&out).unwrap();
-        let connectors = status["connectors"].as_array().unwrap().clone();
+        let mut status: Value = serde_json::from_str(&out).unwrap();
+        let Value::Array(connectors) = status["connectors"].take() else { panic!("{out}") };
         (connectors, err)
     };
     let (rows, err) = status(&[]).await;
