@@ -3,39 +3,31 @@
 
 use throughline::core::status::trigger::Trigger;
 
-use crate::cluster::objects::{gateway, rules, status, written_annotation};
-use crate::cluster::rest::PROXIES;
+use crate::cluster::objects::{rules, written_annotation};
 use crate::prelude::*;
 
 /// Waits until throughline is idle, checks the clusters, and returns (mirrors, touches, reads) since the last
 /// call.
 async fn settled(testbed: &Testbed) -> (usize, usize, u64) {
-    oracle::converges(testbed).await;
-    wait_until_idle(testbed).await;
-    oracle::converged(testbed).await.unwrap();
+    stays_converged(testbed).await;
     oracle::no_needless_write(testbed).unwrap();
     let writes = testbed.writes();
-    let of = |resource: &str| {
-        writes.iter().filter(|w| w.target.resource == resource && w.code == 200).count()
-    };
-    let (mirrors, touches, reads) = (of("connectors"), of("gateways"), testbed.reads());
+    let [mirrors, touches] = ["connectors", "gateways"].map(|of| done(&writes, of).len());
+    let reads = testbed.reads();
     assert_eq!(mirrors + touches, writes.len(), "other writes: {writes:#?}");
     testbed.reset_counts();
     (mirrors, touches, reads)
 }
 
 /// Three connectors in a namespace, each with two Gateways and a route.
-async fn start(topology: Topology) -> (Testbed, Fleet) {
-    let testbed = Testbed::start(topology).await;
-    let spec = Spec { per_namespace: 3, gateways: 2, with_routes: true, ..Spec::of(6) };
-    let fleet = Fleet::seed(&testbed, spec).await;
-    (testbed, fleet)
+fn spec() -> Spec {
+    Spec { per_namespace: 3, gateways: 2, with_routes: true, ..Spec::of(6) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn two_clusters() {
-    let (testbed, fleet) = start(Topology::Two).await;
+    let (testbed, fleet) = seeded(Topology::Two, spec()).await;
     changes_converge(&testbed, &fleet).await;
     a_dry_run_writes_nothing(&testbed, &fleet).await;
     a_touch_is_confirmed_even_after_a_restart(&testbed, &fleet).await;
@@ -44,7 +36,7 @@ async fn two_clusters() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn three_tiers() {
-    let (testbed, fleet) = start(Topology::Three).await;
+    let (testbed, fleet) = seeded(Topology::Three, spec()).await;
     changes_converge(&testbed, &fleet).await;
     a_restart_on_a_settled_fleet_writes_nothing(&testbed, &fleet).await;
     a_stuck_carrier_is_nudged(&testbed, &fleet).await;
@@ -156,11 +148,9 @@ async fn a_dry_run_writes_nothing(testbed: &Testbed, fleet: &Fleet) {
     let (namespace, name) = fleet.hub_key(0);
     finds(&format!("annotation of {namespace}/{name} at down")).await;
     let right = status(false, 0).to_string();
-    let key = (namespace, &*name);
-    fleet.hub.annotate(CONNECTORS, key, UPSTREAM_STATUS, Some(&right)).await.unwrap();
+    annotate((&fleet.hub, fleet, 0), UPSTREAM_STATUS, Some(&right)).await;
     finds(&format!("trigger of {namespace}/{}", app(0, 0))).await;
-    let throughline = Setup::of(testbed).settled(testbed).await;
-    throughline.stop().await;
+    Setup::of(testbed).settled(testbed).await.stop().await;
     let plain = async |trigger| {
         fleet.edge.annotate(GATEWAYS, (namespace, "plain"), TRIGGER, trigger).await.unwrap();
     };

@@ -3,14 +3,10 @@
 
 use std::fs;
 
-use crate::cluster::apiserver::{NOBODY, THROUGHLINE};
-use crate::cluster::proxy::FaultProxy;
+use crate::cluster::apiserver::NOBODY;
 use crate::cluster::rest::SECRETS;
 use crate::cluster::rights;
 use crate::prelude::*;
-
-/// Longer than any source takes to notice a change, and the run to act on it.
-const LONG: Duration = Duration::from_secs(3);
 
 /// A run that has the hub and edge of the testbed from its file, and everything else from `discovery`.
 pub(crate) fn setup(testbed: &Testbed, discovery: &Value) -> Setup {
@@ -18,17 +14,12 @@ pub(crate) fn setup(testbed: &Testbed, discovery: &Value) -> Setup {
     setup.set(&json!({ "clusters": [testbed.hub().config()], "discovery": discovery }))
 }
 
-pub(crate) async fn testbed_and_fleet() -> (Testbed, Fleet) {
-    let testbed = Testbed::start(Topology::Two).await;
-    let fleet = Fleet::seed(&testbed, Spec { per_namespace: 2, ..Spec::of(4) }).await;
-    (testbed, fleet)
-}
-
 /// Asserts that a flip upstream changes nothing at the hub.
 pub(crate) async fn flip_is_not_followed(fleet: &Fleet) {
     let before = fleet.statuses_at_hub().await;
     fleet.flip(0).await.unwrap();
-    tokio::time::sleep(LONG).await;
+    // Longer than any source takes to notice a change, and the run to act on it.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(fleet.statuses_at_hub().await, before, "a cluster that has left was followed");
 }
 
@@ -52,7 +43,7 @@ fn kubeconfig(proxy: &FaultProxy, user: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_secret() {
-    let (testbed, fleet) = testbed_and_fleet().await;
+    let (testbed, fleet) = seeded(Topology::Two, Spec::of(4)).await;
     let (upstream, hub) = (testbed.upstream(), testbed.hub().rest());
     rights::grant(hub, &["discovery-secrets"]).await.unwrap();
     let label = "sigs.k8s.io/multicluster-runtime-kubeconfig";

@@ -1,21 +1,12 @@
 //! Kubernetes Events: who posts them, on which object, how often, and how many for a large fleet.
 
 use crate::cluster::objects::node_id;
-use crate::cluster::rest::EVENTS;
 use crate::leading::{ElectionTest, endless};
 use crate::prelude::*;
 
-/// What is late is reported after a second, and failed writes are retried soon.
-fn short_limits() -> Value {
-    json!({
-        "stall": { "mirroredMs": 1_000, "arrivedMs": 1_000 },
-        "retry": { "firstMs": 300, "maxMs": 1_000 },
-    })
-}
-
-/// Makes writes of a resource fail in this cluster; returns the rule.
-fn fail_writes(cluster: &Cluster, resource: &'static str) -> usize {
-    cluster.proxy.add(Rule::status(500).method("PATCH").resource(resource))
+/// Makes writes of a resource fail here; returns the rule.
+fn fail_writes(proxy: &FaultProxy, resource: &'static str) -> usize {
+    proxy.add(Rule::status(500).method("PATCH").resource(resource))
 }
 
 /// throughline's Events on objects of this name, oldest first.
@@ -29,11 +20,6 @@ pub(crate) async fn events_about(rest: &Rest, name: &str) -> Vec<Value> {
     events
 }
 
-fn count_events(events: &[Value], reason: &str) -> u64 {
-    let of_it = events.iter().filter(|event| event["reason"] == reason);
-    of_it.map(|event| event["count"].as_u64().unwrap()).sum()
-}
-
 /// Waits until the Events of this reason on an object have this count in sum; returns them.
 pub(crate) async fn wait_for_events(
     rest: &Rest,
@@ -41,14 +27,16 @@ pub(crate) async fn wait_for_events(
     reason: &str,
     count: u64,
 ) -> Vec<Value> {
-    eventually(&format!("{reason} on {name}, {count} times"), SOON, async || {
-        let events = events_about(rest, name).await;
-        ensure(count_events(&events, reason) >= count, || format!("{events:?}"))
-    })
-    .await;
-    let mut events = events_about(rest, name).await;
-    events.retain(|event| event["reason"] == reason);
-    assert_eq!(count_events(&events, reason), count, "{events:#?}");
+    let found = async || {
+        let mut events = events_about(rest, name).await;
+        events.retain(|event| event["reason"] == reason);
+        let count: u64 = events.iter().filter_map(|event| event["count"].as_u64()).sum();
+        (count, events)
+    };
+    let what = format!("{reason} on {name}, {count} times");
+    until(&what, async || found().await.0 >= count).await;
+    let (counted, events) = found().await;
+    assert_eq!(counted, count, "{events:#?}");
     events
 }
 
@@ -62,7 +50,8 @@ fn says(event: &Value, kind: &str, text: &str) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_problem_and_its_end_are_posted_on_the_object_concerned() {
-    let limits = json!({ "stall": { "arrivedMs": 3_000 }, "retry": short_limits()["retry"] });
+    let retry = json!({ "firstMs": 300, "maxMs": 1_000 });
+    let limits = json!({ "stall": { "arrivedMs": 3_000 }, "retry": retry });
     let provoked = [Cause::WriteFailing, Cause::NotCarried];
     let (testbed, fleet, throughline) =
         in_sync(Topology::Three, Spec::of(2), &limits, &provoked).await;
@@ -70,7 +59,7 @@ async fn a_problem_and_its_end_are_posted_on_the_object_concerned() {
     let (hub, edge) = (testbed.hub(), testbed.edge());
 
     for i in 1..=2 {
-        let rule = fail_writes(hub, "connectors");
+        let rule = fail_writes(&hub.proxy, "connectors");
         fleet.flip(0).await.unwrap();
         let events = wait_for_events(hub.rest(), &name, "WriteFailing", i).await;
         says(&events[0], "Warning", "Writes of Connector to hub fail: 500");
@@ -94,7 +83,7 @@ async fn a_problem_and_its_end_are_posted_on_the_object_concerned() {
     testbed.carrier().set_stuck(false);
     oracle::converges(&testbed).await;
     wait_for_events(edge.rest(), &name, "Resolved", 1).await;
-    let rule = fail_writes(edge, "gateways");
+    let rule = fail_writes(&edge.proxy, "gateways");
     fleet.flip(0).await.unwrap();
     let gateway = app(0, 0);
     let events = wait_for_events(edge.rest(), &gateway, "WriteFailing", 1).await;
@@ -111,24 +100,22 @@ async fn a_problem_and_its_end_are_posted_on_the_object_concerned() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn only_the_leader_posts_and_a_dry_run_does_not() {
-    let mut more = short_limits();
-    more["leaderElection"] = endless()["leaderElection"].clone();
-    let election = ElectionTest::with(Topology::Two, 2, more).await;
-    let election = election.provokes(&[Cause::NotMirrored, Cause::WriteFailing]);
+    let mut more = endless();
+    more["retry"] = json!({ "firstMs": 300, "maxMs": 1_000 });
+    more["stall"] = json!({ "mirroredMs": 1_000 });
+    let mut election = ElectionTest::with(Topology::Two, 2, more).await;
+    election.provoked = &[Cause::NotMirrored, Cause::WriteFailing];
     let leader = election.somebody_leads().await;
     // With this limit, the status is too large for it.
     let dry = json!({ "dryRun": true, "mirror": { "annotationLimitBytes": 900 } });
     let setup = Setup::of(&election.testbed).set(&dry).provokes(&[Cause::NotMirrored]);
     let watcher = setup.ready().await;
     for instance in &election.instances {
-        instance.hub().add(Rule::status(500).method("PATCH").resource("connectors"));
+        fail_writes(instance.hub(), "connectors");
     }
     election.fleet.flip(0).await.unwrap();
     let (hub, (_, name)) = (election.testbed.hub().rest(), election.fleet.hub_key(0));
-    until("the Event is posted", async || {
-        count_events(&events_about(hub, &name).await, "WriteFailing") > 0
-    })
-    .await;
+    wait_for_events(hub, &name, "WriteFailing", 1).await;
     let other = &election.instances[1 - leader];
     until("all instances have seen it", async || {
         other.throughline().logged("not_mirrored") && watcher.logged("status_too_large")
@@ -145,11 +132,8 @@ async fn only_the_leader_posts_and_a_dry_run_does_not() {
     }
     oracle::converges(&election.testbed).await;
     assert!(!election.instances[leader].hub().events().is_empty());
-    for (who, events) in
-        [("a standby instance", other.hub().events()), ("a dry run", election.testbed.events())]
-    {
-        assert!(events.is_empty(), "{who} posted: {events:#?}");
-    }
+    let others = [other.hub().events(), election.testbed.events()];
+    assert!(others.concat().is_empty(), "a standby instance, or a dry run: {others:#?}");
     watcher.stop().await;
     election.end().await;
 }
@@ -157,8 +141,7 @@ async fn only_the_leader_posts_and_a_dry_run_does_not() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_first_install_of_a_thousand_connectors_posts_a_handful() {
-    let testbed = Testbed::start(Topology::Two).await;
-    let _fleet = Fleet::seed(&testbed, Spec { gateways: 0, ..Spec::of(1_000) }).await;
+    let (testbed, _fleet) = seeded(Topology::Two, Spec { gateways: 0, ..Spec::of(1_000) }).await;
     let election = json!({ "leaderElection": { "enabled": true, "leaseNamespace": "default" } });
     // More than an API server takes before the last ones are late.
     let setup = Setup::of(&testbed).set(&election).provokes(&[Cause::NotMirrored]);

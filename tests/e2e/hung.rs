@@ -2,15 +2,13 @@
 
 use crate::prelude::*;
 
-/// Far above what a flip takes, and far below what one write after the other takes where each times
-/// out.
-const PROMPT: Duration = Duration::from_secs(15);
-
 /// Takes connector `i` offline, and waits until the hub says so and its Gateway is touched.
 async fn flip_is_prompt(fleet: &Fleet, edge: &Rest, i: usize) {
     let before = fleet.trigger(edge, i).await;
     fleet.flip(i).await.unwrap();
-    eventually("the flip is mirrored and touched", PROMPT, async || {
+    // Far above what a flip takes, and far below what one write after the other takes where each times out.
+    let prompt = Duration::from_secs(15);
+    eventually("the flip is mirrored and touched", prompt, async || {
         let said = fleet.status_at_hub(i).await.unwrap_or_default();
         ensure(said.contains("ConnectorNotReady"), || format!("at the hub: {said}"))?;
         let now = fleet.trigger(edge, i).await;
@@ -23,17 +21,14 @@ async fn flip_is_prompt(fleet: &Fleet, edge: &Rest, i: usize) {
 #[ignore = "needs API servers: make e2e"]
 async fn an_edge_that_hangs_on_writes_delays_nobody_else() {
     const CONNECTORS_HUNG: usize = 150;
-    let mut testbed = Testbed::start(Topology::Three).await;
     let spec = Spec { mirrored: Mirrored::Fresh, ..Spec::of(CONNECTORS_HUNG + 5) };
-    let fleet = Fleet::seed(&testbed, spec).await;
+    let (mut testbed, fleet) = seeded(Topology::Three, spec).await;
     let _carrier = testbed.add_edge("edge-2", &fleet).await;
     let edge_2 = testbed.clusters.last().unwrap();
-    let throughline = Setup::of(&testbed)
-        .set(&json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } }))
-        .provokes(&[Cause::NotAnnounced, Cause::WriteFailing])
-        .ready()
-        .await;
-    oracle::settles(&testbed).await;
+    let soon = json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } });
+    let setup = Setup::of(&testbed).set(&soon);
+    let provoked = [Cause::NotAnnounced, Cause::WriteFailing];
+    let throughline = setup.provokes(&provoked).settled(&testbed).await;
 
     let edge = &testbed.edge().proxy;
     let rule = edge.add(Rule::new(Fault::Freeze).method("PATCH").resource("gateways"));

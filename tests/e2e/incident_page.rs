@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::cluster::throughline::binary;
 use crate::prelude::*;
 use crate::tools::repo;
-use crate::transcript::{line_fits, normalized};
+use crate::transcript;
 
 const PAGE: &str = "docs/how-to/incident.md";
 /// The address of `--state` on the page.
@@ -23,8 +23,8 @@ fn transcript(text: &str) -> (&str, &str) {
 
 /// Whether the words are the same, with `…` for any.
 fn fits(expected: &str, found: &str) -> bool {
-    let words = |text: &str| normalized(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-    line_fits(&words(expected), &words(found))
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    transcript::fits(&words(expected), &words(found))
 }
 
 /// Waits until `print` gives what a transcript shows below its command, if it has one.
@@ -42,8 +42,8 @@ async fn incident_md_shows_what_is_printed_today() {
     let page = std::fs::read_to_string(repo(PAGE)).unwrap();
     let transcripts: Vec<_> = page.split("<!-- transcript: ").skip(1).map(transcript).collect();
     let [status, stuck, healed, fixed, replayed] = transcripts[..] else { panic!("{page}") };
-    let testbed = Testbed::start(Topology::Three).await;
-    let fleet = Fleet::seed(&testbed, Spec { per_namespace: 3, gateways: 2, ..Spec::of(6) }).await;
+    let spec = Spec { per_namespace: 3, gateways: 2, ..Spec::of(6) };
+    let (testbed, fleet) = seeded(Topology::Three, spec).await;
     let throughline = Setup::of(&testbed).provokes(&[Cause::NotCarried]).print_log().ready().await;
     oracle::converges(&testbed).await;
     let folder = testbed.hub().server.folder();

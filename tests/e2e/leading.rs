@@ -5,15 +5,13 @@
 //! etcd, in commit order.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use crate::cluster::apiserver::THROUGHLINE;
-use crate::cluster::follow::{Task, WatchUpdate, follow};
-use crate::cluster::objects::{key, status};
-use crate::cluster::process::Signal;
-use crate::cluster::proxy::{FaultProxy, Write};
-use crate::cluster::rest::LEASES;
+use futures::FutureExt as _;
+use tokio::task::JoinHandle;
+
+use crate::cluster::follow::{WatchUpdate, follow};
+use crate::cluster::objects::key;
 use crate::cluster::throughline::get;
 use crate::prelude::*;
 
@@ -40,10 +38,14 @@ pub(crate) fn endless() -> Value {
 
 pub(crate) struct Instance {
     pub(crate) identity: String,
+    /// The Lease that it elects by.
+    lease: String,
+    shards: u16,
     /// In the testbed's order: upstream, the hub with the Lease, and the edge if it is a third cluster.
     pub(crate) proxies: Vec<FaultProxy>,
     running: Option<Throughline>,
-    probe: Option<Probe>,
+    /// Asks all the time whether it is ready, and ends with the first other answer.
+    probe: Option<JoinHandle<Result<(u16, String), String>>>,
 }
 
 impl Instance {
@@ -62,10 +64,25 @@ impl Instance {
         writes
     }
 
+    fn start_probe(&mut self) {
+        let admin = self.throughline().admin();
+        self.probe = Some(tokio::spawn(async move {
+            loop {
+                let answer = get(admin, "/readyz").await;
+                if !matches!(answer, Ok((200, _))) {
+                    return answer;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }));
+    }
+
     /// Stops the readiness probe and checks that every answer was 200.
     fn stop_probe(&mut self) {
-        if let Some(probe) = self.probe.take() {
-            probe.finish();
+        if let Some(mut probe) = self.probe.take() {
+            let ended = (&mut probe).now_or_never();
+            assert!(ended.is_none(), "not ready: {ended:?}");
+            probe.abort();
         }
     }
 
@@ -77,7 +94,7 @@ impl Instance {
 
     pub(crate) fn thaw(&mut self) {
         self.throughline().signal(Signal::CONT);
-        self.probe = Some(Probe::start(self.throughline().admin()));
+        self.start_probe();
     }
 
     async fn leads(&self) -> bool {
@@ -86,35 +103,6 @@ impl Instance {
         let metrics = throughline.metrics().await;
         let is_status = |name: &str| name.starts_with("leader_election_master_status");
         metrics.iter().any(|(name, value)| is_status(name) && *value > 0.5)
-    }
-}
-
-type ProbeAnswer = Result<(u16, String), String>;
-
-/// Asks a process all the time whether it is ready.
-struct Probe {
-    answers: Arc<Mutex<Vec<ProbeAnswer>>>,
-    _asking: Task,
-}
-
-impl Probe {
-    fn start(admin: SocketAddr) -> Self {
-        let answers = Arc::<Mutex<Vec<_>>>::default();
-        let to = answers.clone();
-        let asking = Task::spawn(async move {
-            loop {
-                let answer = get(admin, "/readyz").await;
-                to.lock().unwrap().push(answer);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        Self { answers, _asking: asking }
-    }
-
-    fn finish(self) {
-        let answers = self.answers.lock().unwrap();
-        let bad: Vec<_> = answers.iter().filter(|a| !matches!(a, Ok((200, _)))).collect();
-        assert!(!answers.is_empty() && bad.is_empty(), "of {}, not ready: {bad:?}", answers.len());
     }
 }
 
@@ -127,7 +115,8 @@ pub(crate) struct ElectionTest {
     holders: Arc<Mutex<Histories>>,
     _watching: Task,
     pub(crate) more: Value,
-    provoked: &'static [Cause],
+    /// What the test does has these causes, in whichever instance.
+    pub(crate) provoked: &'static [Cause],
 }
 
 /// Of each Lease, by its name: its resourceVersion to its holder, empty for none.
@@ -137,25 +126,10 @@ fn version(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
-/// The shard in an identity, and their number; of a single instance `0` and `1`.
-fn shard_of(identity: &str) -> (&str, &str) {
-    let shard = identity.rsplit_once('/').and_then(|(_, shard)| shard.split_once("-of-"));
-    shard.unwrap_or(("0", "1"))
-}
-
-/// The Lease that an instance elects by.
-fn lease_of(identity: &str) -> String {
-    match shard_of(identity) {
-        ("0", _) => LEASE.1.to_owned(),
-        (index, of) => format!("{}-{index}-of-{of}", LEASE.1),
-    }
-}
-
 impl ElectionTest {
     /// The clusters, a fleet, and a released Lease; no instance yet.
     pub(crate) async fn new(topology: Topology, spec: Spec, more: Value) -> Self {
-        let testbed = Testbed::start(topology).await;
-        let fleet = Fleet::seed(&testbed, spec).await;
+        let (testbed, fleet) = seeded(topology, spec).await;
         let holders = Arc::<Mutex<Histories>>::default();
         let to = holders.clone();
         let watching = follow(testbed.hub().rest().clone(), LEASES, move |seen| {
@@ -191,11 +165,6 @@ impl ElectionTest {
         election
     }
 
-    /// What the test does has these causes, in whichever instance.
-    pub(crate) fn provokes(self, causes: &'static [Cause]) -> Self {
-        Self { provoked: causes, ..self }
-    }
-
     /// Starts another instance and waits until it is ready; returns its number.
     pub(crate) async fn join(&mut self) -> usize {
         self.join_as("throughline-0", 1).await
@@ -214,19 +183,18 @@ impl ElectionTest {
             clusters.push(config);
             proxies.push(proxy);
         }
-        let election = json!({ "leaderElection": { "shards": shards } });
-        let setup = Setup::of(&self.testbed).set(&json!({ "clusters": clusters })).set(&self.more);
-        let setup = setup.set(&election).pod(pod);
+        let own = json!({ "clusters": clusters, "leaderElection": { "shards": shards } });
+        let setup = Setup::of(&self.testbed).set(&own).set(&self.more).pod(pod);
         let throughline = setup.ready().await;
-        let named = |line: &String| {
-            let line: Value = serde_json::from_str(line).ok()?;
-            (line["message"] == "joined the leader election").then_some(())?;
-            Some(line["identity"].as_str()?.to_owned())
-        };
-        let identity = throughline.log().iter().find_map(named).expect("it logs its identity");
-        let probe = Some(Probe::start(throughline.admin()));
-        let running = Some(throughline);
-        self.instances.push(Instance { identity, proxies, running, probe });
+        let log = parsed(&throughline.log());
+        let joined = log.iter().find(|line| line["message"] == "joined the leader election");
+        let joined = joined.expect("it logs its identity");
+        let [identity, lease] =
+            ["identity", "lease"].map(|key| joined[key].as_str().unwrap().into());
+        let (running, probe) = (Some(throughline), None);
+        let mut instance = Instance { identity, lease, shards, proxies, running, probe };
+        instance.start_probe();
+        self.instances.push(instance);
         number
     }
 
@@ -276,9 +244,7 @@ impl ElectionTest {
         let before = fleet.trigger(edge, i).await;
         fleet.move_node(i).await.unwrap();
         let said = status(true, fleet.node(i)).to_string();
-        let (namespace, name) = fleet.hub_key(i);
-        let key = (namespace, &*name);
-        edge.annotate(CONNECTORS, key, UPSTREAM_STATUS, Some(&said)).await.unwrap();
+        annotate((edge, fleet, i), UPSTREAM_STATUS, Some(&said)).await;
         until("touched without a leader", async || {
             let now = fleet.trigger(edge, i).await;
             now.is_some() && now != before
@@ -300,25 +266,22 @@ impl ElectionTest {
     }
 
     pub(crate) async fn lease(&self) -> Value {
-        let lease = self.testbed.hub().rest().read(LEASES, LEASE.0, LEASE.1).await.unwrap();
-        lease["spec"].clone()
+        self.testbed.hub().rest().read(LEASES, LEASE.0, LEASE.1).await.unwrap()
     }
 
     /// The numbers of shards that wrote, each as often as it began to.
-    pub(crate) fn numbers_in_turn(&self) -> Vec<String> {
-        let changes = self.changes();
-        let mut numbers: Vec<_> =
-            changes.values().map(|(who, _)| shard_of(who).1.to_owned()).collect();
+    pub(crate) fn numbers_in_turn(&self) -> Vec<u16> {
+        let mut numbers: Vec<_> = self.changes().values().map(|(who, _)| who.shards).collect();
         numbers.dedup();
         numbers
     }
 
     /// Leader-only writes that changed something: resulting version to writer and write. Of several
     /// writes that were answered with one version, the earliest.
-    fn changes(&self) -> BTreeMap<u64, (&str, Write)> {
+    fn changes(&self) -> BTreeMap<u64, (&Instance, Write)> {
         let mut writes = Vec::new();
         for instance in &self.instances {
-            writes.extend(instance.leader_writes().into_iter().map(|w| (&*instance.identity, w)));
+            writes.extend(instance.leader_writes().into_iter().map(|write| (instance, write)));
         }
         writes.retain(|(_, write)| !write.resource_version.is_empty());
         writes.sort_by_key(|(_, write)| std::cmp::Reverse(write.at));
@@ -339,18 +302,19 @@ impl ElectionTest {
     fn check_writers(&self, is_strict: bool) {
         let (histories, changes) = (self.holders.lock().unwrap(), self.changes());
         assert!(!changes.is_empty(), "there are no leader-only writes");
-        for (at, (who, write)) in &changes {
-            let history = &histories[&lease_of(who)];
+        for (at, (instance, write)) in &changes {
+            let (who, history) = (&instance.identity, &histories[&instance.lease]);
             let held = history.range(..at).next_back();
             if held.is_some_and(|(_, holder)| holder == who) {
                 continue;
             }
             let what = format!("{who} wrote at {at}, not {held:?}: {write:?}\n{history:?}");
             assert!(!is_strict, "{what}");
-            let tenure = history.range(..at).rev().find(|(_, holder)| holder == who);
+            let tenure = history.range(..at).rev().find(|(_, holder)| *holder == who);
             let (last, _) = tenure.unwrap_or_else(|| panic!("{what}"));
-            let other = changes.range(last..at).find(|(_, (other, _))| other != who);
-            assert!(other.is_none(), "{what}: and so did {other:?}");
+            let is_other = |(other, _): &&(&Instance, Write)| other.identity != *who;
+            let other = changes.range(last..at).map(|(_, change)| change).find(is_other);
+            assert!(other.is_none(), "{what}: and so did {:?}", other.map(|(_, write)| write));
         }
     }
 

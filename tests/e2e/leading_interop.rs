@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::cluster::apiserver::{THROUGHLINE, assets};
-use crate::cluster::process::{Folder, Process, Signal};
+use crate::cluster::apiserver::assets;
+use crate::cluster::process::{Folder, Process};
 use crate::leading::{ElectionTest, LEASE, endless, short};
 use crate::prelude::*;
 
@@ -54,7 +54,7 @@ async fn follows(election: &ElectionTest, follower: usize, holder: &str) {
     tokio::time::sleep(LONGER_THAN_THE_LEASE).await;
     let writes = election.instances[follower].leader_writes();
     assert_eq!(writes.len(), before, "it wrote while client-go leads: {:?}", writes.last());
-    assert_eq!(election.lease().await["holderIdentity"], json!(holder));
+    assert_eq!(election.lease().await["spec"]["holderIdentity"], json!(holder));
     let throughline = election.instances[follower].throughline();
     assert!(throughline.logged(&format!("\"holder\":\"{holder}\"")));
 }
@@ -64,7 +64,7 @@ async fn follows(election: &ElectionTest, follower: usize, holder: &str) {
 #[ignore = "needs API servers: make e2e"]
 async fn turns_are_taken_with_client_go() {
     let mut election = ElectionTest::with(Topology::Two, 1, endless()).await;
-    election = election.provokes(&[Cause::NotMirrored, Cause::NoLeader]);
+    election.provoked = &[Cause::NotMirrored, Cause::NoLeader];
     let first = election.somebody_leads().await;
     let theirs = ClientGo::start(&election, "client-go-a", &endless());
     election.stop(first).await;
@@ -76,7 +76,7 @@ async fn turns_are_taken_with_client_go() {
     theirs.stop().await;
     assert_eq!(election.somebody_leads().await, second);
     oracle::converges(&election.testbed).await;
-    assert_eq!(election.lease().await["leaseTransitions"], 3);
+    assert_eq!(election.lease().await["spec"]["leaseTransitions"], 3);
 
     // For longer than the Lease lasts, each sees that the other one renews it.
     let mut theirs = ClientGo::start(&election, "client-go-b", &short());
@@ -84,7 +84,7 @@ async fn turns_are_taken_with_client_go() {
     assert!(!theirs.process.log_tail().contains("leading"), "the Lease is renewed");
     election.kill(second);
     theirs.says("leading").await;
-    assert_eq!(election.lease().await["leaseTransitions"], 4);
+    assert_eq!(election.lease().await["spec"]["leaseTransitions"], 4);
     let third = election.join().await;
     follows(&election, third, "client-go-b").await;
     theirs.process.kill();

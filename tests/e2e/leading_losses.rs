@@ -1,16 +1,24 @@
-//! Leaders that stop, are killed, are frozen, or lose their upstream.
+//! Leaders that stop, are killed, are frozen, or lose their upstream or their Lease.
 
-use crate::leading::{ElectionTest, short};
+use std::collections::BTreeSet;
+
+use crate::cluster::rights::{ELECTION, grant, revoke};
+use crate::leading::{ElectionTest, Instance, LEASE, short};
 use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn frozen_and_blind_leaders() {
-    let election = ElectionTest::with(Topology::Two, 2, short()).await;
-    let mut election = election.provokes(&[Cause::ClusterUnavailable, Cause::NotMirrored]);
+async fn two_instances() {
+    let mut election = ElectionTest::with(Topology::Two, 2, short()).await;
+    // While nobody can lead, who can read the Lease sees that, too.
+    election.provoked =
+        &[Cause::ClusterUnavailable, Cause::LeaseUnusable, Cause::NoLeader, Cause::NotMirrored];
+    permissions_on_leases_are_revoked_and_granted_again(&election).await;
     late_writes_of_a_frozen_leader_change_nothing(&mut election).await;
     a_leader_that_is_blind_hands_over_to_one_that_sees(&mut election).await;
     election.only_holders_wrote();
+    election.join().await;
+    a_deleted_lease_is_created_again(&election).await;
     election.end().await;
 }
 
@@ -100,10 +108,8 @@ async fn three_instances_take_turns() {
             election.join().await;
         }
     }
-    led.truncate(3);
-    led.sort_unstable();
-    led.dedup();
-    assert_eq!(led.len(), 3, "an instance led twice");
+    let first: BTreeSet<_> = led[..3].iter().collect();
+    assert_eq!(first.len(), 3, "an instance led twice: {led:?}");
     election.only_holders_wrote();
     election.end().await;
 }
@@ -131,4 +137,66 @@ async fn a_leader_that_is_blind_hands_over_to_one_that_sees(election: &mut Elect
     assert_eq!(election.somebody_leads().await, blind, "it takes part again");
     election.fleet.flip_all(0..3).await.unwrap();
     oracle::converges(&election.testbed).await;
+}
+
+/// What an instance logged of a Lease that is unusable.
+fn lease_lines(instance: &Instance) -> Vec<Value> {
+    let mut lines = parsed(&instance.throughline().log());
+    lines.retain(|line| line["cause"] == Cause::LeaseUnusable.as_str());
+    lines
+}
+
+/// No instance can renew: leader-only work stops, everything else continues, and each instance logs it
+/// once, and its end. Then the waiting work is done.
+async fn permissions_on_leases_are_revoked_and_granted_again(election: &ElectionTest) {
+    let admin = election.testbed.hub().rest().clone();
+    let leader = election.somebody_leads().await;
+    revoke(&admin, &[ELECTION]).await.unwrap();
+    election.touches_without_leader(0).await;
+    election.fleet.flip_all(1..4).await.unwrap();
+    let writes = || election.instances.iter().map(|r| r.leader_writes().len()).sum::<usize>();
+    let before = writes();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(election.leaders().await, [0; 0]);
+    assert_eq!(writes(), before, "an instance wrote nevertheless");
+    for (number, instance) in election.instances.iter().enumerate() {
+        // One that has not tried to write it does not know.
+        let lines = lease_lines(instance);
+        assert!(lines.len() == 1 || lines.is_empty() && number != leader, "{lines:?}");
+        assert!(lines.iter().all(|line| line["level"] == "ERROR"), "{lines:?}");
+    }
+    let mut lost = election.instances[leader].throughline().log();
+    lost.retain(|line| line.contains("no longer leader: mirroring and deleting stopped"));
+    assert!(lost.len() == 1 && lost[0].contains("403 Forbidden"), "{lost:?}");
+
+    grant(&admin, &[ELECTION]).await.unwrap();
+    election.somebody_leads().await;
+    for instance in &election.instances {
+        eventually("the Lease is usable", SOON, async || {
+            let lines = lease_lines(instance);
+            let is_over = lines.last().is_none_or(|line| line["message"] == "resolved");
+            ensure(is_over, || format!("{lines:?}"))
+        })
+        .await;
+    }
+    oracle::converges(&election.testbed).await;
+    // Gaining and losing leadership left Events on the Lease.
+    let events = admin.items(EVENTS).await.unwrap();
+    let events: Vec<_> = events.iter().filter(|e| e["involvedObject"]["name"] == LEASE.1).collect();
+    let messages: Vec<_> = events.iter().filter_map(|event| event["message"].as_str()).collect();
+    assert!(messages.iter().any(|m| m.ends_with("became leader")), "{messages:?}");
+    assert!(events.iter().all(|event| event["reason"] == "LeaderElection"), "{events:?}");
+}
+
+/// An instance creates it again at once, and leads only after the former holder must have noticed.
+async fn a_deleted_lease_is_created_again(election: &ElectionTest) {
+    let admin = election.testbed.hub().rest().clone();
+    for _ in 0..2 {
+        admin.delete(LEASES, LEASE.0, LEASE.1).await.unwrap();
+        election.fleet.flip_all(1..5).await.unwrap();
+        election.touches_without_leader(0).await;
+        election.somebody_leads().await;
+        oracle::converges(&election.testbed).await;
+    }
+    election.no_writers_overlap();
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::cluster::constants;
-use crate::cluster::process::{Folder, Process, Signal};
+use crate::cluster::process::{Folder, Process};
 use crate::cluster::rights::{folders, only};
 use crate::cluster::throughline::binary;
 use crate::prelude::*;
@@ -13,9 +13,8 @@ use crate::prelude::*;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
-    let testbed = Testbed::start(Topology::Three).await;
     let spec = Spec { mirrored: Mirrored::Fresh, with_routes: true, ..Spec::of(3) };
-    let fleet = Fleet::seed(&testbed, spec).await;
+    let (testbed, fleet) = seeded(Topology::Three, spec).await;
     let rules = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch"] }]);
     for cluster in &testbed.clusters {
         only(cluster.rest(), &folders(cluster.roles), &rules).await;
@@ -41,12 +40,9 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
         .await;
     };
     has("a lost watch", &[r#""event":"watch_lost""#, r#""cluster":"edge""#]).await;
-    assert!(process.log_tail().contains("watch lost; retrying"), "{}", process.log_tail());
     edge.up();
-    eventually("everything is listed", SOON, async || {
-        let text = fs::read_to_string(&log).unwrap();
-        let finished = text.matches(r#""event":"list_finished""#).count();
-        ensure(finished == 9, || format!("{finished} of 9"))
+    becomes("everything is listed", 9, async || {
+        fs::read_to_string(&log).unwrap().matches(r#""event":"list_finished""#).count()
     })
     .await;
     fleet.flip(0).await.unwrap();
@@ -57,11 +53,7 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
     tokio::time::sleep(broken_for).await;
     process.signal(Signal::INT);
     let status = process.wait(SOON).await.expect("it stops at SIGINT");
-    let said = process.log_tail();
-    assert!(status.success(), "{said}");
-    for part in ["recorded ", "replay it: throughline replay", " events, 3 connectors, "] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
+    assert!(status.success(), "{}", process.log_tail());
 
     // It only listed and watched, and only the kinds that it records.
     assert_eq!(testbed.writes().len(), 0);
@@ -88,15 +80,15 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
     assert_eq!(replay["mode"], "what-if");
     assert_eq!(replay["verdict"]["converged"], true);
     let (namespace, name) = fleet.hub_key(0);
-    let outages = replay["outages"]["recorded"].as_array().unwrap();
-    let open: Vec<_> = outages.iter().filter(|outage| outage["until_ms"].is_null()).collect();
-    let [open] = open[..] else { panic!("{outages:#?}") };
+    let outages = list(&replay["outages"]["recorded"]);
+    let open: Vec<_> = outages.filter(|outage| outage["until_ms"].is_null()).collect();
+    let [open] = open[..] else { panic!("{open:#?}") };
     assert_eq!((&open["namespace"], &open["name"]), (&json!(namespace), &json!(name)));
     let lasted = replay["to_ms"].as_u64().unwrap() - open["from_ms"].as_u64().unwrap();
     assert!(u128::from(lasted) >= broken_for.as_millis(), "{lasted} ms");
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&last["event"], &last["at_ms"]), (&json!("recording_ended"), &replay["to_ms"]));
-    let mut actions = replay["actions"].as_array().unwrap().iter();
+    let mut actions = list(&replay["actions"]);
     let is_of = |a: &Value| a["namespace"] == namespace && a["name"] == *name;
     assert!(actions.any(|a| a["type"] == "mirror" && is_of(a)), "{:#}", replay["actions"]);
 }

@@ -1,35 +1,21 @@
 //! The configuration changes while connectors flip: clusters join and leave, credentials and settings
 //! change, and no flip is lost.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-
-use crate::cluster::process::Signal;
 use crate::prelude::*;
 
 const CONNECTORS: usize = 20;
 
-/// Between two flips: 20 a second.
-const PAUSE: Duration = Duration::from_millis(50);
-
-const REFUSED: &str = "is not used: ";
-
-/// Flips one connector after another until told to stop; returns how many flips there were.
-fn flip_on(fleet: &Arc<Fleet>, mut stop: oneshot::Receiver<()>) -> JoinHandle<usize> {
-    let fleet = fleet.clone();
-    tokio::spawn(async move {
-        let mut every = tokio::time::interval(PAUSE);
-        let mut flips = 0;
-        while stop.try_recv().is_err() {
-            every.tick().await;
-            fleet.flip(flips % CONNECTORS).await.unwrap();
-            flips += 1;
-        }
-        flips
-    })
+/// Flips one connector after another, 20 a second, and counts the flips.
+async fn flip_on(fleet: &Fleet, flips: &Cell<usize>) {
+    let mut every = tokio::time::interval(Duration::from_millis(50));
+    for flip in 0_usize.. {
+        every.tick().await;
+        fleet.flip(flip % CONNECTORS).await.unwrap();
+        flips.set(flip);
+    }
 }
 
 fn clusters(config: &mut Value) -> &mut Vec<Value> {
@@ -54,62 +40,18 @@ fn lists(throughline: &Throughline, cluster: &str) -> (usize, usize) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
-    let mut testbed = Testbed::start(Topology::Three).await;
-    let spec = Spec { per_namespace: 10, with_routes: true, ..Spec::of(CONNECTORS) };
-    let fleet = Arc::new(Fleet::seed(&testbed, spec).await);
+    let spec = Spec { with_routes: true, ..Spec::of(CONNECTORS) };
+    let (mut testbed, fleet) = seeded(Topology::Three, spec).await;
     let setup = Setup::of(&testbed);
     let carrier = testbed.add_edge("edge-2", &fleet).await;
-    let joining = testbed.clusters.last().unwrap().config();
     let throughline = setup.ready().await;
     oracle::converges(&testbed).await;
-    let mut config = throughline.config();
-    let write = |config: &Value| throughline.write_config(&config.to_string());
-    let (stop, stopped) = oneshot::channel();
-    let flipping = flip_on(&fleet, stopped);
-
-    for round in 1..=3 {
-        clusters(&mut config).push(joining.clone());
-        write(&config);
-        logged(&throughline, "1 cluster joined (edge-2)", round).await;
-        // 0 while all its watches are live; no series once it has left.
-        let unavailable = async || throughline.open(Cause::ClusterUnavailable, "edge-2").await;
-        until("edge-2 is followed", async || unavailable().await == Some(0.0)).await;
-        config["touch"]["maxPerSecond"] = json!(50 + round);
-        write(&config);
-        let later = "these take effect at the next start: touch.maxPerSecond";
-        logged(&throughline, later, 3 * round - 2).await;
-        throughline.write_config("clusters: [");
-        logged(&throughline, REFUSED, round).await;
-        clusters(&mut config).retain(|cluster| cluster["name"] != "edge-2");
-        write(&config);
-        logged(&throughline, "1 cluster left (edge-2)", round).await;
-        assert_eq!(unavailable().await, None, "edge-2 has left");
+    let flips = Cell::new(0);
+    tokio::select! {
+        () = flip_on(&fleet, &flips) => {}
+        () = change_all(&testbed, &throughline) => {}
     }
-
-    // The same server by another file; SIGHUP does not wait for the next look.
-    let up = testbed.upstream().config();
-    let other = throughline.folder().join("other-kubeconfig");
-    std::fs::copy(up["kubeconfig"].as_str().unwrap(), &other).unwrap();
-    let is_up = |cluster: &&mut Value| cluster["name"] == "up";
-    clusters(&mut config).iter_mut().find(is_up).unwrap()["kubeconfig"] = json!(other);
-    write(&config);
-    throughline.signal(Signal::HUP);
-    logged(&throughline, "1 cluster reached in another way (up)", 1).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-
-    // What a file alone may not do, and a person may.
-    let mut alone = config.clone();
-    clusters(&mut alone).retain(|cluster| cluster["name"] == "hub");
-    write(&alone);
-    logged(&throughline, "it takes away 2 of 3 clusters, or roles of them: up, edge", 1).await;
-    throughline.signal(Signal::HUP);
-    logged(&throughline, "2 clusters left (up, edge)", 1).await;
-    write(&config);
-    logged(&throughline, "2 clusters joined (up, edge)", 1).await;
-
-    stop.send(()).unwrap();
-    let flips = flipping.await.unwrap();
-    assert!(flips > 300, "{flips} flips");
+    assert!(flips.get() > 300, "{} flips", flips.get());
     // The second edge has left.
     testbed.clusters.pop();
     drop(carrier);
@@ -126,4 +68,49 @@ async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
     assert_eq!((reloads("applied"), reloads("refused")), (Some(12.0), Some(4.0)), "{metrics:#?}");
     // Its event log verifies.
     throughline.stop().await;
+}
+
+async fn change_all(testbed: &Testbed, throughline: &Throughline) {
+    let joining = testbed.clusters.last().unwrap().config();
+    let mut config = throughline.config();
+    let write = |config: &Value| throughline.write_config(&config.to_string());
+    for round in 1..=3 {
+        clusters(&mut config).push(joining.clone());
+        write(&config);
+        logged(throughline, "1 cluster joined (edge-2)", round).await;
+        // 0 while all its watches are live; no series once it has left.
+        let unavailable = async || throughline.open(Cause::ClusterUnavailable, "edge-2").await;
+        until("edge-2 is followed", async || unavailable().await == Some(0.0)).await;
+        config["touch"]["maxPerSecond"] = json!(50 + round);
+        write(&config);
+        let later = "these take effect at the next start: touch.maxPerSecond";
+        logged(throughline, later, 3 * round - 2).await;
+        throughline.write_config("clusters: [");
+        logged(throughline, "is not used: ", round).await;
+        clusters(&mut config).retain(|cluster| cluster["name"] != "edge-2");
+        write(&config);
+        logged(throughline, "1 cluster left (edge-2)", round).await;
+        assert_eq!(unavailable().await, None, "edge-2 has left");
+    }
+
+    // The same server by another file; SIGHUP does not wait for the next look.
+    let up = testbed.upstream().config();
+    let other = throughline.folder().join("other-kubeconfig");
+    std::fs::copy(up["kubeconfig"].as_str().unwrap(), &other).unwrap();
+    let is_up = |cluster: &&mut Value| cluster["name"] == "up";
+    clusters(&mut config).iter_mut().find(is_up).unwrap()["kubeconfig"] = json!(other);
+    write(&config);
+    throughline.signal(Signal::HUP);
+    logged(throughline, "1 cluster reached in another way (up)", 1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    // What a file alone may not do, and a person may.
+    let mut alone = config.clone();
+    clusters(&mut alone).retain(|cluster| cluster["name"] == "hub");
+    write(&alone);
+    logged(throughline, "it takes away 2 of 3 clusters, or roles of them: up, edge", 1).await;
+    throughline.signal(Signal::HUP);
+    logged(throughline, "2 clusters left (up, edge)", 1).await;
+    write(&config);
+    logged(throughline, "2 clusters joined (up, edge)", 1).await;
 }

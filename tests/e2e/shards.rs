@@ -3,24 +3,21 @@
 
 use throughline::core::data::shard::Shard;
 
-use crate::cluster::rest::LEASES;
 use crate::cluster::rights::{SHARDS, grant};
-use crate::leading::{ElectionTest, LEASE, short};
+use crate::leading::{ElectionTest, short};
 use crate::prelude::*;
 
 /// Connectors, each in a namespace of its own.
 const CONNECTORS: usize = 12;
 
-const PROVOKED: &[Cause] =
-    &[Cause::NoLeader, Cause::NotMirrored, Cause::ShardUnheld, Cause::LeaseUnusable];
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn several_shards() {
     let spec = Spec { per_namespace: 1, ..Spec::of(CONNECTORS) };
-    let election = ElectionTest::new(Topology::Three, spec, short()).await;
+    let mut election = ElectionTest::new(Topology::Three, spec, short()).await;
+    election.provoked =
+        &[Cause::NoLeader, Cause::NotMirrored, Cause::ShardUnheld, Cause::LeaseUnusable];
     grant(election.testbed.hub().rest(), &[SHARDS]).await.unwrap();
-    let mut election = election.provokes(PROVOKED);
     rollouts_from_one_number_to_another_never_have_two_writers(&mut election).await;
     each_edge_heals_as_long_as_one_instance_of_each_shard_runs(&mut election).await;
     election.end().await;
@@ -69,10 +66,10 @@ async fn rollouts_from_one_number_to_another_never_have_two_writers(election: &m
         election.all_change().await;
         before = next;
     }
-    let lease = election.testbed.hub().rest().read(LEASES, LEASE.0, LEASE.1).await.unwrap();
+    let lease = election.lease().await;
     assert!(lease["metadata"]["labels"].is_null(), "{lease}");
     election.only_holders_wrote();
-    assert_eq!(election.numbers_in_turn(), ["1", "2", "4", "1"]);
+    assert_eq!(election.numbers_in_turn(), [1, 2, 4, 1]);
     election.stop(before[0]).await;
 }
 

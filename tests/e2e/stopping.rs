@@ -1,23 +1,18 @@
 //! Stopping: in the middle of a thousand writes, and at once after a second signal.
 
-use crate::cluster::process::Signal;
 use crate::prelude::*;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn sigterm_in_the_middle_of_a_thousand_writes() {
-    let testbed = Testbed::start(Topology::Two).await;
     let spec = Spec { per_namespace: 100, mirrored: Mirrored::Stale(1_000), ..Spec::of(1_000) };
-    let fleet = Fleet::seed(&testbed, spec).await;
+    let (testbed, fleet) = seeded(Topology::Two, spec).await;
     // Slow enough that the signal comes in the middle.
     let hub = &testbed.hub().proxy;
     hub.add(Rule::new(Fault::Delay(Duration::from_millis(30))).method("PATCH"));
     let setup = || Setup::of(&testbed).provokes(&[Cause::NotMirrored, Cause::NotAnnounced]);
     let mut throughline = setup().start().await;
-    let mirrors = || {
-        let writes = hub.writes();
-        writes.iter().filter(|w| w.target.resource == "connectors" && w.code == 200).count()
-    };
+    let mirrors = || done(&hub.writes(), "connectors").len();
     eventually("the first two hundred are written", SOON, async || {
         ensure(mirrors() >= 200, || format!("{} of 200", mirrors()))
     })

@@ -1,9 +1,7 @@
 //! `trace` and `status` on real API servers: for a fault at each hop they name the right hop, from the
 //! clusters, from the state of a running instance and from its event log.
 
-use crate::cluster::follow::Task;
 use crate::cluster::objects::proxy;
-use crate::cluster::rest::PROXIES;
 use crate::prelude::*;
 
 /// What a trace can read, the clusters, a running instance and its log: a name, and the flags.
@@ -32,10 +30,6 @@ async fn run(words: &[&str], source: &[String]) -> (i32, String) {
 async fn run_json(words: &[&str], source: &[String]) -> (i32, Value) {
     let (code, out) = run(&[words, &["--output", "json"]].concat(), source).await;
     (code, serde_json::from_str(&out).unwrap())
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 /// Hop, cluster, state and cause of the hop that makes a connector's state: of the worst the first.
@@ -85,19 +79,6 @@ impl Scenario<'_> {
         }
     }
 
-    /// Waits until every source says that no Gateway announces connector `i`, which is ok.
-    async fn is_announced_by_none(&self, i: usize) {
-        for (source, args) in self.sources {
-            eventually(&format!("{source} says that no Gateway announces it"), SOON, async || {
-                let (code, json) = run_json(&["trace", "connector", &self.name(i)], args).await;
-                let mut hops = list(&json["connectors"][0]["hops"]);
-                let is_told = hops.any(|hop| hop["cause"] == "no_gateway");
-                ensure(code == 0 && is_told, || format!("{json:#}"))
-            })
-            .await;
-        }
-    }
-
     /// An edge that answers nothing is unknown, and so is what lies beyond it. Neither the carrier nor a Gateway
     /// is blamed for it.
     async fn edge_is_unknown(&self, i: usize) {
@@ -115,14 +96,12 @@ impl Scenario<'_> {
     }
 
     async fn every_hop_agrees(&self) {
-        oracle::converges(self.testbed).await;
-        wait_until_idle(self.testbed).await;
+        stays_converged(self.testbed).await;
         for (source, args) in self.sources {
-            eventually(&format!("{source}: every hop agrees"), SOON, async || {
+            let agreed = (0, vec![json!("ok"); 5]);
+            becomes(&format!("{source}: every hop agrees"), agreed, async || {
                 let (code, json) = run_json(&["trace", "connector", &self.name(0)], args).await;
-                let states: Vec<_> =
-                    list(&json["connectors"][0]["hops"]).map(|h| &h["state"]).collect();
-                ensure(code == 0 && states == ["ok"; 5], || format!("{json:#}"))
+                (code, list(&json["connectors"][0]["hops"]).map(|h| h["state"].clone()).collect())
             })
             .await;
             let (code, out) = run(&["status"], args).await;
@@ -167,18 +146,17 @@ async fn a_fault_at_each_hop_is_named_from_every_source() {
     scenario.every_hop_agrees().await;
 
     // Another writer keeps overwriting the annotation.
-    let (namespace, name) = fleet.hub_key(0);
-    let (rest, key) = (hub.rest().clone(), (namespace.to_owned(), name));
-    let other = Task::spawn(async move {
-        loop {
-            let key = (&*key.0, &*key.1);
-            let _ = rest.annotate(CONNECTORS, key, UPSTREAM_STATUS, Some("{}")).await;
+    let overwrite = async {
+        for _ in 0_u64.. {
+            annotate((hub.rest(), &fleet, 0), UPSTREAM_STATUS, Some("{}")).await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-    });
+    };
     fleet.set(0, true, 7).await.unwrap();
-    scenario.is_bad_at(0, "mirrored", "hub", "stuck", "not_mirrored overwritten").await;
-    drop(other);
+    tokio::select! {
+        () = overwrite => {}
+        () = scenario.is_bad_at(0, "mirrored", "hub", "stuck", "not_mirrored overwritten") => {}
+    }
     scenario.every_hop_agrees().await;
 
     // The carrier stops.
@@ -214,12 +192,20 @@ async fn a_fault_at_each_hop_is_named_from_every_source() {
     edge.without(None).await;
     scenario.every_hop_agrees().await;
 
-    // The HTTPProxies are deleted.
+    // The HTTPProxies are deleted: no Gateway announces the connector, which is ok.
     let (namespace, name) = fleet.hub_key(1);
     for g in 0..2 {
         edge.rest().delete(PROXIES, namespace, &app(1, g)).await.unwrap();
     }
-    scenario.is_announced_by_none(1).await;
+    for (source, args) in &sources {
+        eventually(&format!("{source} says that no Gateway announces it"), SOON, async || {
+            let (code, json) = run_json(&["trace", "connector", &scenario.name(1)], args).await;
+            let mut hops = list(&json["connectors"][0]["hops"]);
+            let is_told = hops.any(|hop| hop["cause"] == "no_gateway");
+            ensure(code == 0 && is_told, || format!("{json:#}"))
+        })
+        .await;
+    }
     for g in 0..2 {
         let object = proxy(namespace, &app(1, g), &[&name]);
         edge.rest().create(PROXIES, object).await.unwrap();

@@ -1,10 +1,14 @@
-//! Upstream clusters that do not answer, or answer partly or wrongly.
+//! Upstream clusters that do not answer, or answer partly or wrongly, and changes between the decision to
+//! delete a route and the delete.
+
+use std::sync::Arc;
 
 use super::{Site, wait_for_kept, wait_for_outcome};
 use crate::prelude::*;
 
 /// With this fault upstream, a run that starts keeps an orphan; once it is over, the orphan is deleted.
 async fn is_kept(site: &Site, what: &str, fault: Rule, by: impl AsyncFnOnce(&Throughline)) {
+    site.testbed.reset_counts();
     site.route("orphan", &["gone"]).await;
     let up = &site.testbed.upstream().proxy;
     let rule = up.add(fault);
@@ -22,13 +26,14 @@ async fn is_kept(site: &Site, what: &str, fault: Rule, by: impl AsyncFnOnce(&Thr
     up.remove(rule);
     site.wait_until_deleted("orphan").await;
     throughline.stop().await;
-    site.testbed.reset_counts();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn faults_upstream() {
+async fn orphans_without_proof_stay() {
     let site = Site::start().await;
+    orphans_that_are_changed_in_the_gap_stay(&site).await;
+    orphans_stay_when_leadership_is_lost_in_the_gap(&site).await;
     orphans_need_an_answer_about_that_very_gateway(&site).await;
     orphans_need_whole_lists(&site).await;
 }
@@ -73,4 +78,66 @@ async fn orphans_need_an_answer_about_that_very_gateway(site: &Site) {
         let ends = async |run: &Throughline| wait_for_outcome(run, outcome).await;
         is_kept(site, what, fault, ends).await;
     }
+}
+
+/// Creates an orphan, and starts a run whose delete of it is held at this request about an object.
+async fn hold_delete(
+    site: &Site,
+    (cluster, [method, resource, name]): (&Cluster, [&'static str; 3]),
+    settings: &Value,
+) -> (Throughline, Arc<Gate>) {
+    site.route("orphan", &["site"]).await;
+    let gate = Gate::new();
+    let hold = Rule::new(Fault::Hold(gate.clone())).method(method).resource(resource);
+    cluster.proxy.add(hold.name(name).times(1));
+    let throughline = site.setup().set(settings).ready().await;
+    gate.holds_one().await;
+    (throughline, gate)
+}
+
+/// The route gets an existing parent in the gap, and with it another resourceVersion.
+async fn orphans_that_are_changed_in_the_gap_stay(site: &Site) {
+    site.gateway("alive").await;
+    let (up, hub) = (site.testbed.upstream(), site.testbed.hub());
+    for held in [
+        (hub, ["GET", "httproutes", "orphan"]),
+        (up, ["GET", "gateways", "site"]),
+        (hub, ["DELETE", "httproutes", "orphan"]),
+    ] {
+        let patient = json!({ "executor": { "timeoutMs": 60_000 } });
+        let (throughline, gate) = hold_delete(site, held, &patient).await;
+        site.merge("orphan", &json!({ "spec": { "parentRefs": [{ "name": "alive" }] } })).await;
+        gate.release();
+        wait_for_outcome(&throughline, "conflict").await;
+        // Once a later orphan is deleted, the first one has been judged again, too.
+        site.route("later", &["gone"]).await;
+        site.wait_until_deleted("later").await;
+        assert!(site.exists("orphan").await);
+        throughline.stop().await;
+        hub.rest().delete(ROUTES, &site.hub_ns, "orphan").await.unwrap();
+    }
+}
+
+/// The Lease can no longer be renewed while the Gateway is being read.
+async fn orphans_stay_when_leadership_is_lost_in_the_gap(site: &Site) {
+    let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 1_000,
+        "renewDeadlineMs": 12_000, "leaseDuration": "18s" });
+    // The gate closes one write timeout before the Lease expires.
+    let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 12_000 } });
+    let held = (site.testbed.upstream(), ["GET", "gateways", "site"]);
+    let (mut throughline, gate) = hold_delete(site, held, &settings).await;
+    throughline.provokes(&[Cause::LeaseUnusable]);
+    site.testbed.reset_counts();
+    let hub = &site.testbed.hub().proxy;
+    let refused = hub.add(Rule::status(503).resource("leases"));
+    let leads = r#"leader_election_master_status{name="throughline"}"#;
+    let leads = async || throughline.metrics().await.get(leads).copied();
+    becomes("leadership is lost", Some(0.0), leads).await;
+    gate.release();
+    wait_for_outcome(&throughline, "dropped").await;
+    assert!(site.exists("orphan").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
+    hub.remove(refused);
+    site.wait_until_deleted("orphan").await;
+    throughline.stop().await;
 }

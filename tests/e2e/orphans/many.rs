@@ -1,8 +1,6 @@
 //! Many orphans at once.
 
 use super::{SHOP, Site, wait_for_kept};
-use crate::cluster::objects::gateway;
-use crate::cluster::rest::{ROUTES, run_concurrently};
 use crate::prelude::*;
 
 const MANY: usize = 100;

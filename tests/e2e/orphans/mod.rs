@@ -1,7 +1,6 @@
 //! Deleting orphaned routes: true orphans are deleted and nothing else is, whatever goes wrong.
 
 mod faults;
-mod gap;
 mod many;
 mod reasons;
 
@@ -9,8 +8,7 @@ use throughline::core::contract::event::Event;
 use throughline::core::machine::Machine;
 use throughline::event_log::{Header, LogEntry, LogReader};
 
-use crate::cluster::objects::{gateway, route, with_upstream_labels};
-use crate::cluster::rest::{NAMESPACES, ROUTES};
+use crate::cluster::objects::{route, with_upstream_labels};
 use crate::cluster::rights;
 use crate::prelude::*;
 
@@ -26,23 +24,17 @@ const SHOP: &str = "shop";
 impl Site {
     async fn start() -> Self {
         let testbed = Testbed::start(Topology::Two).await;
-        let [upstream, hub] = rights::DELETING;
-        rights::grant(testbed.upstream().rest(), &[upstream]).await.unwrap();
-        rights::grant(testbed.hub().rest(), &[hub]).await.unwrap();
-        let mut site = Self { testbed, hub_ns: String::new() };
-        site.hub_ns = site.namespace(SHOP).await;
-        site
-    }
-
-    /// Creates a namespace upstream and at the hub; returns its name at the hub.
-    async fn namespace(&self, name: &str) -> String {
-        let named = json!({ "metadata": { "name": name } });
-        let made = self.testbed.upstream().rest().create(NAMESPACES, named).await.unwrap();
+        let (up, hub) = (testbed.upstream().rest(), testbed.hub().rest());
+        for (rest, folder) in [up, hub].into_iter().zip(rights::DELETING) {
+            rights::grant(rest, &[folder]).await.unwrap();
+        }
+        let named = json!({ "metadata": { "name": SHOP } });
+        let made = up.create(NAMESPACES, named).await.unwrap();
         let hub_ns = format!("ns-{}", made["metadata"]["uid"].as_str().unwrap());
-        let labels = json!({ "meta.datumapis.com/upstream-namespace": name });
+        let labels = json!({ "meta.datumapis.com/upstream-namespace": SHOP });
         let replica = json!({ "metadata": { "name": hub_ns, "labels": labels } });
-        self.testbed.hub().rest().create(NAMESPACES, replica).await.unwrap();
-        hub_ns
+        hub.create(NAMESPACES, replica).await.unwrap();
+        Self { testbed, hub_ns }
     }
 
     async fn gateway(&self, name: &str) {
