@@ -28,29 +28,30 @@ fn stage() -> Stage {
     stage
 }
 
+/// What the server answers with this status.
+async fn body(server: &Server, path: &str, status: u16) -> String {
+    let answer = server.get(path).await;
+    assert_eq!(answer.status, status, "{path}: {}", answer.body);
+    answer.body
+}
+
 #[tokio::test]
 async fn livez_says_whether_the_loop_answers() {
     let server = Server::with_loop(stage().machine).await;
-    let answer = server.get("/livez").await;
-    assert_eq!((answer.status, &*answer.body), (200, "ok\n"));
-    server.stop().await;
+    assert_eq!(body(&server, "/livez", 200).await, "ok\n");
 
     let (server, asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
-    let answer = server.get("/livez").await;
-    assert_eq!(answer.status, 503);
-    assert!(answer.body.contains("did not answer within 2 s"), "{}", answer.body);
+    let said = body(&server, "/livez", 503).await;
+    assert!(said.contains("did not answer within 2 s"), "{said}");
     drop(asked);
     for path in ["/livez", "/state"] {
-        let answer = server.get(path).await;
-        assert_eq!(answer.status, 503, "{path}");
-        assert!(answer.body.contains("the event loop has ended"), "{}", answer.body);
+        let said = body(&server, path, 503).await;
+        assert!(said.contains("the event loop has ended"), "{said}");
     }
     // What needs no loop still answers.
-    let answer = server.get("/metrics").await;
-    assert_eq!(answer.status, 200);
-    let has = |series: &str| answer.body.contains(&format!("\n{series}{{"));
+    let metrics = body(&server, "/metrics", 200).await;
+    let has = |series: &str| metrics.contains(&format!("\n{series}{{"));
     assert!(!has("throughline_connectors") && has("throughline_actions_total"));
-    server.stop().await;
 }
 
 /// What differs from one run to another.
@@ -122,7 +123,6 @@ async fn a_scrape_has_every_count_in_both_formats() {
     server.metrics.remove_cluster(&"org/team \"a\"".into());
     let answer = server.get("/metrics").await;
     assert!(!answer.body.contains("org/team"), "{}", answer.body);
-    server.stop().await;
 }
 
 /// Dashboards are made from the documentation.
@@ -176,5 +176,4 @@ async fn the_state_is_indented_json_unless_json_is_asked_for() {
         assert!(received["Connector"].is_u64(), "{received}");
         assert_eq!(state, expected);
     }
-    server.stop().await;
 }

@@ -11,12 +11,12 @@ use throughline::client::{
     ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
 };
 use throughline::config::ClusterConfig;
-use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
+use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
-use throughline::core::data::time::UnixMillis;
 use throughline::metrics::Metrics;
 
 use crate::sim_apiserver::TestServer;
+use crate::sim_apiserver::orphan::UID;
 
 pub(crate) fn configured(
     name: impl Into<ClusterName>,
@@ -97,9 +97,9 @@ impl Drop for Kubeconfig {
 }
 
 /// A write of one annotation in cluster `one`.
-pub(crate) fn write(id: u64, verb: Verb, kind: Kind, name: &str) -> Action {
+pub(crate) fn write(verb: Verb, kind: Kind, name: &str) -> Action {
     Action {
-        id: ActionId(id),
+        id: ActionId(1),
         verb,
         cluster: ClusterName::from("one"),
         kind,
@@ -110,7 +110,14 @@ pub(crate) fn write(id: u64, verb: Verb, kind: Kind, name: &str) -> Action {
     }
 }
 
-pub(crate) fn decision(action: Action) -> Decision {
-    let urgency = Urgency::of(action.verb);
-    Decision { at: UnixMillis(1), urgency, action, because: "of a test".into() }
+/// The proof that a delete needs: these Gateways of the namespace `shop` are gone.
+pub(crate) fn absent(upstream: &str, gateways: &[&str]) -> AbsentObjects {
+    AbsentObjects {
+        cluster: upstream.into(),
+        namespace: "shop".into(),
+        namespace_uid: Some(UID.into()),
+        namespace_deleted: false,
+        kind: Kind::Gateway,
+        names: gateways.iter().map(|name| (*name).into()).collect(),
+    }
 }

@@ -307,8 +307,7 @@ impl Instance {
 /// the Lease names one.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
-    let log = Log::default();
-    let _guard = log.capture();
+    let (log, _guard) = Log::capture();
     let api = FakeApi::default();
     let mut one = instance("one", &api);
     let first = one.events.recv().await;

@@ -22,16 +22,17 @@ impl io::Write for Log {
 
 impl Log {
     /// Collects from now on, until the guard is dropped.
-    pub(crate) fn capture(&self) -> tracing::subscriber::DefaultGuard {
+    pub(crate) fn capture() -> (Self, tracing::subscriber::DefaultGuard) {
         // While there is one subscriber alone, a line that another test's thread comes to first counts
         // as wanted by nobody, for good.
         static OTHER: OnceLock<Dispatch> = OnceLock::new();
         OTHER.get_or_init(|| {
             Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish())
         });
-        let log = self.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone());
-        tracing::subscriber::set_default(lines.finish())
+        let log = Self::default();
+        let lines = log.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone());
+        (log, tracing::subscriber::set_default(lines.finish()))
     }
 
     pub(crate) fn text(&self) -> String {

@@ -122,5 +122,4 @@ async fn loops_on_the_metrics_leave_the_loop_most_of_its_time() {
     }
     let state = share(built.load(Relaxed) - before, began);
     assert!(state < 0.2, "{state:.2} of the loop's time");
-    server.stop().await;
 }

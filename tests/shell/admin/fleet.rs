@@ -7,7 +7,7 @@ use throughline::core::contract::error_cause::RequestFailure;
 use throughline::core::data::ids::Kind;
 use throughline::metrics::{ClusterRequests, Format, Metrics};
 
-use super::stage;
+use super::{body, stage};
 use crate::http::Server;
 
 /// A cluster is joined for as long as this is there.
@@ -121,25 +121,21 @@ async fn the_probe_of_a_large_fleet_has_a_line_for_each_state_and_cause() {
                    [+]200 watches ok\n\
                    [-]40 watches lost, such as project-200/Connector: 401 Unauthorized\n\
                    [-]10 watches lost, such as project-240/Connector: 503 Service Unavailable\n";
-    let answer = server.get("/readyz").await;
-    assert_eq!(answer.status, 503, "the hub is configured, and was not tried");
-    assert!(answer.body.starts_with(summary), "{}", answer.body);
+    let said = body(&server, "/readyz", 503).await;
+    assert!(said.starts_with(summary), "the hub is configured, and was not tried: {said}");
     hub.list_finished();
-    let answer = server.get("/readyz").await;
-    assert_eq!(answer.status, 200, "no discovered cluster is waited for");
-    assert!(answer.body.ends_with("\nok\n"), "{}", answer.body);
-    assert_eq!(answer.body.lines().count(), 6, "{}", answer.body);
-    server.stop().await;
+    // No discovered cluster is waited for.
+    let said = body(&server, "/readyz", 200).await;
+    assert!(said.ends_with("\nok\n"), "{said}");
+    assert_eq!(said.lines().count(), 6, "{said}");
 }
 
 #[tokio::test]
 async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
     let server = Server::with_loop(stage().machine).await;
     let not_ready = async |expected: &str| {
-        let answer = server.get("/readyz").await;
-        assert_eq!(answer.status, 503);
-        assert!(answer.body.starts_with(expected), "{}", answer.body);
-        assert!(answer.body.contains("not ready: "), "{}", answer.body);
+        let said = body(&server, "/readyz", 503).await;
+        assert!(said.starts_with(expected) && said.contains("not ready: "), "{said}");
     };
     not_ready("not ready: no watch").await;
     let (a, b) = ("project-a".into(), "project-b".into());
@@ -153,13 +149,12 @@ async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
     gateways.list_finished();
     not_ready("[+]project-a/Connector ok\n[+]project-a/Gateway ok\n[-]project-b/Connector listing")
         .await;
+    // A broken cluster must not hold up the others.
     broken.lost(&"401 Unauthorized".into());
-    let answer = server.get("/readyz").await;
-    assert_eq!(answer.status, 200, "a broken cluster must not hold up the others");
-    assert_eq!(answer.body, "[-]project-b/Connector lost: 401 Unauthorized\nok\n");
-    let answer = server.get("/readyz?verbose").await;
+    let said = body(&server, "/readyz", 200).await;
+    assert_eq!(said, "[-]project-b/Connector lost: 401 Unauthorized\nok\n");
     assert_eq!(
-        answer.body,
+        body(&server, "/readyz?verbose", 200).await,
         "[+]project-a/Connector ok\n[+]project-a/Gateway ok\n\
          [-]project-b/Connector lost: 401 Unauthorized\nreadyz check passed\n"
     );
@@ -169,23 +164,18 @@ async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
     gateways.lost(&"cut".into());
     connectors.list_started();
     server.metrics.watch(&"project-c".into(), Kind::Connector);
-    let answer = server.get("/readyz").await;
-    assert_eq!(answer.status, 200);
-    assert!(answer.body.contains("[-]project-a/Connector listing again\n"), "{}", answer.body);
+    let said = body(&server, "/readyz", 200).await;
+    assert!(said.contains("[-]project-a/Connector listing again\n"), "{said}");
     broken.list_finished();
-    assert_eq!(server.get("/readyz?verbose").await.body.matches("[+]").count(), 1);
-    server.stop().await;
-}
+    assert_eq!(body(&server, "/readyz?verbose", 200).await.matches("[+]").count(), 1);
 
-#[tokio::test]
-async fn without_a_fully_listed_cluster_it_is_not_ready() {
+    // It is not while no cluster is fully listed.
     let server = Server::with_loop(stage().machine).await;
     for cluster in ["a", "b"] {
         server.metrics.watch(&cluster.into(), Kind::Connector).list_finished();
         server.metrics.watch(&cluster.into(), Kind::Gateway).lost(&"404: no such CRD".into());
     }
-    assert_eq!(server.get("/readyz").await.status, 503);
+    body(&server, "/readyz", 503).await;
     server.metrics.watch(&"b".into(), Kind::Gateway).list_finished();
-    assert_eq!(server.get("/readyz").await.status, 200);
-    server.stop().await;
+    body(&server, "/readyz", 200).await;
 }

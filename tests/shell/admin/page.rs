@@ -10,7 +10,7 @@ use expect_test::expect_file;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use throughline::config::StateAccess;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -31,7 +31,7 @@ async fn serve(fleet: &LiveFleet) -> Server {
 }
 
 /// An open page.
-struct Page(BufReader<TcpStream>);
+struct Page(Lines<BufReader<TcpStream>>);
 
 #[derive(Debug)]
 struct Event {
@@ -47,28 +47,24 @@ impl Page {
             "GET /changes HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        Self(BufReader::new(stream))
+        Self(BufReader::new(stream).lines())
     }
 
     /// The next event; `None` at the end.
     async fn try_next(&mut self) -> Option<Event> {
         let (mut name, mut bytes) = (String::new(), 0);
-        loop {
-            let mut line = String::new();
-            let read = timeout(SOON, self.0.read_line(&mut line)).await.unwrap().unwrap();
-            if read == 0 {
-                return None;
-            }
-            bytes += read;
-            let line = line.trim_end();
-            if let Some(given) = line.strip_prefix("event: ") {
-                given.clone_into(&mut name);
-            } else if let Some(data) = line.strip_prefix("data: ") {
-                return Some(Event { name, data: serde_json::from_str(data).unwrap(), bytes });
-            } else if line == "data:" {
-                return Some(Event { name, data: Value::Null, bytes });
+        while let Some(line) = timeout(SOON, self.0.next_line()).await.unwrap().unwrap() {
+            bytes += line.len() + 1;
+            match line.split_once(':') {
+                Some(("event", given)) => given.trim().clone_into(&mut name),
+                Some(("data", data)) => {
+                    let data = if data.is_empty() { "null" } else { data };
+                    return Some(Event { name, data: serde_json::from_str(data).unwrap(), bytes });
+                }
+                _ => {}
             }
         }
+        None
     }
 
     async fn next(&mut self) -> Event {
@@ -100,7 +96,6 @@ async fn a_browser_gets_the_page_and_everybody_else_the_list_of_paths() {
     let head = send(server.address, &head).await;
     assert_eq!((head.status, &*head.body), (200, ""));
     assert_eq!(fleet.asked.load(Relaxed), 0, "the page alone asks the loop for nothing");
-    server.stop().await;
 }
 
 #[tokio::test]
@@ -121,7 +116,6 @@ async fn the_policy_allows_only_the_pages_own_style_and_script() {
     assert_eq!(page.headers["content-security-policy"], POLICY);
     expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/src/admin/page/policy")].assert_eq(&policy);
     assert_eq!(page.body.matches("<script").count(), 1);
-    server.stop().await;
 }
 
 #[tokio::test]
@@ -164,7 +158,6 @@ async fn a_page_gets_the_fleet_and_then_only_what_changes() {
     // A client that does not ask for a stream gets one event.
     let answer = timeout(SOON, get(server.address, "/changes", "*/*")).await.expect("it ends");
     assert_eq!(answer.body.matches("event: ").count(), 1, "{}", answer.body);
-    server.stop().await;
 }
 
 /// One task asks for all pages, and none when there is no page.
@@ -227,5 +220,4 @@ async fn a_page_learns_that_the_loop_hangs() {
     assert!(event.data.as_str().unwrap().contains("did not answer"), "{event:?}");
     drop(asked);
     while !page.next().await.data.as_str().unwrap().contains("has ended") {}
-    server.stop().await;
 }

@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// no success, and a write without an answer may have been done.
 #[tokio::test]
 async fn an_action_is_attempted_once_and_done_only_if_its_answer_proves_it() {
-    let touch = write(1, Verb::Touch, Kind::Gateway, "a");
+    let touch = write(Verb::Touch, Kind::Gateway, "a");
     let bench = Bench::new(PATIENCE).await;
     for (code, executes, name) in [
         (503, false, "failed"),
@@ -83,7 +83,7 @@ async fn an_action_is_attempted_once_and_done_only_if_its_answer_proves_it() {
 
 /// A mirror of the hub Connector with the uid `u-a`, as long as its annotation is the old one.
 fn mirror(before: Option<&str>, value: Option<&str>) -> Action {
-    let mut mirror = write(1, Verb::Mirror, Kind::Connector, "a");
+    let mut mirror = write(Verb::Mirror, Kind::Connector, "a");
     mirror.annotations = vec![(KEY.to_owned(), value.map(str::to_owned))];
     mirror.precondition.uid = Some("u-a".to_owned());
     let value = before.map(str::to_owned);

@@ -105,8 +105,7 @@ impl Bench {
 
 #[tokio::test]
 async fn an_upstream_that_is_not_followed_is_reported_until_it_joins() {
-    let log = Log::default();
-    let _guard = log.capture();
+    let (log, _guard) = Log::capture();
     let bench = bench("joins").await;
     // As after a typing error in its name.
     let unknown = "name upstream up, which is not followed";

@@ -12,7 +12,6 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
 use throughline::watch::WatchConstants;
 
@@ -31,7 +30,7 @@ fn next(answers: &mut Vec<Vec<Value>>) -> Vec<Value> {
 
 /// A watch of Connectors with the answers to its lists, and the events of each of its watches; the last are
 /// repeated. Pauses last at most `pause_ms`.
-async fn scripted(
+fn scripted(
     mut lists: impl FnMut(&Params) -> Answer + Send + 'static,
     mut watches: Vec<Vec<Value>>,
     pause_ms: u64,
@@ -58,32 +57,15 @@ async fn scripted(
     Watched::of(client, Kind::Connector, config)
 }
 
-async fn bench(mut lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Watched {
-    scripted(move |_| list(&next(&mut lists).into()), watches, pause_ms).await
-}
-
-/// The watches are open, and silent.
-async fn listing(lists: impl FnMut(&Params) -> Answer + Send + 'static) -> Watched {
-    scripted(lists, vec![vec![]], 20).await
+/// The lists are complete, and the pauses short.
+fn bench(mut lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>) -> Watched {
+    scripted(move |_| list(&next(&mut lists).into()), watches, 20)
 }
 
 /// A complete list.
 fn list(items: &Value) -> Answer {
     let list = json!({"metadata": {"resourceVersion": "8"}, "items": items});
     (StatusCode::OK, list.to_string())
-}
-
-/// The number of objects in the first list that is complete.
-async fn listed(watched: &mut Watched) -> usize {
-    let mut objects = 0;
-    loop {
-        match watched.next().await {
-            EventKind::ListStarted { .. } => objects = 0,
-            EventKind::Listed { .. } => objects += 1,
-            EventKind::ListFinished { .. } => return objects,
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 fn object(api_version: &str, kind: &str, name: &str) -> Value {
@@ -121,20 +103,20 @@ async fn what_is_of_another_type_ends_the_watch_and_only_a_list_goes_on() {
             event("ADDED", &undecodable),
         ] {
             let lines = vec![event("ADDED", &connector("a")), line.clone()];
-            let mut watch = bench(vec![vec![]], vec![lines, vec![]], 20).await;
+            let mut watch = bench(vec![vec![]], vec![lines, vec![]]);
             watch.expect(&line.to_string(), &expected).await;
         }
         let lists = vec![vec![connector("a"), other.clone()], vec![connector("a")]];
-        let mut watch = bench(lists, vec![vec![]], 20).await;
+        let mut watch = bench(lists, vec![vec![]]);
         watch.expect("an item of a list", &["list_started", "listed a", &*why]).await;
         watch.expect("the next list", &["list_started", "listed a", "list_finished"]).await;
     }
 
-    // Lists of built-in kinds do not say what their items are.
+    // Items of a list have no type.
     let mut item = connector("a");
     item.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
     let lines = vec![event("ADDED", &item)];
-    let mut watch = bench(vec![vec![item]], vec![lines], 20).await;
+    let mut watch = bench(vec![vec![item]], vec![lines]);
     watch.expect("no type", &["list_started", "listed a", "list_finished", "applied a"]).await;
 }
 
@@ -150,28 +132,37 @@ async fn an_object_without_a_readable_name_makes_the_watch_list_again() {
     ] {
         nameless["metadata"] = metadata.clone();
         let why = metadata.to_string();
-        let expected = ["list_started", "list_finished", "unreadable \"\"", "list_started"];
+        let again = ["list_started", "listed a", "list_finished"];
         let lines = vec![event("MODIFIED", &nameless)];
-        let mut watch = bench(vec![vec![], vec![connector("a")]], vec![lines, vec![]], 20).await;
-        watch.expect(&why, &expected).await;
-        watch.expect(&why, &["listed a", "list_finished"]).await;
+        let mut watch = bench(vec![vec![], vec![connector("a")]], vec![lines, vec![]]);
+        watch.expect(&why, &["list_started", "list_finished", "unreadable \"\""]).await;
+        watch.expect(&why, &again).await;
 
         let lists = vec![vec![nameless.clone(), connector("b")], vec![connector("a")]];
-        let mut watch = bench(lists, vec![vec![]], 20).await;
+        let mut watch = bench(lists, vec![vec![]]);
         let expected = ["list_started", "unreadable \"\"", "listed b", "list_finished"];
         watch.expect(&why, &expected).await;
-        watch.expect(&why, &["list_started", "listed a", "list_finished"]).await;
+        watch.expect(&why, &again).await;
     }
+    // One whose name can be read does not.
+    nameless = connector("a");
+    nameless["metadata"]["labels"] = json!(5);
+    let lines = vec![event("MODIFIED", &nameless), event("ADDED", &connector("b"))];
+    let mut watch = bench(vec![vec![nameless]], vec![lines]);
+    watch.expect("the list", &["list_started", "unreadable \"a\"", "list_finished"]).await;
+    watch.expect("the watch", &["unreadable \"a\"", "applied b"]).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(watch.events.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn a_list_that_always_has_such_an_object_is_not_asked_for_all_the_time() {
-    let log = Log::default();
-    let _guard = log.capture();
+    let (log, _guard) = Log::capture();
     let mut nameless = connector("a");
     nameless["metadata"]["name"] = json!(7);
+    let page = json!([nameless]);
     let mut watch =
-        bench(vec![vec![nameless]], vec![vec![event("ADDED", &connector("b"))]], 1_000).await;
+        scripted(move |_| list(&page), vec![vec![event("ADDED", &connector("b"))]], 1_000);
     let first = ["list_started", "unreadable", "list_finished", "applied b", "list_started"];
     watch.expect("the watch goes on between two lists", &first).await;
     let (mut lists, until) = (1, tokio::time::Instant::now() + Duration::from_secs(3));
@@ -185,37 +176,25 @@ async fn a_list_that_always_has_such_an_object_is_not_asked_for_all_the_time() {
 }
 
 #[tokio::test]
-async fn an_object_whose_name_can_be_read_does_not_make_the_watch_list_again() {
-    let mut unreadable = connector("a");
-    unreadable["metadata"]["labels"] = json!(5);
-    let lines = vec![event("MODIFIED", &unreadable), event("ADDED", &connector("b"))];
-    let mut watch = bench(vec![vec![unreadable]], vec![lines], 20).await;
-    watch.expect("the list", &["list_started", "unreadable \"a\"", "list_finished"]).await;
-    watch.expect("the watch", &["unreadable \"a\"", "applied b"]).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(watch.events.try_recv().is_err());
-}
-
-#[tokio::test]
 async fn where_pages_always_expire_it_says_so_and_lists_without_them() {
-    let log = Log::default();
-    let _guard = log.capture();
-    let mut watch =
-        listing(|params| match (params.contains_key("continue"), params.contains_key("limit")) {
-            (true, _) => {
-                let status = json!({"kind": "Status", "reason": "Expired", "code": 410,
-                    "message": "The provided continue parameter is too old"});
-                (StatusCode::GONE, status.to_string())
-            }
-            (false, true) => {
-                let metadata = json!({"resourceVersion": "7", "continue": "more"});
-                let page = json!({"metadata": metadata, "items": [connector("a")]});
-                (StatusCode::OK, page.to_string())
-            }
-            (false, false) => list(&json!([connector("a"), connector("b")])),
-        })
-        .await;
-    assert_eq!(listed(&mut watch).await, 2);
+    let (log, _guard) = Log::capture();
+    let pages = |params: &Params| match (params.contains_key("continue"), params.get("limit")) {
+        (true, _) => {
+            let status = json!({"kind": "Status", "reason": "Expired", "code": 410,
+                "message": "The provided continue parameter is too old"});
+            (StatusCode::GONE, status.to_string())
+        }
+        (false, Some(_)) => {
+            let metadata = json!({"resourceVersion": "7", "continue": "more"});
+            let page = json!({"metadata": metadata, "items": [connector("a")]});
+            (StatusCode::OK, page.to_string())
+        }
+        (false, None) => list(&json!([connector("a"), connector("b")])),
+    };
+    let mut watch = scripted(pages, vec![vec![]], 20);
+    watch.expect("the first page", &["list_started", "listed a"]).await;
+    let whole = ["list_started", "listed a", "listed b", "list_finished"];
+    watch.expect("all at once", &whole).await;
     let text = log.text();
     assert_eq!(text.matches("a later page of the list has expired").count(), 1, "{text}");
 }
@@ -238,14 +217,15 @@ async fn a_list_that_is_broken_too_large_or_of_no_version_is_not_finished() {
         ),
     ] {
         let mut pages = vec![page];
-        let mut watch = listing(move |_| match pages.pop() {
+        let lists = move |_: &Params| match pages.pop() {
             Some(page) => (StatusCode::OK, page),
             None => list(&Value::Null),
-        })
-        .await;
+        };
+        let mut watch = scripted(lists, vec![vec![]], 20);
         watch.expect(why, expected).await;
         let lost = told(&watch.next().await);
         assert!(lost.starts_with("lost: ") && lost.contains(why), "{lost}");
-        assert_eq!(listed(&mut watch).await, 0, "the next list is whole, and null is empty");
+        // The next list is whole, and null is empty.
+        watch.expect(why, &["list_started", "list_finished"]).await;
     }
 }

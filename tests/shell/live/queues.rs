@@ -12,8 +12,9 @@ use axum::extract::Request;
 use http::Response;
 use throughline::apply::Applier;
 use throughline::client::ClusterClient;
-use throughline::core::contract::action::{AbsentObjects, Action, Verb};
-use throughline::core::data::ids::{ClusterName, Kind};
+use throughline::core::contract::action::{Action, Decision, Urgency, Verb};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind};
+use throughline::core::data::time::UnixMillis;
 use throughline::executor::ExecutorConstants;
 use throughline::executor::{Executor, FinishedAction};
 use throughline::leader::gate::{Gate, GateKeeper};
@@ -21,7 +22,7 @@ use throughline::metrics::{Format, Metrics};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::cluster::{configured, decision, write};
+use crate::cluster::{absent, configured, write};
 
 const HUB: &str = "hub";
 const HUNG: &str = "edge-hung";
@@ -48,12 +49,6 @@ impl FakeServer {
     fn new(hangs: bool) -> Self {
         let hangs = watch::Sender::new(hangs);
         Self { hangs, requests: Arc::default(), open_max: Arc::default() }
-    }
-
-    fn client(&self) -> kube::Client {
-        let server = self.clone();
-        let answer = move |request: Request| server.clone().answer(request);
-        kube::Client::new(Router::new().fallback(answer), "default")
     }
 
     async fn answer(self, request: Request) -> Response<Body> {
@@ -91,10 +86,12 @@ fn bench(parallel: usize, hangs: bool) -> Bench {
     let servers: BTreeMap<_, _> =
         [HUB, HUNG, WELL].map(|name| (name, FakeServer::new(hangs && name == HUNG))).into();
     let client = |(name, server): (&&str, &FakeServer)| {
-        let name = ClusterName::from(*name);
-        let config = configured(name.clone(), &[], None);
-        let client = ClusterClient::with_client(config, server.client(), metrics.clone());
-        (name, Arc::new(client))
+        let server = server.clone();
+        let answer = move |request: Request| server.clone().answer(request);
+        let client = kube::Client::new(Router::new().fallback(answer), "default");
+        let config = configured(*name, &[], None);
+        let client = ClusterClient::with_client(config, client, metrics.clone());
+        (ClusterName::from(*name), Arc::new(client))
     };
     let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
     let (gate, keeper) = Gate::closed();
@@ -106,25 +103,19 @@ fn bench(parallel: usize, hangs: bool) -> Bench {
 
 impl Bench {
     fn submit(&mut self, cluster: &str, name: &str) {
-        match cluster {
-            HUB => self.submit_action(HUB, Verb::Mirror, Kind::Connector, name, None),
-            edge => self.submit_action(edge, Verb::Touch, Kind::Gateway, name, None),
-        }
+        let (verb, kind) = match cluster {
+            HUB => (Verb::Mirror, Kind::Connector),
+            _ => (Verb::Touch, Kind::Gateway),
+        };
+        self.submit_write(cluster, write(verb, kind, name));
     }
 
-    fn submit_action(
-        &mut self,
-        cluster: &str,
-        verb: Verb,
-        kind: Kind,
-        name: &str,
-        absent: Option<AbsentObjects>,
-    ) {
+    fn submit_write(&mut self, cluster: &str, mut action: Action) {
         self.next_id += 1;
-        let action = write(self.next_id, verb, kind, name);
-        let mut action = Action { cluster: cluster.into(), ..action };
-        action.precondition.absent = absent;
-        self.executor.submit(decision(action));
+        action.id = ActionId(self.next_id);
+        action.cluster = cluster.into();
+        let (at, because, urgency) = (UnixMillis(1), "of a test".into(), Urgency::of(action.verb));
+        self.executor.submit(Decision { at, urgency, action, because });
     }
 
     fn submit_many(&mut self, cluster: &str, count: usize) {
@@ -229,7 +220,7 @@ async fn each_kind_in_a_cluster_has_room_of_its_own_and_each_start_asks_the_gate
     let hub = bench.servers[HUB].clone();
     bench.submit_many(HUB, 6);
     assert_eq!(bench.load(), (4, 2));
-    bench.submit_action(HUB, Verb::Touch, Kind::Gateway, "gateway", None);
+    bench.submit_write(HUB, write(Verb::Touch, Kind::Gateway, "gateway"));
     assert_eq!(bench.load(), (4, 3));
     bench.run_for(RESPONSE / 2).await;
     assert_eq!(hub.names(), ["hub-0", "hub-1", "gateway"]);
@@ -255,15 +246,9 @@ async fn each_kind_in_a_cluster_has_room_of_its_own_and_each_start_asks_the_gate
 async fn deletes_that_ask_different_upstreams_do_not_wait_for_each_other() {
     let mut bench = bench(1, false);
     for (upstream, name) in [("up-a", "1"), ("up-a", "2"), ("up-b", "3")] {
-        let absent = AbsentObjects {
-            cluster: upstream.into(),
-            namespace: "shop".into(),
-            namespace_uid: None,
-            namespace_deleted: false,
-            kind: Kind::Gateway,
-            names: vec!["site".into()],
-        };
-        bench.submit_action(HUB, Verb::Delete, Kind::HttpRoute, name, Some(absent));
+        let mut delete = write(Verb::Delete, Kind::HttpRoute, name);
+        delete.precondition.absent = Some(absent(upstream, &["site"]));
+        bench.submit_write(HUB, delete);
     }
     assert_eq!(bench.load(), (1, 2));
 }

@@ -72,7 +72,6 @@ impl Deleted {
 }
 
 const GROUP: &str = "resourcemanager.miloapis.com";
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The details of a 404.
 fn about(name: &str, group: &str, kind: &str) -> Value {
