@@ -14,7 +14,7 @@ use throughline::core::status::go_json::canonical;
 use crate::generate::{change, schedule, setup, who};
 use crate::model::{CONNECTORS, ConnectorRef, Op, PROJECTS, status};
 use crate::oracle::liveness_of;
-use crate::sim::{HOUR, Sim};
+use crate::sim::{HOUR, Sim, WRITE_MS};
 use crate::{config, no_deviations};
 
 fn connectors() -> impl Iterator<Item = ConnectorRef> {
@@ -47,9 +47,10 @@ proptest! {
         setup in setup(),
         schedule in schedule(change(), 25),
     ) {
-        let mut off = setup.begin_with(|settings| settings.mirror.defer_ms = 0);
+        let mut off = setup.build(|settings| settings.mirror.defer_ms = 0);
+        off.start();
         let mut on = setup.begin();
-        let look_ms = off.write_ms + 5;
+        let look_ms = WRITE_MS + 5;
         let step = |off: &mut Sim, on: &mut Sim, ms: u64| -> Result<(), TestCaseError> {
             let mut before = routed(off);
             for looked_ms in (0..ms.min(20 * look_ms)).step_by(look_ms as usize) {

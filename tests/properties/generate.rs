@@ -57,11 +57,7 @@ impl Setup {
 
     /// The clusters, and a leader that has listed everything.
     pub fn begin(&self) -> Sim {
-        self.begin_with(|_| ())
-    }
-
-    pub fn begin_with(&self, change: impl FnOnce(&mut Settings)) -> Sim {
-        let mut sim = self.build(change);
+        let mut sim = self.build(|_| ());
         sim.start();
         sim
     }

@@ -121,7 +121,7 @@ proptest! {
             sim.annotate(&t.hub(), Kind::Connector, &key, UPSTREAM_STATUS, text);
         }
         sim.advance_by(HOUR);
-        // `Sim` asserts of each action that it was decided by the leader.
+        // `Sim` asserts of each other action that the leader decided on it.
         no_deviations(&sim, &sim.touch_deviations())?;
     }
 

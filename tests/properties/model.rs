@@ -68,13 +68,11 @@ impl Topology {
     }
 
     fn edge(self, number: u8) -> ClusterName {
-        let edges = self.edges();
-        edges[usize::from(number) % edges.len()].clone()
+        of_number(&self.edges(), number)
     }
 
     fn cluster(self, number: u8) -> ClusterName {
-        let clusters = self.clusters();
-        clusters[usize::from(number) % clusters.len()].name.clone()
+        of_number(&self.clusters(), number).name
     }
 
     /// Edges and hub, each once.
@@ -112,6 +110,10 @@ impl Topology {
             "metadata": {"namespace": self.hub_namespace(project), "name": name, "labels": labels,
                 "creationTimestamp": created}})
     }
+}
+
+fn of_number<T: Clone>(all: &[T], number: u8) -> T {
+    all[usize::from(number) % all.len()].clone()
 }
 
 /// The labels of a hub object, which name the upstream object.
@@ -404,12 +406,11 @@ impl Sim {
             Op::Parents(which, exist) => {
                 let (up, namespace, _) = t.project(0);
                 for g in (0..16_u8).filter(|g| which >> g & 1 == 1) {
-                    match exist {
-                        true => self.put_parent(0, g),
-                        false => {
-                            let key = ObjectKey::new(namespace, format!("g{g}"));
-                            self.clusters.remove(&up, Kind::Gateway, &key);
-                        }
+                    if exist {
+                        self.put_parent(0, g);
+                    } else {
+                        let key = ObjectKey::new(namespace, format!("g{g}"));
+                        self.clusters.remove(&up, Kind::Gateway, &key);
                     }
                 }
             }
@@ -439,8 +440,7 @@ impl Sim {
     /// A watch, by numbers.
     fn watch(&self, cluster: u8, kind: u8) -> (ClusterName, Kind) {
         let cluster = self.topology.cluster(cluster);
-        let kinds = self.kinds(&cluster);
-        let kind = kinds[usize::from(kind) % kinds.len()];
+        let kind = of_number(&self.kinds(&cluster), kind);
         (cluster, kind)
     }
 

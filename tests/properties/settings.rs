@@ -52,7 +52,8 @@ proptest! {
             1..25,
         ),
     ) {
-        let mut sim = setup.begin_with(|of_setup| of_setup.clone_from(&settings));
+        let mut sim = setup.build(|of_setup| of_setup.clone_from(&settings));
+        sim.start();
         sim.write_faults = write_faults;
         let Settings { mirror, touch, .. } = &settings;
         for (pause_ms, op) in &steps {

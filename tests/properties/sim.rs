@@ -18,6 +18,8 @@ use crate::model::{PROJECTS, Topology};
 
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600 * SECOND;
+/// How long a write takes.
+pub const WRITE_MS: u64 = 10;
 pub const START: u64 = 1_763_715_600_000;
 
 type Place = (ClusterName, Kind, ObjectKey, Option<String>);
@@ -74,7 +76,6 @@ pub struct Sim {
     pub gone: BTreeSet<ClusterName>,
     pub write_faults: Vec<WriteFault>,
     pub watch_delays_ms: Vec<u8>,
-    pub write_ms: u64,
     /// Gateways that this machine has touched since it last looked at them for the first time: cluster
     /// and uid.
     pub touched: BTreeSet<(ClusterName, Option<String>)>,
@@ -110,7 +111,6 @@ impl Sim {
             gone: BTreeSet::new(),
             write_faults: Vec::new(),
             watch_delays_ms: vec![0],
-            write_ms: 10,
             touched: BTreeSet::new(),
             log: None,
             next_bookmark: None,
@@ -392,10 +392,10 @@ impl Sim {
                 let is_late = write_fault == WriteFault::AppliedLate;
                 let apply =
                     Due::Apply { action: action.clone().into(), run: self.run, write_fault };
-                return self.due(if is_late { 70 * SECOND } else { self.write_ms }, apply);
+                return self.due(if is_late { 70 * SECOND } else { WRITE_MS }, apply);
             }
         };
-        self.due(self.write_ms, Due::Answer { id: action.id, run: self.run, outcome });
+        self.due(WRITE_MS, Due::Answer { id: action.id, run: self.run, outcome });
     }
 
     fn happen(&mut self, due: Due) {

@@ -139,7 +139,8 @@ proptest! {
         mut schedule in schedule(prop_oneof![4 => change(), 1 => other_writer(), 1 => fault()], 25),
     ) {
         schedule.retain(|(_, op)| !matches!(op, Op::Restart | Op::Rejoin(_)));
-        let mut sim = setup.begin_with(|settings| settings.touch.max_per_second = per_second);
+        let mut sim = setup.build(|settings| settings.touch.max_per_second = per_second);
+        sim.start();
         sim.play(&schedule);
         converges(&mut sim)?;
         let mut of_edge: BTreeMap<_, Vec<u64>> = BTreeMap::new();

@@ -8,16 +8,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::cluster_model::{ClusterModel, Setup, Step};
 
-/// The result of an exploration.
-#[derive(Debug, Default)]
-pub struct Explored {
-    pub states: usize,
-    /// Steps from the initial state to the farthest one.
-    pub depth: usize,
-    /// The first wrong state, and the path to it.
-    pub wrong: Option<String>,
-}
-
 /// The state before each state, and the step between; none before the initial state.
 type CameFrom = HashMap<u64, Option<(u64, Step)>>;
 
@@ -27,21 +17,21 @@ fn fingerprint(state: &ClusterModel) -> u64 {
     hasher.finish()
 }
 
-/// Explores all states within `steps_max` steps, or until one is wrong.
-pub fn explore(setup: &Setup, steps_max: usize) -> Explored {
+/// Explores all states within `steps_max` steps, or until one is wrong. Returns how many there are, and the
+/// path to the wrong one.
+pub fn explore(setup: &Setup, steps_max: usize) -> (usize, Option<String>) {
     let initial = setup.initial();
     let mut came_from = CameFrom::from([(fingerprint(&initial), None)]);
     let mut layer = vec![(fingerprint(&initial), initial)];
     let mut ends_well = HashSet::new();
-    let mut explored = Explored::default();
-    while !layer.is_empty() && explored.depth <= steps_max {
+    let mut states = 0;
+    for _ in 0..=steps_max {
         let mut next = Vec::new();
         for (print, state) in layer {
-            explored.states += 1;
+            states += 1;
             let wrong = setup.wrong(&state).or_else(|| never_well(setup, &state, &mut ends_well));
             if let Some(wrong) = wrong {
-                explored.wrong = Some(describe_path(&came_from, print, &wrong, &state));
-                return explored;
+                return (states, Some(describe_path(&came_from, print, &wrong, &state)));
             }
             for (step, state) in setup.steps(&state) {
                 let to = fingerprint(&state);
@@ -51,10 +41,12 @@ pub fn explore(setup: &Setup, steps_max: usize) -> Explored {
                 }
             }
         }
-        explored.depth += usize::from(!next.is_empty());
+        if next.is_empty() {
+            break;
+        }
         layer = next;
     }
-    explored
+    (states, None)
 }
 
 /// Follows the calm steps until everything is right, or until a state that is known to end right.

@@ -101,12 +101,20 @@ impl Setup {
             }
         }
         if state.faults > 0 {
-            self.faults(state, &mut |step, change| {
+            let mut may = |step: Step, change: &dyn Fn(&mut ClusterModel)| {
                 may(step, &|state| {
                     state.faults -= 1;
                     change(state);
                 });
-            });
+            };
+            for fault in self.faults.1 {
+                match fault {
+                    Fault::Edit => Self::edits(state, &mut may),
+                    Fault::Process => self.processes(state, &mut may),
+                    Fault::StandsDown => Self::stands_down(state, &mut may),
+                    Fault::Late => self.late_writes(state, &mut may),
+                }
+            }
         }
         steps
     }
@@ -157,23 +165,13 @@ impl Setup {
         Some(state)
     }
 
-    /// The steps of these kinds of faults.
-    fn faults(&self, state: &ClusterModel, may: &mut May<'_>) {
-        for fault in self.faults.1 {
-            match fault {
-                Fault::Edit => Self::edits(state, may),
-                Fault::Process => self.processes(state, may),
-                Fault::StandsDown => Self::stands_down(state, may),
-                Fault::Late => {
-                    for (i, instance) in state.instances.iter().enumerate() {
-                        let Some(request) = &instance.in_transit else { continue };
-                        may(("has a late write that is carried out", i), &|state| {
-                            state.instances[i].in_transit = None;
-                            self.carry_out(state, request);
-                        });
-                    }
-                }
-            }
+    fn late_writes(&self, state: &ClusterModel, may: &mut May<'_>) {
+        for (i, instance) in state.instances.iter().enumerate() {
+            let Some(request) = &instance.in_transit else { continue };
+            may(("has a late write that is carried out", i), &|state| {
+                state.instances[i].in_transit = None;
+                self.carry_out(state, request);
+            });
         }
     }
 

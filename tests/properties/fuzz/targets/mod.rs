@@ -15,12 +15,12 @@ use throughline::outside_text::is_deceptive;
 /// The longest message that a reader may make of an input.
 const MESSAGE_BYTES_MAX: usize = 8 * 1024;
 
-/// A target's name, how many mutations it gets in `make test`, and the function.
-pub(crate) type Target = (&'static str, u32, fn(&[u8]));
+/// A name, how many mutations it gets in `make test`, and the function.
+type Target = (&'static str, u32, fn(&[u8]));
 
 /// All targets. Each has a file of its name in `fuzz/fuzz_targets`. A log through a machine and a report
 /// take longer than the others.
-pub(crate) const TARGETS: &[Target] = &[
+pub(crate) const TARGETS: [Target; 14] = [
     ("event_log", 2_000, log::event_log),
     ("compressed_log", 500, log::compressed_log),
     ("log_fleet", 300, log::log_fleet),
