@@ -7,7 +7,7 @@
 #[path = "../tests/support/cluster/mod.rs"]
 mod cluster;
 
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use cluster::fleet::{Fleet, Mirrored, Spec};
@@ -50,9 +50,11 @@ async fn run_demo() {
         started.elapsed().as_secs_f64()
     ));
     let late = json!({ "stall": { "arrivedMs": 2_000 }, "mirror": { "nudgeAfterMs": 4_000 } });
-    let setup = Setup::of(&testbed).set(&late).provokes(&[Cause::NotCarried]).print_log();
+    let setup = Setup::of(&testbed).set(&late).provokes(&[Cause::NotCarried]).text_log();
     say("starting throughline: it writes what is missing and leaves the rest alone");
-    let throughline = setup.ready().await;
+    let throughline = setup.start().await;
+    let mut printing = print_log(&throughline);
+    throughline.wait_ready().await;
     say(&format!("the live page: http://{}/", throughline.admin()));
     oracle::converges(&testbed).await;
     tokio::time::sleep(PAUSE).await;
@@ -77,6 +79,7 @@ async fn run_demo() {
         std::future::pending::<()>().await;
     }
     stop(&testbed, throughline, started).await;
+    printing.wait().unwrap();
 }
 
 /// The carrier stops and a connector goes offline. The person on call asks which connector is stuck,
@@ -109,6 +112,13 @@ async fn stuck_connector(testbed: &Testbed, fleet: &Fleet, throughline: &Through
         &connector,
         &throughline.event_log().display().to_string(),
     ]);
+}
+
+/// Prints the log as it comes, until throughline has ended.
+fn print_log(throughline: &Throughline) -> Child {
+    let mut tail = Command::new("tail");
+    tail.args(["--follow", "--lines=+1", "--pid", &throughline.pid().to_string()]);
+    tail.arg(throughline.folder().join("throughline.log")).spawn().unwrap()
 }
 
 /// Runs a throughline command as a person would.

@@ -62,14 +62,7 @@ async fn main() -> ExitCode {
 async fn run(folder: &Path) {
     println!("Starting three API servers, each with an etcd of its own. This takes half a minute.");
     let names = [PROJECT, "hub", "edge-1"];
-    let mut testbed = Testbed::start_named(Topology::Three, &names, |_| true).await;
-    // `throughline trace` names the last writer of each hop, so the writers need names.
-    let carrier_at = |cluster: &'static str| {
-        let cluster = testbed.clusters.iter().find(|other| other.name == cluster).unwrap();
-        cluster.server.rest_as("carrier")
-    };
-    let (hub, edge) = (carrier_at("hub").await, carrier_at("edge-1").await);
-    testbed.carrier = Some(Carrier::start(hub, edge));
+    let testbed = Testbed::start_named(Topology::Three, &names, true).await;
     create_fleet(&testbed).await;
     let files = Files::write(folder, &testbed);
     describe(&testbed, &files);
@@ -79,6 +72,7 @@ async fn run(folder: &Path) {
 /// Creates the fleet as the platform leaves it: the hub's annotations are right, and no Gateway
 /// carries a trigger yet.
 async fn create_fleet(testbed: &Testbed) {
+    // `throughline trace` names the last writer of each hop, so the writers need names.
     let upstream = testbed.upstream().server.rest_as("platform").await;
     let hub = testbed.hub().server.rest_as("replicator").await;
     let edge = testbed.edge().server.rest_as("platform").await;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::announced::{Announcements, Latencies};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::follow::Task;
-use crate::cluster::rest::run_concurrently;
+use crate::cluster::rest::{Answer, CONNECTORS, run_concurrently};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::Throughline;
 use crate::starts::mirrored;
@@ -45,7 +45,7 @@ async fn world() -> World {
     let spec = Spec { mirrored: Mirrored::Fresh, ..Spec::of(1 + ROAMERS) };
     let fleet = Fleet::seed(&testbed, spec).await;
     testbed.carrier().delay(CARRIER_DELAY);
-    testbed.carrier().set_rate(Some(CARRIER_RATE));
+    testbed.carrier().set_rate(CARRIER_RATE);
     let watch = Announcements::follow(&fleet).await;
     World { testbed, fleet: fleet.into(), watch }
 }
@@ -65,7 +65,9 @@ impl World {
         if roams {
             // All at once: with the flips, the changes are a few more than the carrier takes, so without
             // the rule each roamer comes to wait there. That would take minutes.
-            run_concurrently(ROAMERS, async |i| self.fleet.roam(1 + i, 1).await).await.unwrap();
+            run_concurrently(ROAMERS, async |i| roam_once(&self.fleet, 1 + i, 1).await)
+                .await
+                .unwrap();
             roaming = Some(roam(self.fleet.clone()));
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
@@ -80,13 +82,23 @@ impl World {
     }
 }
 
+/// Changes a connector's addresses and nothing else, as when an agent roams.
+async fn roam_once(fleet: &Fleet, i: usize, step: u32) -> Answer<()> {
+    let (namespace, name) = fleet.upstream_key(i);
+    let addresses = json!([
+        { "address": format!("198.51.100.{}", step % 250 + 1), "port": 20_000 + step % 40_000 },
+    ]);
+    let change = json!({ "connectionDetails": { "publicKey": { "addresses": addresses } } });
+    fleet.up.merge_status(CONNECTORS, (namespace, &name), &change).await.map(drop)
+}
+
 /// Has the roamers change their addresses, one after the other, until dropped.
 fn roam(fleet: Arc<Fleet>) -> Task {
     Task::spawn(async move {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / ROAMING_PER_SECOND);
         for step in 2_u32.. {
             ticks.tick().await;
-            fleet.roam(1 + step as usize % ROAMERS, step).await.unwrap();
+            roam_once(&fleet, 1 + step as usize % ROAMERS, step).await.unwrap();
         }
     })
 }

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::cluster::apiserver::{ADMIN, ApiServer};
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::install_crds;
 use crate::cluster::rest::EVENTS;
 use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
@@ -53,8 +52,9 @@ pub(crate) type Access<'a> = (&'a str, &'a ApiServer, String);
 /// current one.
 pub(crate) fn kubeconfig(path: &Path, access: &[Access<'_>]) {
     let file = format!("--kubeconfig={}", path.display());
-    let config =
-        |words: &[&str]| run_tool("kubectl", &[&["config", file.as_str()], words].concat()).unwrap();
+    let config = |words: &[&str]| {
+        run_tool("kubectl", &[&["config", file.as_str()], words].concat()).unwrap()
+    };
     for (name, server, token) in access {
         let ca = format!("--certificate-authority={}", server.ca().display());
         config(&["set-cluster", name, "--server", &server.url(), "--embed-certs", &ca]);
@@ -118,9 +118,8 @@ async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: &Path) -> 
 
 /// Starts the clusters of a form, with CRDs and a fleet, and without permissions.
 pub(crate) async fn start_clusters(topology: Topology, names: &[&'static str]) -> (Testbed, Fleet) {
-    let testbed = Testbed::start_named(topology, names, |_| false).await;
+    let testbed = Testbed::start_named(topology, names, false).await;
     for cluster in &testbed.clusters {
-        install_crds(cluster.rest()).await;
         apply(&cluster.server, &[namespace()]).unwrap();
     }
     let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(3) }).await;

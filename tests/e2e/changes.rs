@@ -8,7 +8,7 @@ use crate::prelude::*;
 
 /// Waits until throughline is idle, checks the clusters, and returns (mirrors, touches, reads) since the last
 /// call.
-async fn settled(testbed: &Testbed) -> (usize, usize, u64) {
+async fn settled(testbed: &Testbed) -> (usize, usize, usize) {
     stays_converged(testbed).await;
     oracle::no_needless_write(testbed).unwrap();
     let writes = testbed.writes();

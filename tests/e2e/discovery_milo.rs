@@ -41,8 +41,8 @@ async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project(
     milo: &Milo,
 ) {
     let upstream = testbed.upstream();
-    milo.serve("up", &upstream.proxy);
-    milo.serve("idle", &upstream.proxy);
+    milo.proxy.serve("up", &upstream.proxy);
+    milo.proxy.serve("idle", &upstream.proxy);
     let config = testbed.config_file(&json!({ "clusters": [testbed.hub().config()],
         "discovery": by(milo, "needed"), "leaderElection": { "enabled": false } }));
 
@@ -119,7 +119,7 @@ async fn a_project_joins_once_it_is_needed_and_leaves_with_its_project(
     assert_ne!(first, second);
     oracle::converges(testbed).await;
     assert_eq!(run.count_logged("cluster joins"), 2);
-    assert!(milo.strangers().is_empty(), "asked: {:?}", milo.strangers());
+    assert!(milo.proxy.strangers().is_empty(), "asked: {:?}", milo.proxy.strangers());
     run.stop().await;
 }
 
@@ -135,7 +135,7 @@ async fn a_project_that_cannot_be_decoded_stops_no_other(
         root.merge_status(PROJECTS, ("", name), &status).await.unwrap();
     };
     let create = async |name: &str| {
-        milo.serve(name, &upstream.proxy);
+        milo.proxy.serve(name, &upstream.proxy);
         milo.create(name).await;
     };
     // `idle` is the first of the others.

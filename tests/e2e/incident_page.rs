@@ -44,7 +44,7 @@ async fn incident_md_shows_what_is_printed_today() {
     let [status, stuck, healed, fixed, replayed] = transcripts[..] else { panic!("{page}") };
     let spec = Spec { per_namespace: 3, gateways: 2, ..Spec::of(6) };
     let (testbed, fleet) = seeded(Topology::Three, spec).await;
-    let throughline = Setup::of(&testbed).provokes(&[Cause::NotCarried]).print_log().ready().await;
+    let throughline = Setup::of(&testbed).provokes(&[Cause::NotCarried]).text_log().ready().await;
     oracle::converges(&testbed).await;
     let folder = testbed.hub().server.folder();
     let address = format!("http://{}", throughline.admin());

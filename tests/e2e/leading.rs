@@ -58,7 +58,7 @@ impl Instance {
     }
 
     /// Its leader-only writes.
-    pub(crate) fn leader_writes(&self) -> Vec<Write> {
+    pub(crate) fn leader_writes(&self) -> Vec<Exchange> {
         let mut writes = self.hub().writes();
         writes.retain(|write| write.target.resource == "connectors");
         writes
@@ -278,7 +278,7 @@ impl ElectionTest {
 
     /// Leader-only writes that changed something: resulting version to writer and write. Of several
     /// writes that were answered with one version, the earliest.
-    fn changes(&self) -> BTreeMap<u64, (&Instance, Write)> {
+    fn changes(&self) -> BTreeMap<u64, (&Instance, Exchange)> {
         let mut writes = Vec::new();
         for instance in &self.instances {
             writes.extend(instance.leader_writes().into_iter().map(|write| (instance, write)));
@@ -312,7 +312,7 @@ impl ElectionTest {
             assert!(!is_strict, "{what}");
             let tenure = history.range(..at).rev().find(|(_, holder)| *holder == who);
             let (last, _) = tenure.unwrap_or_else(|| panic!("{what}"));
-            let is_other = |(other, _): &&(&Instance, Write)| other.identity != *who;
+            let is_other = |(other, _): &&(&Instance, Exchange)| other.identity != *who;
             let other = changes.range(last..at).map(|(_, change)| change).find(is_other);
             assert!(other.is_none(), "{what}: and so did {:?}", other.map(|(_, write)| write));
         }

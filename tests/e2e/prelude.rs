@@ -12,7 +12,7 @@ pub(crate) use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
 pub(crate) use crate::cluster::follow::Task;
 pub(crate) use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation, gateway, status};
 pub(crate) use crate::cluster::process::Signal;
-pub(crate) use crate::cluster::proxy::{FaultProxy, Write};
+pub(crate) use crate::cluster::proxy::{Exchange, FaultProxy};
 pub(crate) use crate::cluster::rest::{
     CONNECTORS, EVENTS, GATEWAYS, LEASES, NAMESPACES, PROXIES, ROUTES, Resource, Rest,
     run_concurrently,
@@ -64,8 +64,8 @@ pub(crate) fn parsed(lines: &[String]) -> Vec<Value> {
 }
 
 /// The writes of a resource that succeeded.
-pub(crate) fn done<'a>(writes: &'a [Write], resource: &str) -> Vec<&'a Write> {
-    let is_done = |w: &&Write| w.target.resource == resource && (200..300).contains(&w.code);
+pub(crate) fn done<'a>(writes: &'a [Exchange], resource: &str) -> Vec<&'a Exchange> {
+    let is_done = |w: &&Exchange| w.target.resource == resource && (200..300).contains(&w.code);
     writes.iter().filter(is_done).collect()
 }
 

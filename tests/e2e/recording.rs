@@ -59,9 +59,9 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
     assert_eq!(testbed.writes().len(), 0);
     let kinds = ["connectors", "gateways", "httpproxies", "httproutes", "namespaces"];
     for cluster in &testbed.clusters {
-        for (count, n) in cluster.proxy.counts() {
-            let is_fine = count.method == "GET" && count.code != 403;
-            assert!(is_fine && kinds.contains(&&*count.resource), "{count:?} {n}");
+        for exchange in cluster.proxy.exchanges() {
+            let is_fine = exchange.target.method == "GET" && exchange.code != 403;
+            assert!(is_fine && kinds.contains(&&*exchange.target.resource), "{exchange:?}");
         }
     }
 

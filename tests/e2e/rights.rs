@@ -9,7 +9,7 @@ use throughline::config::Config;
 
 use crate::cluster::apiserver::{THROUGHLINE, client};
 use crate::cluster::objects::{node_id, route, with_upstream_labels};
-use crate::cluster::proxy::Write;
+use crate::cluster::proxy::Exchange;
 use crate::cluster::rest::{LEASES, ROUTES, Resource};
 use crate::cluster::rights::{
     DELETING, Permission, SHARDS, documents, folders, grant, permissions_of, without,
@@ -59,7 +59,7 @@ impl<'a> ClusterRoles<'a> {
     }
 
     /// How many requests that need this permission were refused since the counts were reset.
-    fn refused(&self, (_, resource, verb): &Permission) -> u64 {
+    fn refused(&self, (_, resource, verb): &Permission) -> usize {
         let method = match &**verb {
             "list" | "get" | "watch" => "GET",
             "patch" => "PATCH",
@@ -68,14 +68,14 @@ impl<'a> ClusterRoles<'a> {
             "delete" => "DELETE",
             verb => panic!("no request needs {verb}"),
         };
-        self.cluster.proxy.count_if(|count| {
-            (count.code, &*count.method, &*count.resource, count.is_watch)
+        self.cluster.proxy.count_if(|Exchange { code, target, .. }| {
+            (*code, &*target.method, &*target.resource, target.is_watch)
                 == (403, method, &**resource, verb == "watch")
         })
     }
 
     fn any_refused(&self) -> bool {
-        self.cluster.proxy.count_if(|count| count.code == 403) > 0
+        self.cluster.proxy.count_if(|exchange| exchange.code == 403) > 0
     }
 }
 
@@ -265,7 +265,7 @@ async fn claims_hold(
 async fn holds(testbed: &Testbed, fleet: &Fleet, claim: &str, (plural, cluster): (&str, &str)) {
     let writes = testbed.writes();
     let done = |plural: &str| {
-        let is_it = |write: &&Write| write.target.resource == plural && write.code < 300;
+        let is_it = |write: &&Exchange| write.target.resource == plural && write.code < 300;
         writes.iter().filter(is_it).map(|w| w.target.name.clone()).collect::<Vec<_>>()
     };
     let (namespace, _) = fleet.hub_key(0);

@@ -53,7 +53,7 @@ async fn five_touches_of_the_other_tenant(
         writes.retain(|write| write.target.resource == "gateways" && write.code == 200);
         writes
     };
-    let is_theirs = |write: &Write| write.target.namespace == namespace;
+    let is_theirs = |write: &Exchange| write.target.namespace == namespace;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (mut touched_before, mut times) = (Vec::new(), Vec::new());
     for _ in 0..5 {

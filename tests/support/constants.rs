@@ -1,5 +1,6 @@
 //! Tests name constants beside keys; the program takes them from another place.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,8 +13,8 @@ const KEYS: [(&str, &[&str]); 3] = [
     ("orphans", &["mode", "minAge", "deletedProjects"]),
 ];
 
-/// Splits off what is no key: the value of the variable `THROUGHLINE_CONSTANTS`.
-pub(crate) fn split(config: &Value) -> (Value, String) {
+/// Writes a configuration, and beside it what is no key: the value of the variable `THROUGHLINE_CONSTANTS`.
+pub(crate) fn write(file: &Path, config: &Value) {
     let mut keys = config.as_object().unwrap().clone();
     let (mut constants, mut settings) = (Map::new(), Map::new());
     for section in ["watch", "executor"] {
@@ -38,23 +39,17 @@ pub(crate) fn split(config: &Value) -> (Value, String) {
         constants.insert("shutdownGraceMs".to_owned(), shutdown["graceMs"].clone());
     }
     constants.insert("settings".to_owned(), settings.into());
-    (keys.into(), Value::from(constants).to_string())
+    fs::write(file, Value::from(keys).to_string()).unwrap();
+    fs::write(beside(file), Value::from(constants).to_string()).unwrap();
 }
 
 fn beside(file: &Path) -> PathBuf {
     file.with_extension("constants")
 }
 
-/// Writes a configuration, and its constants beside it.
-pub(crate) fn write(file: &Path, config: &Value) {
-    let (keys, constants) = split(config);
-    std::fs::write(file, keys.to_string()).unwrap();
-    std::fs::write(beside(file), constants).unwrap();
-}
-
 /// Gives the program the constants of a configuration that [`write`] wrote.
 pub(crate) fn give(command: &mut Command, file: &Path) {
-    if let Ok(constants) = std::fs::read_to_string(beside(file)) {
+    if let Ok(constants) = fs::read_to_string(beside(file)) {
         command.env("THROUGHLINE_CONSTANTS", constants);
     }
 }

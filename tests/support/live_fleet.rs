@@ -6,11 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use throughline::admin::{PassedHop, Query};
-use throughline::core::contract::cause::{Cause, Hop, Severity, State};
+use throughline::core::contract::cause::Hop;
 use throughline::core::data::ids::ObjectKey;
 use throughline::core::data::time::UnixMillis;
-use throughline::core::view::fleet::Fleet;
-use throughline::core::view::group::GroupView;
+use throughline::core::view::fleet::{Fleet, count_states};
 use tokio::sync::mpsc;
 
 pub(crate) fn now_ms() -> u64 {
@@ -33,8 +32,6 @@ fn cluster(name: &str, role: &str) -> Value {
     json!({ "name": name, "roles": [role], "watches": Value::Object(watches.collect()) })
 }
 
-const REMEDY: &str = "`at hub: kubectl -n ns-shop describe resourcebinding conn`";
-
 /// The hops, and where each ends: the last two are of one edge's gateways.
 const HOPS: [(Hop, &str, &str); 5] = [
     (Hop::Upstream, "up", "shop"),
@@ -48,16 +45,16 @@ fn liveness(online: bool) -> Value {
     json!({ "online": online, "node": if online { json!("c0ffee00") } else { Value::Null } })
 }
 
-/// The hop `n` of connector `i`, while it is done.
-fn hop(i: usize, n: usize, since: u64) -> Value {
+/// The hop `n` of connector `i`, once it is done.
+fn hop(i: usize, n: usize, since: u64, online: bool) -> Value {
     let (hop, cluster, namespace) = HOPS[n];
     let is_gateway = hop == Hop::Announced;
     let name = if is_gateway { format!("app-{i}-{}", n - 2) } else { format!("conn-{i}") };
     json!({
         "hop": hop, "cluster": cluster, "kind": if is_gateway { "Gateway" } else { "Connector" },
         "object": { "namespace": namespace, "name": name }, "state": "ok", "sinceMs": since + 40 * n as u64,
-        "says": if is_gateway { Value::Null } else { liveness(true) },
-        "expected": if n == 0 { Value::Null } else { liveness(true) }, "cause": null,
+        "says": if is_gateway { Value::Null } else { liveness(online) },
+        "expected": if n == 0 { Value::Null } else { liveness(online) }, "cause": null,
     })
 }
 
@@ -67,28 +64,22 @@ fn connector(i: usize, since: u64) -> Value {
         "upstream": { "cluster": "up", "namespace": "shop", "name": name },
         "name": { "namespace": "ns-shop", "name": name },
         "online": true, "node": "c0ffee00", "state": "ok",
-        "hops": (0..HOPS.len()).map(|n| hop(i, n, since)).collect::<Vec<_>>(),
+        "hops": (0..HOPS.len()).map(|n| hop(i, n, since, true)).collect::<Vec<_>>(),
     })
 }
 
 /// The problem of the connectors that are stuck.
-fn not_carried(fleet: &Fleet) -> Option<GroupView> {
-    let stuck = fleet.connectors.iter().filter(|connector| connector.state == State::Stuck);
-    let hops: Vec<_> = stuck.filter_map(|connector| connector.worst()).collect();
+fn not_carried(fleet: &Value) -> Option<Value> {
+    let connectors = fleet["connectors"].as_array()?.iter();
+    let stuck = connectors.filter(|connector| connector["state"] == "stuck");
+    let hops: Vec<_> = stuck.map(|connector| &connector["hops"][2]).collect();
     let first = hops.first()?;
-    Some(GroupView {
-        cause: Cause::NotCarried,
-        severity: Severity::Error,
-        cluster: first.cluster.clone(),
-        since_ms: hops.iter().filter_map(|hop| hop.since_ms).min()?,
-        count: hops.len(),
-        objects: hops.iter().filter_map(|hop| hop.object.clone()).take(3).collect(),
-        message: first.message.clone()?,
-        error: None,
-        remedy: first.remedy.clone()?,
-        places: Vec::new(),
-        ended_at: None,
-    })
+    Some(json!({
+        "cause": first["cause"], "severity": "error", "cluster": first["cluster"],
+        "sinceMs": hops.iter().filter_map(|hop| hop["sinceMs"].as_u64()).min(), "count": hops.len(),
+        "objects": hops.iter().map(|hop| &hop["object"]).take(3).collect::<Vec<_>>(),
+        "message": first["message"], "error": null, "remedy": first["remedy"],
+    }))
 }
 
 impl LiveFleet {
@@ -126,21 +117,18 @@ impl LiveFleet {
             connector["online"] = json!(online);
             connector["node"] = liveness(online)["node"].clone();
             connector["state"] = json!(if hops < 3 { "pending" } else { "ok" });
-            let former = connector["hops"].as_array().unwrap().clone();
-            for (n, former) in former.into_iter().enumerate() {
+            for n in 0..HOPS.len() {
+                let mut next = hop(i, n, now, online);
                 // Both gateways are the third hop.
-                let reached = n.min(3);
-                let mut next = hop(i, n, now);
-                if reached > hops {
-                    next["says"] = former["says"].clone();
-                    next["state"] = json!("pending");
-                } else if n < 3 {
-                    next["says"] = liveness(online);
+                match n.min(3) {
+                    reached if reached > hops + 1 => continue,
+                    reached if reached == hops + 1 => {
+                        next["says"] = connector["hops"][n]["says"].take();
+                        next["state"] = json!("pending");
+                    }
+                    _ => {}
                 }
-                if n > 0 {
-                    next["expected"] = liveness(online);
-                }
-                connector["hops"][n] = if reached > hops + 1 { former } else { next };
+                connector["hops"][n] = next;
             }
         });
         self.pass_all(now, i, online, hops);
@@ -166,18 +154,17 @@ impl LiveFleet {
             hop["cause"] = json!("not_carried");
             hop["message"] =
                 json!(format!("edge-1 does not have the hub annotation of ns-shop/conn-{i}."));
-            hop["remedy"] = json!(REMEDY);
+            hop["remedy"] = json!("`at hub: kubectl -n ns-shop describe resourcebinding conn`");
         });
     }
 
     fn now(&self) -> Fleet {
-        let mut fleet: Fleet = serde_json::from_value(self.fleet.lock().unwrap().clone()).unwrap();
-        fleet.at_ms = UnixMillis(now_ms());
-        for state in State::ALL {
-            let of_state = fleet.connectors.iter().filter(|connector| connector.state == state);
-            fleet.counts.insert(state, of_state.count() as u64);
-        }
-        fleet.problems.extend(not_carried(&fleet));
+        let mut fleet = self.fleet.lock().unwrap().clone();
+        fleet["atMs"] = json!(now_ms());
+        let problem = not_carried(&fleet);
+        fleet["problems"].as_array_mut().unwrap().extend(problem);
+        let mut fleet: Fleet = serde_json::from_value(fleet).unwrap();
+        fleet.counts = count_states(fleet.connectors.iter().map(|connector| connector.state));
         fleet
     }
 

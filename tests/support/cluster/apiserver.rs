@@ -12,6 +12,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::certificate::{Certificate, X509};
 use super::objects;
@@ -48,12 +49,11 @@ pub(crate) fn write_kubeconfig(path: &Path, server: &str, ca: Option<&Path>, tok
     if let Some(ca) = ca {
         cluster["certificate-authority"] = json!(ca);
     }
-    let user = if token.is_empty() { json!({}) } else { json!({ "token": token }) };
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{ "name": "c", "cluster": cluster }],
-        "users": [{ "name": "u", "user": user }],
+        "users": [{ "name": "u", "user": { "token": token } }],
         "contexts": [{ "name": "x", "context": { "cluster": "c", "user": "u" } }],
         "current-context": "x",
     });
@@ -71,9 +71,11 @@ async fn client_config(kubeconfig: &Path) -> Config {
     without_retries(Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap())
 }
 
-/// A client without credentials that does not retry.
+/// A client without credentials that does not retry, and accepts any certificate.
 pub(super) fn client_without_token(url: &str) -> Client {
-    Client::try_from(without_retries(Config::new(url.parse().unwrap()))).unwrap()
+    let mut config = without_retries(Config::new(url.parse().unwrap()));
+    config.accept_invalid_certs = true;
+    Client::try_from(config).unwrap()
 }
 
 fn without_retries(mut config: Config) -> Config {
@@ -91,7 +93,7 @@ pub(crate) struct ApiServer {
     /// Dropped after `api`, before `folder`.
     etcd: Mutex<Option<Process>>,
     folder: Folder,
-    admin: OnceLock<Rest>,
+    admin: Rest,
     without: &'static str,
 }
 
@@ -122,14 +124,16 @@ impl ApiServer {
         if let Some(data) = data {
             etcd::copy(data, &folder.path().join("etcd"));
         }
+        let port = free_port();
+        let kubeconfig = write_user(folder.path(), port, ADMIN);
         let server = Self {
             name: name.to_owned(),
-            port: free_port(),
+            port,
             etcd_port: free_port(),
             api: Mutex::new(None),
             etcd: Mutex::new(None),
             folder,
-            admin: OnceLock::new(),
+            admin: Rest(client(&kubeconfig).await),
             without,
         };
         server.start_both().await;
@@ -176,21 +180,12 @@ impl ApiServer {
         eventually(&format!("{} is ready", self.name), 2 * SOON, async || {
             let api = self.api.lock().unwrap().as_mut().map(|api| (api.ended(), api.log_tail()));
             let Some((None, log)) = &api else { panic!("{} has ended: {api:?}", self.name) };
-            self.probe().await.map_err(|error| format!("{error}\n{log}"))
+            let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+            let asked = timeout(Duration::from_secs(5), self.admin.0.request_text(request)).await;
+            let answer = asked.map_err(|late| format!("{late}\n{log}"))?;
+            answer.map(drop).map_err(|error| format!("{error}\n{log}"))
         })
         .await;
-    }
-
-    async fn probe(&self) -> Result<(), String> {
-        if self.admin.get().is_none() {
-            let rest = Rest(client(&self.kubeconfig(ADMIN)).await);
-            let _ = self.admin.set(rest);
-        }
-        let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
-        let asked =
-            tokio::time::timeout(Duration::from_secs(5), self.rest().0.request_text(request));
-        let answer = asked.await.map_err(|_| "no answer in 5 s".to_owned())?;
-        answer.map(drop).map_err(|error| error.to_string())
     }
 
     pub(crate) fn ca(&self) -> PathBuf {
@@ -198,11 +193,8 @@ impl ApiServer {
     }
 
     /// Sends requests as the administrator, directly to the API server.
-    ///
-    /// # Panics
-    /// The API server was never ready.
     pub(crate) fn rest(&self) -> &Rest {
-        self.admin.get().expect("the API server was ready before")
+        &self.admin
     }
 
     /// Like `rest`, with this user agent, from which the API server takes the field manager's name.
@@ -228,18 +220,13 @@ impl ApiServer {
 
     /// A kubeconfig for one of the users; an unknown user gets 401.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
-        let path = self.folder.path().join(format!("{user}.kubeconfig"));
-        write_kubeconfig(&path, &self.url(), Some(&self.ca()), &token(user));
-        path
+        write_user(self.folder.path(), self.port, user)
     }
 
     /// Sends SIGKILL and waits until the port is free. The etcd keeps running.
     pub(crate) async fn kill(&self) {
-        let api = self.api.lock().unwrap().take();
-        drop(api);
-        while !is_free(self.port) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        drop(self.api.lock().unwrap().take());
+        is_closed(self.port).await;
     }
 
     async fn stop(&self) {
@@ -267,9 +254,21 @@ async fn end(process: &Mutex<Option<Process>>, port: u16) {
         process.signal(Signal::TERM);
         process.wait(Duration::from_secs(5)).await;
     }
+    is_closed(port).await;
+}
+
+async fn is_closed(port: u16) {
     while !is_free(port) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Writes a user's kubeconfig.
+fn write_user(folder: &Path, port: u16, user: &str) -> PathBuf {
+    let path = folder.join(format!("{user}.kubeconfig"));
+    let (server, ca) = (format!("https://127.0.0.1:{port}"), folder.join("tls.crt"));
+    write_kubeconfig(&path, &server, Some(&ca), &token(user));
+    path
 }
 
 /// Writes the files that an API server starts with.

@@ -1,7 +1,6 @@
 //! The proxy's rules: which requests get which fault, and how often.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -34,14 +33,11 @@ pub(crate) enum Fault {
 
 /// Where requests of `Fault::Hold` wait.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    open: watch::Sender<bool>,
-    waiting: AtomicUsize,
-}
+pub(crate) struct Gate(watch::Sender<bool>);
 
 impl Gate {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { open: watch::Sender::new(false), waiting: AtomicUsize::new(0) })
+        Arc::new(Self(watch::Sender::new(false)))
     }
 
     /// Waits until a request waits.
@@ -51,18 +47,16 @@ impl Gate {
 
     /// The number of requests that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.0.receiver_count()
     }
 
     /// Lets all requests pass, also later ones.
     pub(crate) fn release(&self) {
-        self.open.send_replace(true);
+        self.0.send_replace(true);
     }
 
     pub(super) async fn pass(&self) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _ = self.open.subscribe().wait_for(|open| *open).await;
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.0.subscribe().wait_for(|open| *open).await;
     }
 }
 
@@ -80,30 +74,19 @@ pub(crate) struct Target {
 impl Target {
     pub(super) fn of(method: &str, path: &str, query: &str) -> Self {
         let is_watch = query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1");
-        let mut target = Self {
-            method: method.to_owned(),
-            resource: path.to_owned(),
-            namespace: String::new(),
-            name: String::new(),
-            is_watch,
+        let (namespace, resource, name) = match *path.split('/').skip(1).collect::<Vec<_>>() {
+            ["api", _, "namespaces", namespace, resource, ref name @ ..]
+            | ["apis", _, _, "namespaces", namespace, resource, ref name @ ..] => {
+                (namespace, resource, name.first().copied())
+            }
+            ["api", _, resource, ref name @ ..] | ["apis", _, _, resource, ref name @ ..] => {
+                ("", resource, name.first().copied())
+            }
+            _ => ("", path, None),
         };
-        let mut parts = path.trim_start_matches('/').split('/');
-        let skipped = match parts.next() {
-            Some("api") => parts.next(),
-            Some("apis") => parts.next().and_then(|_| parts.next()),
-            _ => None,
-        };
-        let mut rest: Vec<_> = parts.collect();
-        if skipped.is_none() || rest.is_empty() {
-            return target;
-        }
-        if rest[0] == "namespaces" && rest.len() > 2 {
-            target.namespace = rest[1].to_owned();
-            rest.drain(..2);
-        }
-        target.resource = rest[0].to_owned();
-        target.name = rest.get(1).copied().unwrap_or_default().to_owned();
-        target
+        let [method, resource, namespace] = [method, resource, namespace].map(str::to_owned);
+        let name = name.unwrap_or_default().to_owned();
+        Self { method, resource, namespace, name, is_watch }
     }
 
     pub(crate) fn is_write(&self) -> bool {
@@ -120,8 +103,9 @@ pub(crate) struct Rule {
     name: Option<String>,
     is_watch: Option<bool>,
     /// How many requests get it yet.
-    left: usize,
-    applied: usize,
+    pub(super) left: usize,
+    /// How many got it.
+    pub(super) applied: usize,
 }
 
 impl Rule {
@@ -155,15 +139,6 @@ impl Rule {
     /// Only the next `times` requests.
     pub(crate) fn times(self, times: usize) -> Self {
         Self { left: times, ..self }
-    }
-
-    pub(super) fn end(&mut self) {
-        self.left = 0;
-    }
-
-    /// The number of requests that got the fault.
-    pub(super) fn applied(&self) -> usize {
-        self.applied
     }
 
     /// The fault, if the request gets it.

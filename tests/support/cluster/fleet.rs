@@ -11,7 +11,7 @@ use super::objects::{
     with_upstream_labels,
 };
 use super::rest::{
-    CONNECTORS, GATEWAYS, NAMESPACES, PROXIES, ROUTES, RequestError, Rest, run_concurrently,
+    Answer, CONNECTORS, GATEWAYS, NAMESPACES, PROXIES, ROUTES, Rest, run_concurrently,
 };
 use super::testbed::{Testbed, Topology};
 use super::{SOON, ensure, eventually};
@@ -213,7 +213,7 @@ impl Fleet {
     }
 
     /// Writes the upstream status.
-    pub(crate) async fn set(&self, i: usize, online: bool, node: u32) -> Result<(), RequestError> {
+    pub(crate) async fn set(&self, i: usize, online: bool, node: u32) -> Answer<()> {
         self.now.lock().unwrap()[i] = (online, node);
         let (namespace, name) = self.upstream_key(i);
         let status = status(online, node);
@@ -221,32 +221,19 @@ impl Fleet {
     }
 
     /// Turns an online connector offline, and an offline one online.
-    pub(crate) async fn flip(&self, i: usize) -> Result<(), RequestError> {
+    pub(crate) async fn flip(&self, i: usize) -> Answer<()> {
         let (online, node) = self.now(i);
         self.set(i, !online, node).await
     }
 
     /// Flips them as fast as upstream accepts it.
-    pub(crate) async fn flip_all(
-        &self,
-        connectors: std::ops::Range<usize>,
-    ) -> Result<(), RequestError> {
+    pub(crate) async fn flip_all(&self, connectors: std::ops::Range<usize>) -> Answer<()> {
         let first = connectors.start;
         run_concurrently(connectors.len(), async |i| self.flip(first + i).await).await.map(drop)
     }
 
-    /// Changes a connector's addresses and nothing else, as when an agent roams.
-    pub(crate) async fn roam(&self, i: usize, step: u32) -> Result<(), RequestError> {
-        let (namespace, name) = self.upstream_key(i);
-        let addresses = json!([
-            { "address": format!("198.51.100.{}", step % 250 + 1), "port": 20_000 + step % 40_000 },
-        ]);
-        let change = json!({ "connectionDetails": { "publicKey": { "addresses": addresses } } });
-        self.up.merge_status(CONNECTORS, (namespace, &name), &change).await.map(drop)
-    }
-
     /// Moves a connector to a node that it was never on, online.
-    pub(crate) async fn move_node(&self, i: usize) -> Result<(), RequestError> {
+    pub(crate) async fn move_node(&self, i: usize) -> Answer<()> {
         let (_, node) = self.now(i);
         self.set(i, true, node + 100_000).await
     }
@@ -257,18 +244,13 @@ impl Fleet {
     }
 
     /// Deletes the upstream Connector only: the replicator has not followed yet.
-    pub(crate) async fn delete_upstream(&self, i: usize) -> Result<(), RequestError> {
+    pub(crate) async fn delete_upstream(&self, i: usize) -> Answer<()> {
         let (namespace, name) = self.upstream_key(i);
         self.up.delete(CONNECTORS, namespace, &name).await.map(drop)
     }
 
     /// Adds a proxy and its gateway at the edge, in the namespace of connector `i`.
-    pub(crate) async fn add_app(
-        &self,
-        i: usize,
-        name: &str,
-        to: &[usize],
-    ) -> Result<(), RequestError> {
+    pub(crate) async fn add_app(&self, i: usize, name: &str, to: &[usize]) -> Answer<()> {
         let names: Vec<_> = to.iter().map(|i| self.hub_key(*i).1).collect();
         let (namespace, _) = self.hub_key(i);
         self.edge.create(GATEWAYS, gateway(namespace, name)).await?;

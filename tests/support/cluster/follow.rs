@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::TryStreamExt as _;
 use http::Request;
 use kube::core::WatchEvent;
 use serde_json::Value;
@@ -41,27 +41,25 @@ pub(crate) fn follow(
 ) -> Task {
     Task::spawn(async move {
         loop {
-            if let Ok((items, version)) = rest.list(resource, "").await {
-                see(WatchUpdate::Listed(items));
-                let _ = watch(&rest, resource, &version, &mut see).await;
-            }
+            let _ = list_and_watch(&rest, resource, &mut see).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
 }
 
-/// One watch from `version` on, until it ends.
-async fn watch(
+/// Until the watch ends.
+async fn list_and_watch(
     rest: &Rest,
     resource: Resource,
-    version: &str,
     see: &mut (impl FnMut(WatchUpdate) + Send),
-) -> Result<(), kube::Error> {
+) -> anyhow::Result<()> {
+    let (items, version) = rest.list(resource, "").await?;
+    see(WatchUpdate::Listed(items));
     let path = format!("{}?watch=true&resourceVersion={version}", resource.path(""));
-    let request = Request::get(path).body(Vec::new()).unwrap();
-    let mut events = pin!(rest.0.request_events::<Value>(request).await?);
-    while let Some(event) = events.next().await {
-        match event? {
+    let request = Request::get(path).body(Vec::new())?;
+    let mut events = pin!(rest.0.request_events(request).await?);
+    while let Some(event) = events.try_next().await? {
+        match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 see(WatchUpdate::Applied(object))
             }

@@ -2,7 +2,6 @@
 //! maps the paths of their control planes to other API servers. Under the name of a project that it does
 //! not have, it answers 200 with an empty list, as Milo does.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -32,21 +31,11 @@ impl Milo {
         Self { root, proxy }
     }
 
-    /// The control plane of a project is this API server from now on.
-    pub(crate) fn serve(&self, project: &str, plane: &FaultProxy) {
-        self.proxy.serve(project, plane);
-    }
-
     /// throughline's kubeconfig for a path of this server.
     pub(crate) fn kubeconfig(&self, path: &str) -> PathBuf {
         let file = self.root.folder().join(format!("milo{}.kubeconfig", path.replace('/', "_")));
         write_kubeconfig(&file, &format!("{}{path}", self.proxy.url()), None, &token(THROUGHLINE));
         file
-    }
-
-    /// Names of control planes that were asked although no project has them.
-    pub(crate) fn strangers(&self) -> BTreeSet<String> {
-        self.proxy.strangers()
     }
 
     /// Creates a Project that is Ready; returns its uid.

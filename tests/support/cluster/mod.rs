@@ -32,11 +32,11 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 ///
 /// # Panics
 /// It does not succeed in time; prints its last error.
-pub(crate) async fn eventually<F, Fut>(what: &str, timeout: Duration, mut check: F)
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Result<(), String>>,
-{
+pub(crate) async fn eventually(
+    what: &str,
+    timeout: Duration,
+    mut check: impl AsyncFnMut() -> Result<(), String>,
+) {
     let until = Instant::now() + timeout;
     loop {
         let Err(error) = check().await else { return };

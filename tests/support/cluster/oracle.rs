@@ -10,7 +10,7 @@ use throughline::core::status::liveness;
 use throughline::core::status::trigger::{Trigger, connector_part, digest};
 
 use super::objects::{META, TRIGGER, UPSTREAM_STATUS, annotation, key, written_annotation};
-use super::rest::{CONNECTORS, GATEWAYS, PROXIES, RequestError};
+use super::rest::{CONNECTORS, GATEWAYS, PROXIES};
 use super::testbed::{Cluster, Testbed, Topology};
 use super::throughline::Throughline;
 use super::{SOON, ensure, eventually, wait_until_idle};
@@ -19,7 +19,7 @@ type Objects = BTreeMap<(String, String), Value>;
 
 async fn read(cluster: &Cluster, resource: super::rest::Resource) -> Result<Objects, String> {
     let items = cluster.rest().items(resource).await;
-    let items = items.map_err(|refused: RequestError| format!("{}: {refused}", cluster.name))?;
+    let items = items.map_err(|refused| format!("{}: {refused}", cluster.name))?;
     Ok(items.into_iter().map(|object| (key(&object), object)).collect())
 }
 
@@ -84,20 +84,9 @@ async fn mirrored(testbed: &Testbed) -> Result<(), String> {
             Some(text) => Some(serde_json::from_str(text).map_err(|e| format!("{what}: {e}"))?),
             None => None,
         };
-        ensure(said.as_ref() == wanted, || {
-            let [said, wanted] = [said.as_ref(), wanted].map(|s| s.map_or("none".into(), brief));
-            format!("{what}: {said}, expected {wanted}")
-        })?;
+        ensure(said.as_ref() == wanted, || format!("{what}: {said:?}, expected {wanted:?}"))?;
     }
     Ok(())
-}
-
-/// A status in one line.
-fn brief(status: &Value) -> String {
-    let is_ready = |condition: &&Value| condition["type"] == "Ready";
-    let ready = status["conditions"].as_array().and_then(|list| list.iter().find(is_ready));
-    let node = &status["connectionDetails"]["publicKey"]["id"];
-    format!("Ready {} on {node}", ready.map_or(&Value::Null, |ready| &ready["status"]))
 }
 
 async fn carried(testbed: &Testbed) -> Result<(), String> {

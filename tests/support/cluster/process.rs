@@ -1,7 +1,6 @@
 //! Child processes that never outlive a test, and the folders and ports that they use.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -22,34 +21,25 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command`. Its output goes to `NAME.log` in `folder`, and its process id to `pids`, for
-    /// [`Folder::new`] of a later run.
-    pub(crate) fn start(name: &str, mut command: Command, folder: &Path) -> Self {
-        let path = folder.join(format!("{name}.log"));
-        let log = File::options().create(true).append(true).open(&path).unwrap();
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
-        Self::spawned(name, command, folder, path)
-    }
-
-    /// Like `start`, with standard error as a pipe for the caller.
-    pub(crate) fn start_piped(name: &str, mut command: Command, folder: &Path) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-        Self::spawned(name, command, folder, PathBuf::new())
-    }
-
-    fn spawned(name: &str, mut command: Command, folder: &Path, log: PathBuf) -> Self {
-        let child = command.spawn().unwrap_or_else(|error| {
-            panic!("starting {}: {error}", command.get_program().display());
-        });
-        let pids = folder.join("pids");
-        let mut known = fs::read_to_string(&pids).unwrap_or_default();
-        known.push_str(&format!("{}\n", child.id()));
-        fs::write(pids, known).unwrap();
+    /// Starts `command`. Its output goes to `NAME.log` in `folder`. It ends with the thread that starts it,
+    /// also where that is killed.
+    pub(crate) fn start(name: &str, command: Command, folder: &Path) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&log).unwrap();
+        let mut tied = Command::new("setpriv");
+        tied.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => tied.env(key, value),
+                None => tied.env_remove(key),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            tied.current_dir(folder);
+        }
+        tied.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
+        let child = tied.spawn().expect("setpriv, of util-linux");
         Self { name: name.to_owned(), child, log }
-    }
-
-    pub(crate) fn stderr(&mut self) -> std::process::ChildStderr {
-        self.child.stderr.take().unwrap()
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -91,14 +81,16 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// The end of its log.
+    /// Its output so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
+    }
+
+    /// The end of its output.
     pub(crate) fn log_tail(&self) -> String {
-        let Ok(mut file) = File::open(&self.log) else { return String::new() };
-        let length = file.metadata().map_or(0, |m| m.len());
-        let _ = file.seek(SeekFrom::Start(length.saturating_sub(4_000)));
-        let mut text = Vec::new();
-        let _ = file.read_to_end(&mut text);
-        format!("the last output of {}: {}", self.name, String::from_utf8_lossy(&text))
+        let log = self.log();
+        let tail = log.get(log.len().saturating_sub(4_000)..).unwrap_or(&log);
+        format!("the last output of {}: {tail}", self.name)
     }
 }
 
@@ -118,12 +110,12 @@ fn pid(raw: u32) -> Pid {
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// The first call in a process also ends the processes of earlier runs that were killed.
+    /// The first call in a process also removes what others left behind a day ago.
     pub(crate) fn new(name: &str) -> Self {
         static CLEAN: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let root = std::env::temp_dir().join("throughline-live");
-        CLEAN.call_once(|| end_leftovers(&root));
+        CLEAN.call_once(|| remove_old(&root));
         let own = std::process::id();
         let path = root.join(format!("{own}-{}-{name}", NEXT.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(&path).unwrap();
@@ -145,31 +137,11 @@ impl Drop for Folder {
     }
 }
 
-/// Kills processes that ended runs left behind. Process ids are reused, so a process counts only if its
-/// command line names the folder.
-fn end_leftovers(root: &Path) {
-    let Ok(folders) = fs::read_dir(root) else { return };
-    for folder in folders.flatten().map(|entry| entry.path()) {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(owner) = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else {
-            continue;
-        };
-        if Path::new(&format!("/proc/{owner}")).exists() {
-            continue;
-        }
-        let mut killed = false;
-        for raw in fs::read_to_string(folder.join("pids")).unwrap_or_default().lines() {
-            let command = fs::read(format!("/proc/{raw}/cmdline")).unwrap_or_default();
-            let ours = String::from_utf8_lossy(&command).contains(&*folder.to_string_lossy());
-            if let (true, Some(pid)) = (ours, raw.parse().ok().and_then(Pid::from_raw)) {
-                let _ = kill_process_group(pid, Signal::KILL);
-                killed = true;
-            }
-        }
-        // The folder of a failed test is kept for a day.
-        let old = folder.metadata().and_then(|m| m.modified()).ok().and_then(|m| m.elapsed().ok());
-        if killed || old.is_some_and(|age| age > Duration::from_secs(86_400)) {
-            let _ = fs::remove_dir_all(&folder);
+fn remove_old(root: &Path) {
+    for folder in fs::read_dir(root).into_iter().flatten().flatten() {
+        let age = folder.metadata().and_then(|m| m.modified()).ok().and_then(|m| m.elapsed().ok());
+        if age.is_some_and(|age| age > Duration::from_secs(86_400)) {
+            let _ = fs::remove_dir_all(folder.path());
         }
     }
 }

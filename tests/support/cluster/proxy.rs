@@ -25,31 +25,22 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::apiserver::{ApiServer, client, client_without_token, token, write_kubeconfig};
+use super::apiserver::{ApiServer, client_without_token, token, write_kubeconfig};
 use super::faults::{Fault, Rule, Target};
 use super::follow::Task;
 use answers::{answer_with_fault, control_plane};
 
-/// A write that passed the proxy. Writes of Kubernetes Events are kept separately.
+/// A request, and how it was answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Write {
+pub(crate) struct Exchange {
     pub(crate) at: Instant,
     pub(crate) target: Target,
     /// `Null` if there was none.
     pub(crate) body: Value,
     /// The HTTP code of the answer; 0 if the connection was closed without one.
     pub(crate) code: u16,
-    /// The object's resourceVersion after the write; empty if the answer had none.
+    /// The object's resourceVersion after a write; empty if the answer had none.
     pub(crate) resource_version: String,
-}
-
-/// What requests are counted by.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Count {
-    pub(crate) method: String,
-    pub(crate) resource: String,
-    pub(crate) is_watch: bool,
-    pub(crate) code: u16,
 }
 
 /// A proxy on loopback. Dropping it closes its connections.
@@ -67,9 +58,7 @@ struct Shared {
     /// Projects that were asked for and are not there.
     strangers: Mutex<BTreeSet<String>>,
     rules: Mutex<Vec<Rule>>,
-    counts: Mutex<BTreeMap<Count, u64>>,
-    writes: Mutex<Vec<Write>>,
-    events: Mutex<Vec<Write>>,
+    exchanges: Mutex<Vec<Exchange>>,
     /// Incremented to close all connections.
     cuts: watch::Sender<u64>,
     frozen: watch::Sender<bool>,
@@ -101,17 +90,13 @@ impl FaultProxy {
     pub(crate) async fn start(server: &ApiServer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // Without a token: the proxy passes on the client's.
-        let kubeconfig = server.folder().join("proxy.kubeconfig");
-        write_kubeconfig(&kubeconfig, &server.url(), Some(&server.ca()), "");
         let shared = Arc::new(Shared {
-            backend: client(&kubeconfig).await,
+            // Without a token: the proxy passes on the client's.
+            backend: client_without_token(&server.url()),
             projects: Mutex::default(),
             strangers: Mutex::default(),
             rules: Mutex::default(),
-            counts: Mutex::default(),
-            writes: Mutex::default(),
-            events: Mutex::default(),
+            exchanges: Mutex::default(),
             cuts: watch::Sender::new(0),
             frozen: watch::Sender::new(false),
             down: watch::Sender::new(false),
@@ -123,13 +108,13 @@ impl FaultProxy {
     }
 
     /// The control plane of a project is behind this proxy from now on.
-    pub(super) fn serve(&self, project: &str, plane: &FaultProxy) {
+    pub(crate) fn serve(&self, project: &str, plane: &FaultProxy) {
         let plane = client_without_token(&plane.url());
         self.shared.projects.lock().unwrap().insert(project.to_owned(), plane);
     }
 
     /// Projects that were asked for and are not there.
-    pub(super) fn strangers(&self) -> BTreeSet<String> {
+    pub(crate) fn strangers(&self) -> BTreeSet<String> {
         self.shared.strangers.lock().unwrap().clone()
     }
 
@@ -156,16 +141,16 @@ impl FaultProxy {
     }
 
     pub(crate) fn remove(&self, rule: usize) {
-        self.shared.rules.lock().unwrap()[rule].end();
+        self.shared.rules.lock().unwrap()[rule].left = 0;
     }
 
     pub(crate) fn clear(&self) {
-        self.shared.rules.lock().unwrap().iter_mut().for_each(Rule::end);
+        self.shared.rules.lock().unwrap().iter_mut().for_each(|rule| rule.left = 0);
     }
 
     /// The number of requests that a rule was applied to, also after its removal.
     pub(crate) fn applied(&self, rule: usize) -> usize {
-        self.shared.rules.lock().unwrap()[rule].applied()
+        self.shared.rules.lock().unwrap()[rule].applied
     }
 
     /// Closes every connection at once, watches too.
@@ -197,42 +182,47 @@ impl FaultProxy {
         Arc::strong_count(&self.shared.open_watches) - 1
     }
 
-    /// All requests since the start or `reset_counts`; code 0 means no answer.
-    pub(crate) fn counts(&self) -> BTreeMap<Count, u64> {
-        self.shared.counts.lock().unwrap().clone()
+    /// All requests that were answered, or cut off, since the start or `reset_counts`.
+    pub(crate) fn exchanges(&self) -> Vec<Exchange> {
+        self.shared.exchanges.lock().unwrap().clone()
     }
 
-    pub(crate) fn count_if(&self, fits: impl Fn(&Count) -> bool) -> u64 {
-        self.counts().iter().filter(|(count, _)| fits(count)).map(|(_, n)| n).sum()
+    pub(crate) fn count_if(&self, fits: impl Fn(&Exchange) -> bool) -> usize {
+        self.shared.exchanges.lock().unwrap().iter().filter(|exchange| fits(exchange)).count()
     }
 
     /// The number of requests of a method and resource; an empty text stands for any.
-    pub(crate) fn count(&self, method: &str, resource: &str) -> u64 {
+    pub(crate) fn count(&self, method: &str, resource: &str) -> usize {
         let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
-        self.count_if(|of| fits(method, &of.method) && fits(resource, &of.resource))
+        self.count_if(|of| fits(method, &of.target.method) && fits(resource, &of.target.resource))
     }
 
     /// The number of requests that are neither watches nor writes.
-    pub(crate) fn reads(&self) -> u64 {
+    pub(crate) fn reads(&self) -> usize {
         // Not those that probe HTTP/1.1 connections.
-        self.count_if(|of| of.method == "GET" && !of.is_watch && of.resource != "/livez")
+        let is_read = |of: &Target| !of.is_write() && !of.is_watch && of.resource != "/livez";
+        self.count_if(|exchange| is_read(&exchange.target))
     }
 
     /// All writes except those of Events.
-    pub(crate) fn writes(&self) -> Vec<Write> {
-        self.shared.writes.lock().unwrap().clone()
+    pub(crate) fn writes(&self) -> Vec<Exchange> {
+        self.written(false)
     }
 
     /// Writes of Events.
-    pub(crate) fn events(&self) -> Vec<Write> {
-        self.shared.events.lock().unwrap().clone()
+    pub(crate) fn events(&self) -> Vec<Exchange> {
+        self.written(true)
+    }
+
+    fn written(&self, events: bool) -> Vec<Exchange> {
+        let exchanges = self.shared.exchanges.lock().unwrap();
+        let is_it = |of: &Target| of.is_write() && (of.resource == "events") == events;
+        exchanges.iter().filter(|exchange| is_it(&exchange.target)).cloned().collect()
     }
 
     /// Resets all counts.
     pub(crate) fn reset_counts(&self) {
-        self.shared.counts.lock().unwrap().clear();
-        self.shared.writes.lock().unwrap().clear();
-        self.shared.events.lock().unwrap().clear();
+        self.shared.exchanges.lock().unwrap().clear();
     }
 }
 
@@ -263,42 +253,35 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
     let body = body.collect().await.map_err(|_| CutOff)?.to_bytes();
     let mut record = Record::new(shared, &parts, &body);
     record.shared.is_thawed().await;
-    let fault = record.shared.take_fault(&record.write.target);
+    let fault = record.shared.take_fault(&record.exchange.target);
     let answer = answer_with_fault(&parts, body, fault, &mut record).await;
-    record.write.code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+    record.exchange.code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
     answer
 }
 
-/// Counts a request once it is answered, or with code 0 if its connection ends before.
+/// Keeps a request once it is answered, or with code 0 if its connection ends before.
 struct Record {
     shared: Arc<Shared>,
-    write: Write,
+    exchange: Exchange,
 }
 
 impl Record {
     fn new(shared: Arc<Shared>, parts: &Parts, body: &Bytes) -> Self {
         let (_, path) = control_plane(parts.uri.path());
         let query = parts.uri.query().unwrap_or_default();
-        let write = Write {
+        let exchange = Exchange {
             at: Instant::now(),
             target: Target::of(parts.method.as_str(), path, query),
             body: serde_json::from_slice(body).unwrap_or_default(),
             code: 0,
             resource_version: String::new(),
         };
-        Self { shared, write }
+        Self { shared, exchange }
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let Target { method, resource, is_watch, .. } = self.write.target.clone();
-        let count = Count { method, resource, is_watch, code: self.write.code };
-        *self.shared.counts.lock().unwrap().entry(count).or_default() += 1;
-        if self.write.target.is_write() {
-            let is_event = self.write.target.resource == "events";
-            let place = if is_event { &self.shared.events } else { &self.shared.writes };
-            place.lock().unwrap().push(self.write.clone());
-        }
+        self.shared.exchanges.lock().unwrap().push(self.exchange.clone());
     }
 }

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::Request;
 use kube::Client;
+use kube::core::Status;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::SOON;
+use super::objects::key;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Resource {
@@ -64,34 +66,20 @@ impl Resource {
     }
 }
 
-/// A request that failed.
-#[derive(Clone, Debug)]
-pub(crate) struct RequestError {
-    /// The HTTP code; 0 if there was no answer.
-    pub(crate) code: u16,
-    pub(crate) message: String,
-}
+/// A request that failed; code 0 if there was no answer.
+pub(crate) type RequestError = Box<Status>;
+pub(crate) type Answer<T = Value> = Result<T, RequestError>;
 
-impl RequestError {
-    /// Whether the API server is ready and yet has not filled its cache of this kind.
-    fn has_no_watch_cache(&self) -> bool {
-        self.code == 429 && self.message.contains("storage is (re)initializing")
+fn refused(error: kube::Error) -> RequestError {
+    match error {
+        kube::Error::Api(status) => status,
+        error => Status::failure(&format!("{error:?}"), "").boxed(),
     }
 }
 
-impl std::fmt::Display for RequestError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)
-    }
-}
-
-impl From<kube::Error> for RequestError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self { code: status.code, message: status.message },
-            error => Self { code: 0, message: format!("{error:?}") },
-        }
-    }
+/// Whether the API server is ready and yet has not filled its cache of this kind.
+fn has_no_watch_cache(refused: &Status) -> bool {
+    refused.code == 429 && refused.message.contains("storage is (re)initializing")
 }
 
 /// Sends requests as one user.
@@ -99,13 +87,7 @@ impl From<kube::Error> for RequestError {
 pub(crate) struct Rest(pub(crate) Client);
 
 impl Rest {
-    async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        content_type: &str,
-        body: Vec<u8>,
-    ) -> Result<Value, RequestError> {
+    async fn send(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Answer {
         let began = Instant::now();
         loop {
             let request = Request::builder()
@@ -114,9 +96,8 @@ impl Rest {
                 .header("content-type", content_type)
                 .body(body.clone())
                 .unwrap();
-            let answer = self.0.request::<Value>(request).await.map_err(RequestError::from);
-            match answer {
-                Err(refused) if refused.has_no_watch_cache() && began.elapsed() < SOON => {
+            match self.0.request(request).await.map_err(refused) {
+                Err(refused) if has_no_watch_cache(&refused) && began.elapsed() < SOON => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 answer => return answer,
@@ -124,16 +105,11 @@ impl Rest {
         }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, RequestError> {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send("GET", path, "application/json", Vec::new()).await
     }
 
-    pub(crate) async fn read(
-        &self,
-        resource: Resource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Value, RequestError> {
+    pub(crate) async fn read(&self, resource: Resource, namespace: &str, name: &str) -> Answer {
         self.get(&resource.object_path(namespace, name)).await
     }
 
@@ -142,23 +118,19 @@ impl Rest {
         &self,
         resource: Resource,
         namespace: &str,
-    ) -> Result<(Vec<Value>, String), RequestError> {
+    ) -> Answer<(Vec<Value>, String)> {
         let mut list = self.get(&resource.path(namespace)).await?;
         let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         let Value::Array(items) = list["items"].take() else { return Ok((Vec::new(), version)) };
         Ok((items, version))
     }
 
-    pub(crate) async fn items(&self, resource: Resource) -> Result<Vec<Value>, RequestError> {
+    pub(crate) async fn items(&self, resource: Resource) -> Answer<Vec<Value>> {
         Ok(self.list(resource, "").await?.0)
     }
 
     /// Creates an object in the namespace that its metadata names.
-    pub(crate) async fn create(
-        &self,
-        resource: Resource,
-        mut object: Value,
-    ) -> Result<Value, RequestError> {
+    pub(crate) async fn create(&self, resource: Resource, mut object: Value) -> Answer {
         object["apiVersion"] = json!(resource.group_version);
         object["kind"] = json!(resource.kind);
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -166,12 +138,27 @@ impl Rest {
         self.send("POST", &path, "application/json", object.to_string().into()).await
     }
 
+    /// Creates an object, or changes what this manager applied before.
+    pub(crate) async fn apply(
+        &self,
+        resource: Resource,
+        mut object: Value,
+        manager: &str,
+    ) -> Answer {
+        object["apiVersion"] = json!(resource.group_version);
+        object["kind"] = json!(resource.kind);
+        let (namespace, name) = key(&object);
+        let path = resource.object_path(&namespace, &name);
+        let path = format!("{path}?fieldManager={manager}&force=true");
+        self.send("PATCH", &path, "application/apply-patch+yaml", object.to_string().into()).await
+    }
+
     pub(crate) async fn merge(
         &self,
         resource: Resource,
         (namespace, name): (&str, &str),
         patch: &Value,
-    ) -> Result<Value, RequestError> {
+    ) -> Answer {
         let path = resource.object_path(namespace, name);
         self.send("PATCH", &path, "application/merge-patch+json", patch.to_string().into()).await
     }
@@ -182,7 +169,7 @@ impl Rest {
         resource: Resource,
         (namespace, name): (&str, &str),
         status: &Value,
-    ) -> Result<Value, RequestError> {
+    ) -> Answer {
         let path = format!("{}/status", resource.object_path(namespace, name));
         let patch = json!({ "status": status }).to_string();
         self.send("PATCH", &path, "application/merge-patch+json", patch.into()).await
@@ -195,17 +182,12 @@ impl Rest {
         key: (&str, &str),
         annotation: &str,
         value: Option<&str>,
-    ) -> Result<Value, RequestError> {
+    ) -> Answer {
         let patch = json!({ "metadata": { "annotations": { annotation: value } } });
         self.merge(resource, key, &patch).await
     }
 
-    pub(crate) async fn delete(
-        &self,
-        resource: Resource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Value, RequestError> {
+    pub(crate) async fn delete(&self, resource: Resource, namespace: &str, name: &str) -> Answer {
         let path = resource.object_path(namespace, name);
         self.send("DELETE", &path, "application/json", Vec::new()).await
     }
@@ -216,14 +198,9 @@ impl Rest {
 pub(crate) async fn run_concurrently<T, F>(
     count: usize,
     work: impl Fn(usize) -> F,
-) -> Result<Vec<T>, RequestError>
+) -> Answer<Vec<T>>
 where
-    F: Future<Output = Result<T, RequestError>>,
+    F: Future<Output = Answer<T>>,
 {
-    const AT_A_TIME: usize = 48;
-    let results: Vec<_> = futures::stream::iter((0..count).map(work))
-        .buffered(AT_A_TIME)
-        .collect::<Vec<Result<T, RequestError>>>()
-        .await;
-    results.into_iter().collect()
+    futures::stream::iter((0..count).map(work)).buffered(48).try_collect().await
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::apiserver::THROUGHLINE;
-use super::rest::{BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, RequestError, Resource, Rest};
+use super::objects::key;
+use super::rest::{Answer, BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource, Rest};
 
 /// The folder with the rights of the election, apart from the others: they can be taken away alone.
 pub(crate) const ELECTION: &str = "lease";
@@ -16,13 +17,27 @@ pub(crate) const SHARDS: &str = "lease-shards";
 /// Where the tests' Leases are.
 const LEASES_IN: &str = "default";
 
-/// The objects in a folder of `deploy/rbac`.
+/// The objects in a folder of `deploy/rbac`, for the tests' user.
 pub(crate) fn documents(folder: &str) -> Vec<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/rbac");
     let path = root.join(folder).join("rules.yaml");
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let documents = text.split("\n---\n").map(serde_saphyr::from_str);
-    documents.collect::<Result<_, _>>().unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    let document = |text| {
+        let mut object: Value =
+            serde_saphyr::from_str(text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        if object["metadata"]["namespace"].is_string() {
+            object["metadata"]["namespace"] = json!(LEASES_IN);
+        }
+        if object["subjects"].is_array() {
+            object["subjects"] = subjects();
+        }
+        object
+    };
+    text.split("\n---\n").map(document).collect()
+}
+
+fn subjects() -> Value {
+    json!([{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": THROUGHLINE }])
 }
 
 /// The folders that a cluster of these roles needs. Deleting orphans takes more: [`DELETING`].
@@ -45,47 +60,33 @@ fn resource(object: &Value) -> Resource {
 }
 
 /// Gives the rights of these folders to the tests' user.
-pub(crate) async fn grant(rest: &Rest, folders: &[&str]) -> Result<(), RequestError> {
-    for mut object in folders.iter().flat_map(|folder| documents(folder)) {
-        if object["metadata"]["namespace"].is_string() {
-            object["metadata"]["namespace"] = json!(LEASES_IN);
-        }
-        if object["subjects"].is_array() {
-            let group = "rbac.authorization.k8s.io";
-            object["subjects"] =
-                json!([{ "apiGroup": group, "kind": "User", "name": THROUGHLINE }]);
-        }
+pub(crate) async fn grant(rest: &Rest, folders: &[&str]) -> Answer<()> {
+    for object in folders.iter().flat_map(|folder| documents(folder)) {
         rest.create(resource(&object), object).await?;
     }
     Ok(())
 }
 
 /// Takes them away again.
-pub(crate) async fn revoke(rest: &Rest, folders: &[&str]) -> Result<(), RequestError> {
+pub(crate) async fn revoke(rest: &Rest, folders: &[&str]) -> Answer<()> {
     for object in folders.iter().flat_map(|folder| documents(folder)) {
-        let namespace = object["metadata"]["namespace"].as_str().map_or("", |_| LEASES_IN);
-        let name = object["metadata"]["name"].as_str().unwrap();
-        rest.delete(resource(&object), namespace, name).await?;
+        let (namespace, name) = key(&object);
+        rest.delete(resource(&object), &namespace, &name).await?;
     }
     Ok(())
 }
 
 /// Gives these rules instead of what the folders gave.
 pub(crate) async fn only(rest: &Rest, folders: &[&str], rules: &Value) {
+    let of_all = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                         "name": THROUGHLINE });
+    let metadata = json!({ "name": THROUGHLINE });
+    let binding = json!({ "metadata": metadata, "roleRef": of_all, "subjects": subjects() });
     // Those of an earlier call may be gone already.
     let _ = revoke(rest, folders).await;
-    let role = json!({ "metadata": { "name": THROUGHLINE }, "rules": rules });
-    if rest.create(CLUSTER_ROLES, role).await.is_err() {
-        rest.merge(CLUSTER_ROLES, ("", THROUGHLINE), &json!({ "rules": rules })).await.unwrap();
-        return;
-    }
-    let group = "rbac.authorization.k8s.io";
-    let binding = json!({
-        "metadata": { "name": THROUGHLINE },
-        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": THROUGHLINE },
-        "subjects": [{ "apiGroup": group, "kind": "User", "name": THROUGHLINE }],
-    });
-    rest.create(BINDINGS, binding).await.unwrap();
+    rest.apply(BINDINGS, binding, "tests").await.unwrap();
+    let role = json!({ "metadata": metadata, "rules": rules });
+    rest.apply(CLUSTER_ROLES, role, "tests").await.unwrap();
 }
 
 /// A right: API group, resource, verb.
@@ -93,16 +94,11 @@ pub(crate) type Permission = (String, String, String);
 
 /// What the folders give, without one right; `None` gives it back.
 pub(crate) async fn without(rest: &Rest, folders: &[&str], right: Option<(&str, &str, &str)>) {
-    let right = right.map(|(g, r, v)| (g.to_owned(), r.to_owned(), v.to_owned()));
-    for role in folders.iter().flat_map(|folder| documents(folder)) {
-        if role["kind"] == "RoleBinding" || role["kind"] == "ClusterRoleBinding" {
-            continue;
-        }
-        let namespace = role["metadata"]["namespace"].as_str().map_or("", |_| LEASES_IN);
-        let name = role["metadata"]["name"].as_str().unwrap();
-        let rules =
-            right.as_ref().map_or(role["rules"].clone(), |right| except(&role["rules"], right));
-        rest.merge(resource(&role), (namespace, name), &json!({ "rules": rules })).await.unwrap();
+    let roles = folders.iter().flat_map(|folder| documents(folder));
+    for role in roles.filter(|object| object["rules"].is_array()) {
+        let (namespace, name) = key(&role);
+        let rules = json!({ "rules": except(&role["rules"], right) });
+        rest.merge(resource(&role), (&namespace, &name), &rules).await.unwrap();
     }
 }
 
@@ -122,23 +118,19 @@ pub(crate) fn permissions_of(rule: &Value) -> Vec<Permission> {
     permissions
 }
 
-/// The rules without this right. A rule that gives it is split into one for each right that is left.
-pub(crate) fn except(rules: &Value, permission: &Permission) -> Value {
+/// A rule for each right that these rules give, without one of them.
+fn except(rules: &Value, right: Option<(&str, &str, &str)>) -> Value {
     let mut left = Vec::new();
     for rule in rules.as_array().unwrap() {
-        let mut permissions = permissions_of(rule);
-        if !permissions.contains(permission) {
-            left.push(rule.clone());
-            continue;
+        for (group, resource, verb) in permissions_of(rule) {
+            if right != Some((&group, &resource, &verb)) {
+                let mut part = rule.clone();
+                part["apiGroups"] = json!([group]);
+                part["resources"] = json!([resource]);
+                part["verbs"] = json!([verb]);
+                left.push(part);
+            }
         }
-        permissions.retain(|of| of != permission);
-        left.extend(permissions.into_iter().map(|(group, resource, verb)| {
-            let mut part = rule.clone();
-            part["apiGroups"] = json!([group]);
-            part["resources"] = json!([resource]);
-            part["verbs"] = json!([verb]);
-            part
-        }));
     }
     left.into()
 }

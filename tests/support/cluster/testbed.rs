@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::apiserver::{ApiServer, THROUGHLINE};
 use super::carrier::Carrier;
 use super::fleet::Fleet;
-use super::proxy::{FaultProxy, Write};
+use super::proxy::{Exchange, FaultProxy};
 use super::rest::Rest;
 use super::rights;
 use super::throughline::merge_json;
@@ -34,14 +34,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    async fn start(name: &'static str, roles: &'static [&'static str], with_crds: bool) -> Self {
-        let server = if with_crds {
-            let server = ApiServer::start_with_crds(name).await;
+    async fn start(name: &'static str, roles: &'static [&'static str], granted: bool) -> Self {
+        let server = ApiServer::start_with_crds(name).await;
+        if granted {
             rights::grant(server.rest(), &rights::folders(roles)).await.unwrap();
-            server
-        } else {
-            ApiServer::start(name).await
-        };
+        }
         let proxy = FaultProxy::start(&server).await;
         Self { name, roles, server, proxy, is_direct: false }
     }
@@ -83,15 +80,15 @@ impl Testbed {
             Topology::Two => &["up", "down"],
             Topology::Three => &["up", "hub", "edge"],
         };
-        Self::start_named(topology, names, |_| true).await
+        Self::start_named(topology, names, true).await
     }
 
-    /// Like `start`, with other cluster names, in the order of [`Topology`], and with CRDs and permissions
-    /// only where `with_crds` says so.
+    /// Like `start`, with other cluster names, in the order of [`Topology`], and with permissions only if
+    /// `granted`.
     pub(crate) async fn start_named(
         topology: Topology,
         names: &[&'static str],
-        with_crds: impl Fn(&str) -> bool,
+        granted: bool,
     ) -> Self {
         let roles: &[&'static [&'static str]] = match topology {
             Topology::One => &[&["upstream", "downstream", "edge"]],
@@ -99,7 +96,7 @@ impl Testbed {
             Topology::Three => &[&["upstream"], &["downstream"], &["edge"]],
         };
         let tiers = names.iter().copied().zip(roles.iter().copied());
-        let starting = tiers.map(|(name, roles)| Cluster::start(name, roles, with_crds(name)));
+        let starting = tiers.map(|(name, roles)| Cluster::start(name, roles, granted));
         let clusters = futures::future::join_all(starting).await;
         let mut testbed = Self { topology, carrier: None, clusters };
         if topology == Topology::Three {
@@ -150,25 +147,25 @@ impl Testbed {
     }
 
     /// All writes through the proxies except those of Events, in order.
-    pub(crate) fn writes(&self) -> Vec<Write> {
+    pub(crate) fn writes(&self) -> Vec<Exchange> {
         let mut writes: Vec<_> = self.clusters.iter().flat_map(|c| c.proxy.writes()).collect();
         writes.sort_by_key(|write| write.at);
         writes
     }
 
     /// Writes of Events through the proxies.
-    pub(crate) fn events(&self) -> Vec<Write> {
+    pub(crate) fn events(&self) -> Vec<Exchange> {
         self.clusters.iter().flat_map(|cluster| cluster.proxy.events()).collect()
     }
 
     /// The number of requests that are neither watches nor writes.
-    pub(crate) fn reads(&self) -> u64 {
+    pub(crate) fn reads(&self) -> usize {
         self.clusters.iter().map(|cluster| cluster.proxy.reads()).sum()
     }
 
     /// The number of requests that are not watches: none when throughline is idle.
-    pub(crate) fn requests(&self) -> u64 {
-        self.reads() + u64::try_from(self.writes().len() + self.events().len()).unwrap()
+    pub(crate) fn requests(&self) -> usize {
+        self.reads() + self.writes().len() + self.events().len()
     }
 
     /// Resets all counts.

@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use throughline::core::contract::cause::{Cause, State};
+use tokio::time::timeout;
 
 use super::constants;
 use super::fleet::{Fleet, Spec};
-use super::process::{Folder, Process, Signal};
+use super::process::{Folder, Process, Signal, free_port};
 use super::testbed::{Testbed, Topology};
 use super::{SOON, ensure, eventually, oracle};
 
@@ -23,7 +26,6 @@ pub(crate) struct Setup {
     config: Value,
     pod: Option<String>,
     provoked: Vec<Cause>,
-    shown: bool,
 }
 
 impl Setup {
@@ -39,8 +41,8 @@ impl Setup {
 
     /// Only this configuration.
     pub(crate) fn new(config: &Value) -> Self {
-        let base = json!({ "admin": { "address": "127.0.0.1:0" }, "log": { "format": "json" } });
-        Self { config: base, pod: None, provoked: Vec::new(), shown: false }.set(config)
+        let base = json!({ "log": { "format": "json" } });
+        Self { config: base, pod: None, provoked: Vec::new() }.set(config)
     }
 
     /// Merges more settings into the configuration.
@@ -62,48 +64,34 @@ impl Setup {
         self
     }
 
-    /// Prints the log as text as it comes, with a line for each hop.
-    pub(crate) fn print_log(mut self) -> Self {
-        self.shown = true;
+    /// The log is text, with a line for each hop.
+    pub(crate) fn text_log(self) -> Self {
         let level = "info,throughline::engine=debug,kube_client=error";
         self.set(&json!({ "log": { "format": "text", "level": level } }))
     }
 
-    /// Starts the binary and waits only until its admin port is known.
+    /// Starts the binary and waits only until its admin port is open.
     pub(crate) async fn start(self) -> Throughline {
         let folder = Folder::new("throughline");
         let config = folder.path().join("config.yaml");
-        constants::write(&config, &self.config);
+        let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let setup = self.set(&json!({ "admin": { "address": admin } }));
+        constants::write(&config, &setup.config);
         let event_log = folder.path().join("events.jsonl");
         let mut command = Command::new(binary());
         constants::give(&mut command, &config);
         command.arg("run").arg("--config").arg(&config);
         command.arg("--set").arg(format!("eventLog.file={}", event_log.display()));
         command.env_remove("RUST_LOG").env_remove("KUBECONFIG");
-        command.envs(self.pod.map(|name| ("POD_NAME", name)));
-        let mut process = Process::start_piped("throughline", command, folder.path());
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let (stderr, to, shown) = (process.stderr(), lines.clone(), self.shown);
-        // Ends with the process, which closes its end of the pipe.
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if shown {
-                    println!("  {line}");
-                }
-                to.lock().unwrap().push(line);
-            }
-        });
-        let mut started = Throughline {
-            process,
-            folder,
-            event_log,
-            lines,
-            admin: SocketAddr::from(([127, 0, 0, 1], 0)),
-            provoked: self.provoked,
-            finished: false,
-            shown: self.shown,
-        };
-        started.find_admin().await;
+        command.envs(setup.pod.map(|name| ("POD_NAME", name)));
+        let process = Process::start("throughline", command, folder.path());
+        let mut started =
+            Throughline { process, folder, event_log, admin, provoked: setup.provoked };
+        eventually("the admin port is open", SOON, async || {
+            assert!(started.runs(), "throughline has ended");
+            started.get("/livez").await.map(drop)
+        })
+        .await;
         started
     }
 
@@ -176,36 +164,11 @@ pub(crate) struct Throughline {
     process: Process,
     folder: Folder,
     event_log: PathBuf,
-    lines: Arc<Mutex<Vec<String>>>,
     admin: SocketAddr,
     provoked: Vec<Cause>,
-    finished: bool,
-    shown: bool,
 }
 
 impl Throughline {
-    async fn find_admin(&mut self) {
-        let mut found = None;
-        for _ in 0..1_500 {
-            let admin_address = |line: &String| {
-                if let Some((_, address)) = line.split_once("admin port listening address=") {
-                    return address.trim().parse().ok();
-                }
-                let line: Value = serde_json::from_str(line).ok()?;
-                (line["message"] == "admin port listening").then_some(())?;
-                line["address"].as_str()?.parse().ok()
-            };
-            found = self.lines.lock().unwrap().iter().find_map(admin_address);
-            if found.is_some() || self.process.ended().is_some() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        self.admin = found.unwrap_or_else(|| {
-            panic!("throughline logged no admin port; its log:\n{}", self.log().join("\n"))
-        });
-    }
-
     /// Waits until `/readyz` answers 200.
     pub(crate) async fn wait_ready(&self) {
         eventually("throughline is ready", SOON, async || {
@@ -252,23 +215,23 @@ impl Throughline {
 
     /// The lines of its log so far.
     pub(crate) fn log(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+        self.process.log().lines().map(str::to_owned).collect()
     }
 
     pub(crate) fn logged(&self, text: &str) -> bool {
-        self.lines.lock().unwrap().iter().any(|line| line.contains(text))
+        self.process.log().contains(text)
     }
 
     /// The number of lines that contain this text.
     pub(crate) fn count_logged(&self, text: &str) -> usize {
-        self.lines.lock().unwrap().iter().filter(|line| line.contains(text)).count()
+        self.process.log().lines().filter(|line| line.contains(text)).count()
     }
 
     /// Waits until `times` lines contain this text, or more.
     pub(crate) async fn logs(&self, text: &str, times: usize) {
         eventually(&format!("{times} lines {text:?}"), SOON, async || {
             let found = self.count_logged(text);
-            ensure(found >= times, || format!("{found}:\n{}", self.log().join("\n")))
+            ensure(found >= times, || format!("{found}:\n{}", self.process.log()))
         })
         .await;
     }
@@ -309,7 +272,7 @@ impl Throughline {
     /// Waits until it has ended.
     pub(crate) async fn wait_exit(&mut self) -> ExitStatus {
         let ended = self.process.wait(SOON).await;
-        ended.unwrap_or_else(|| panic!("throughline still runs:\n{}", self.log().join("\n")))
+        ended.unwrap_or_else(|| panic!("throughline still runs:\n{}", self.process.log()))
     }
 
     /// The same as [`Setup::provokes`], for a run that has started.
@@ -321,7 +284,7 @@ impl Throughline {
     pub(crate) async fn stop(mut self) {
         self.signal(Signal::TERM);
         let status = self.wait_exit().await;
-        assert!(status.success(), "throughline ended with {status}:\n{}", self.log().join("\n"));
+        assert!(status.success(), "throughline ended with {status}:\n{}", self.process.log());
         self.check_logs();
     }
 
@@ -332,8 +295,7 @@ impl Throughline {
     }
 
     /// Checks that the log has nothing wrong that the test did not provoke, and that the event log verifies.
-    pub(crate) fn check_logs(&mut self) {
-        self.finished = true;
+    pub(crate) fn check_logs(&self) {
         let unprovoked: Vec<_> =
             self.log().into_iter().filter(|line| !self.is_expected(line)).collect();
         assert!(unprovoked.is_empty(), "not provoked by the test:\n{unprovoked:#?}");
@@ -347,22 +309,20 @@ impl Throughline {
         assert!(output.status.success(), "{file} does not verify:\n{complained}{said}");
     }
 
+    /// Whether a line of the log, JSON or text, says nothing wrong that the test did not provoke.
     fn is_expected(&self, line: &str) -> bool {
-        let (level, cause) = if self.shown {
-            let cause = line.split_once("cause=\"").and_then(|(_, rest)| rest.split('"').next());
-            (line.split(' ').nth(1).map(str::to_owned), cause.and_then(|cause| cause.parse().ok()))
-        } else {
-            let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
-            let cause = line["cause"].as_str().and_then(|cause| cause.parse().ok());
-            (line["level"].as_str().map(str::to_owned), cause)
-        };
-        let is_stuck = |cause: Cause| cause.info().state == Some(State::Stuck);
-        match level.as_deref() {
-            Some("ERROR") => cause.is_some_and(|cause| self.provoked.contains(&cause)),
-            Some("WARN") => {
-                cause.is_none_or(|cause| !is_stuck(cause) || self.provoked.contains(&cause))
-            }
-            _ => true,
+        let json: Value = serde_json::from_str(line).unwrap_or_default();
+        let level = json["level"].as_str().or_else(|| line.split_whitespace().nth(1));
+        let in_text = || line.split_once("cause=\"")?.1.split('"').next();
+        let cause = json["cause"].as_str().or_else(in_text);
+        let cause = cause.and_then(|cause| cause.parse::<Cause>().ok());
+        let is_provoked = cause.is_some_and(|cause| self.provoked.contains(&cause));
+        let is_stuck = cause.is_some_and(|cause| cause.info().state == Some(State::Stuck));
+        match level {
+            Some("ERROR") => is_provoked,
+            Some("WARN") => is_provoked || !is_stuck,
+            Some("INFO" | "DEBUG" | "TRACE") => true,
+            _ => false,
         }
     }
 }
@@ -370,30 +330,20 @@ impl Throughline {
 impl Drop for Throughline {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let lines = self.log();
-            let last = lines.iter().rev().take(20).rev().cloned().collect::<Vec<_>>();
-            eprintln!("throughline's last log lines:\n{}", last.join("\n"));
-        } else if !self.finished && !self.shown {
-            eprintln!("the test neither stopped throughline nor checked its log");
+            eprintln!("{}", self.process.log_tail());
         }
     }
 }
 
 /// Sends a request to an admin port; returns status code and body.
 pub(crate) async fn get(admin: SocketAddr, path: &str) -> Result<(u16, String), String> {
-    let path = path.to_owned();
-    let asked = tokio::task::spawn_blocking(move || http_get(admin, &path));
-    asked.await.unwrap().map_err(|error| error.to_string())
-}
-
-/// Uses HTTP/1.0, so that the answer ends with the connection.
-fn http_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    Ok((code, body.to_owned()))
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let asked = async {
+        let answer = client.get(format!("http://{admin}{path}").parse()?).await?;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await?.to_bytes();
+        anyhow::Ok((code, String::from_utf8_lossy(&body).into_owned()))
+    };
+    let answer = timeout(Duration::from_secs(10), asked).await;
+    answer.map_err(|late| late.to_string())?.map_err(|error| format!("{error:#}"))
 }

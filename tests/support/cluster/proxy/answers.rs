@@ -79,28 +79,28 @@ pub(super) fn control_plane(path: &str) -> (Option<&str>, &str) {
 }
 
 async fn pass_on(parts: &Parts, body: Bytes, record: &mut Record) -> Result<Answer, CutOff> {
-    let Record { shared, write } = record;
+    let Record { shared, exchange } = record;
     let (project, path) = control_plane(parts.uri.path());
     let mut backend = shared.backend.clone();
     if let Some(project) = project {
         let found = shared.projects.lock().unwrap().get(project).cloned();
         let Some(found) = found else {
             shared.strangers.lock().unwrap().insert(project.to_owned());
-            return Ok(nothing(write.target.is_watch));
+            return Ok(nothing(exchange.target.is_watch));
         };
         backend = found;
     }
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let answer = forward(parts, &format!("{path}{query}"), body, &backend).await;
     let (parts, body) = answer.map_err(|_| CutOff)?.into_parts();
-    if write.target.is_write() {
+    if exchange.target.is_write() {
         let bytes = body.collect().await.map_err(|_| CutOff)?.to_bytes();
         let object: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        version.clone_into(&mut write.resource_version);
+        version.clone_into(&mut exchange.resource_version);
         return Ok(Response::from_parts(parts, full(bytes)));
     }
-    let open = write.target.is_watch.then(|| shared.open_watches.clone());
+    let open = exchange.target.is_watch.then(|| shared.open_watches.clone());
     let frames = stream::unfold(Some((body, shared.clone(), open)), |state| async {
         let (mut body, shared, open) = state?;
         let frame = body.frame().await?;
