@@ -1,7 +1,7 @@
 //! How a fleet of hundreds of clusters behind one API server treats it: when they join, when one of
 //! them hangs, when the server begins to serve them, and when it restarts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,26 +27,28 @@ use crate::log::Log;
 
 const PARALLEL: usize = 8;
 
-/// An API server with any number of control planes, at `/p/NAME`, each without objects.
+/// An API server with any number of control planes, at `/p/NUMBER`, each without objects.
 #[derive(Default)]
 struct Served {
     lists: AtomicUsize,
     lists_now: AtomicUsize,
     lists_max: AtomicUsize,
-    /// Control planes that never answer a list.
-    hanging: Mutex<BTreeSet<String>>,
-    /// How many more times a control plane says that it begins to serve.
-    initializing: Mutex<BTreeMap<String, usize>>,
+    /// The first so many control planes never answer a list.
+    hanging: usize,
+    /// How many more times each control plane says that it begins to serve.
+    initializing: Mutex<Vec<usize>>,
     cut: Notify,
     /// While it is, a proxy answers 503 in its place.
     is_down: AtomicBool,
 }
 
 async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response {
-    let project = uri.path().split('/').nth(2).unwrap_or_default().to_owned();
     if served.is_down.load(SeqCst) {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
+    // A probe of the connection names none.
+    let project = uri.path().split('/').nth(2).and_then(|n| n.parse::<usize>().ok());
+    let Some(project) = project else { return Response::default() };
     if uri.query().unwrap_or_default().contains("watch=true") {
         let cut = async move {
             served.cut.notified().await;
@@ -54,7 +56,7 @@ async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response {
         };
         return Body::from_stream(futures::stream::once(cut)).into_response();
     }
-    if let Some(left) = served.initializing.lock().unwrap().get_mut(&project)
+    if let Some(left) = served.initializing.lock().unwrap().get_mut(project)
         && *left > 0
     {
         *left -= 1;
@@ -63,7 +65,7 @@ async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response {
         return (StatusCode::TOO_MANY_REQUESTS, status.to_string()).into_response();
     }
     served.lists.fetch_add(1, SeqCst);
-    if served.hanging.lock().unwrap().contains(&project) {
+    if project < served.hanging {
         std::future::pending::<()>().await;
     }
     let now = served.lists_now.fetch_add(1, SeqCst) + 1;
@@ -76,7 +78,6 @@ async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response {
 struct Fleet {
     served: Arc<Served>,
     events: mpsc::Receiver<WatchMessage>,
-    _tasks: tokio::task::JoinSet<()>,
 }
 
 impl Fleet {
@@ -88,16 +89,15 @@ impl Fleet {
         let shared = Arc::new(WatchShared::new(config, bus, PARALLEL));
         shared.set_clusters(clusters);
         let (metrics, connections) = (Arc::new(Metrics::new()), Connections::default());
-        let mut tasks = tokio::task::JoinSet::new();
         for n in 0..clusters {
-            let spec = spec(&url, None, &json!({}), Server::Path(format!("/p/p{n}")));
+            let spec = spec(&url, None, &json!({}), Server::Path(format!("/p/{n}")));
             let client = connect(&format!("p{n}"), spec, &connections);
             for kind in kinds {
                 let (id, shared) = (MembershipId(n as u64), shared.clone());
-                tasks.spawn(WatchTask::new(client.clone(), *kind, id, shared, &metrics).run());
+                tokio::spawn(WatchTask::new(client.clone(), *kind, id, shared, &metrics).run());
             }
         }
-        Self { served, events, _tasks: tasks }
+        Self { served, events }
     }
 
     /// Waits until so many different watches have said this; returns how many were lost meanwhile.
@@ -126,9 +126,8 @@ impl Fleet {
 
 #[tokio::test]
 async fn clusters_that_hang_hold_up_no_other() {
-    let served = Served::default();
     // As many as there are turns, and one more.
-    served.hanging.lock().unwrap().extend((0..=PARALLEL).map(|n| format!("p{n}")));
+    let served = Served { hanging: PARALLEL + 1, ..Served::default() };
     let mut fleet = Fleet::new(100, &[Kind::Connector], served);
     let began = Instant::now();
     fleet.until(100 - PARALLEL - 1, "list_finished").await;
@@ -138,11 +137,9 @@ async fn clusters_that_hang_hold_up_no_other() {
 
 #[tokio::test]
 async fn clusters_that_join_or_are_not_served_yet_are_listed_eight_at_a_time_and_lose_no_watch() {
-    let served = Served::default();
-    let initializing = (0..40).map(|n| (format!("p{n}"), 1 + n % 2));
-    served.initializing.lock().unwrap().extend(initializing);
-    let log = Log::default();
-    let _guard = log.capture();
+    let initializing = Mutex::new((0..40).map(|n| 1 + n % 2).collect());
+    let served = Served { initializing, ..Served::default() };
+    let (log, _guard) = Log::capture();
     let mut fleet = Fleet::new(40, &[Kind::Connector], served);
     assert_eq!(fleet.until(40, "list_finished").await, 0);
     assert_eq!(fleet.served.lists.load(SeqCst), 40);
