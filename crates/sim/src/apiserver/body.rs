@@ -6,7 +6,10 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 
-use super::watch::WatchCut;
+/// The connection ends without the last chunk, as after a crash of the server.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch was cut")]
+pub(super) struct WatchCut;
 
 pub(super) type Body = UnsyncBoxBody<Bytes, WatchCut>;
 

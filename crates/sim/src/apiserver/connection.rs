@@ -3,10 +3,8 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::signal::Sender;
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -20,71 +18,11 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::body::Body;
-use super::handle::{Fault, ServerMode};
+use super::fault::{Fault, ServerMode};
+use super::front::Front;
 use super::milo::Milo;
 use super::status::Failure;
-use super::{AuditedRequest, BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
-
-/// The state that all clusters behind one listener share.
-pub(super) struct Front {
-    pub(super) settings: SimApiServerSettings,
-    pub(super) mode: Sender<ServerMode>,
-    pub(super) latency: Sender<Duration>,
-    /// How often all clients were asked to reconnect (GOAWAY).
-    pub(super) goaways: Sender<u64>,
-    pub(super) connections: Arc<Gauge>,
-    /// Requests without a response yet. A started watch has its response.
-    pub(super) requests: Arc<Gauge>,
-    /// Running watches.
-    pub(super) watches: Arc<Gauge>,
-}
-
-impl Front {
-    pub(super) fn new(settings: SimApiServerSettings) -> Self {
-        Self {
-            settings,
-            mode: Sender::new(ServerMode::Serving),
-            latency: Sender::new(Duration::ZERO),
-            goaways: Sender::new(0),
-            connections: Arc::default(),
-            requests: Arc::default(),
-            watches: Arc::default(),
-        }
-    }
-}
-
-/// The current number, and the highest so far.
-#[derive(Default)]
-pub(super) struct Gauge {
-    now: AtomicUsize,
-    max: AtomicUsize,
-}
-
-impl Gauge {
-    /// Counts one more until the result is dropped.
-    pub(super) fn count(self: &Arc<Self>) -> Counted {
-        let now = self.now.fetch_add(1, Relaxed) + 1;
-        self.max.fetch_max(now, Relaxed);
-        Counted(self.clone())
-    }
-
-    pub(super) fn now(&self) -> usize {
-        self.now.load(Relaxed)
-    }
-
-    pub(super) fn max(&self) -> usize {
-        self.max.load(Relaxed)
-    }
-}
-
-/// One counted item of a [`Gauge`].
-pub(super) struct Counted(Arc<Gauge>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Relaxed);
-    }
-}
+use super::{AuditedRequest, BODY_BYTES_MAX, Server, handle_request};
 
 #[derive(Clone)]
 pub(super) enum Site {

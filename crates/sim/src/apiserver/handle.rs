@@ -2,72 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
-use super::Server;
-use super::connection::{Front, Site, serve};
+use super::connection::{Site, accept, serve};
+use super::fault::{Fault, ServerMode};
+use super::front::Front;
 use super::milo::{self, Milo};
-use super::request::{ApiVerb, Resource};
+use super::resource::{ApiVerb, Resource};
+use super::store::ServerBackup;
+use super::{Server, SimApiServerSettings};
+use crate::SimClusters;
 use throughline_core::data::ids::ObjectKey;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerMode {
-    Serving,
-    /// New and open connections are closed immediately: the cluster is down.
-    Down,
-    /// Connections and requests are accepted but never answered, and watches send nothing, not even
-    /// bookmarks: the server hangs, or the network drops all packets.
-    Frozen,
-    /// The handle was dropped.
-    Stopped,
-}
-
-/// A response that replaces the real one.
-#[derive(Clone, Debug)]
-pub struct Fault {
-    pub verbs: Vec<ApiVerb>,
-    /// `None` means any resource.
-    pub resource: Option<Resource>,
-    /// The HTTP status, for example 429, or [`Fault::NO_RESPONSE`].
-    pub code: u16,
-    /// The header `Retry-After`, in seconds.
-    pub retry_after_s: Option<u32>,
-    /// Executes the request nevertheless, as if only the response were lost.
-    pub executes: bool,
-}
-
-impl Fault {
-    /// Instead of a status: the request hangs until the client gives up.
-    pub const NO_RESPONSE: u16 = 0;
-
-    /// A status for all writes.
-    pub fn on_writes(code: u16) -> Self {
-        let verbs = vec![ApiVerb::Create, ApiVerb::Update, ApiVerb::Patch, ApiVerb::Delete];
-        Self { verbs, resource: None, code, retry_after_s: None, executes: false }
-    }
-
-    /// A status for lists and watches of one resource.
-    pub fn on_watches(resource: impl Into<Resource>, code: u16) -> Self {
-        let verbs = vec![ApiVerb::List, ApiVerb::Watch];
-        Self { verbs, resource: Some(resource.into()), code, retry_after_s: None, executes: false }
-    }
-
-    /// Adds the header `Retry-After`.
-    #[must_use]
-    pub fn retry_after(self, seconds: u32) -> Self {
-        Self { retry_after_s: Some(seconds), ..self }
-    }
-
-    /// Executes the request anyway.
-    #[must_use]
-    pub fn but_executed(self) -> Self {
-        Self { executes: true, ..self }
-    }
-}
 
 /// A running server. Dropping it stops the server and closes its connections.
 pub struct SimApiServerHandle {
@@ -187,6 +138,57 @@ impl SimApiServerHandle {
         self.server.lock().state.token = Some(token.to_owned());
     }
 
+    /// The cluster's resourceVersion.
+    pub fn version(&self) -> u64 {
+        self.server.lock().version()
+    }
+
+    /// From now on, the watch cache stays at `version`: watches show nothing newer. With `lists`,
+    /// neither do lists.
+    pub fn lag_reads(&self, version: u64, lists: bool) {
+        self.server.lock().state.reads.lag(version, lists);
+    }
+
+    /// The watch cache follows etcd again.
+    pub fn catch_up(&self) {
+        let mut cluster = self.server.lock();
+        cluster.state.reads.catch_up();
+        cluster.sim.wake_watches(&self.server.cluster);
+    }
+
+    /// Whether watches get the bookmarks that they requested.
+    pub fn set_bookmarks(&self, sends: bool) {
+        self.server.lock().state.reads.has_no_bookmarks = !sends;
+    }
+
+    /// Whether all pages of a list after the first get a 410, as after a compaction.
+    pub fn set_pages_expire(&self, expire: bool) {
+        self.server.lock().state.reads.do_pages_expire = expire;
+    }
+
+    /// Repeats each of the next `times` writes after this time, like a proxy that repeats a request
+    /// after a time-out. No client gets the second response.
+    pub fn repeat_writes(&self, times: usize, after: Duration) {
+        let mut cluster = self.server.lock();
+        cluster.state.repeats.extend(std::iter::repeat_n(after, times));
+    }
+
+    /// All objects of the cluster, including Leases and Events.
+    pub fn backup(&self) -> Option<ServerBackup> {
+        self.server.lock().backup()
+    }
+
+    /// Restores the cluster from a backup, like an etcd restore: the server restarts.
+    pub fn restore(&self, backup: &ServerBackup) {
+        self.server.lock().restore(backup);
+        self.cut_watches(None);
+    }
+
+    /// The etcd lost all data: the cluster is like a new one.
+    pub fn lose_everything(&self) {
+        self.restore(&ServerBackup::default());
+    }
+
     /// Creates or replaces an object of a kind that is not in [`SimClusters`](crate::SimClusters).
     pub fn put_raw(&self, resource: Resource, key: ObjectKey, object: Value) {
         self.server.lock().put_raw(resource, key, object);
@@ -212,6 +214,41 @@ impl SimApiServerHandle {
 impl Drop for SimApiServerHandle {
     fn drop(&mut self) {
         self.server.front.mode.set(ServerMode::Stopped);
+    }
+}
+
+/// Serves projects and their control planes.
+pub struct SimMilo;
+
+impl SimMilo {
+    /// Serves on `listener` until the handle is dropped. Needs a tokio runtime. Each project
+    /// becomes a cluster of `sim` under its name, with the role of an upstream. Otherwise like
+    /// [`SimApiServer::start`](super::SimApiServer::start).
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn start(
+        sim: Arc<Mutex<SimClusters>>,
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        settings: SimApiServerSettings,
+    ) -> std::io::Result<SimMiloHandle> {
+        let address = listener.local_addr()?;
+        let is_tls = tls.is_some();
+        let handle = Self::start_without_listener(sim, address, settings);
+        tokio::spawn(accept(Site::Milo(handle.milo.clone()), listener, tls));
+        Ok(handle.with_tls(is_tls))
+    }
+
+    /// Like [`SimMilo::start`], but without a listener: serves the connections passed to
+    /// [`SimMiloHandle::serve`]. `address` is only a name.
+    pub fn start_without_listener(
+        sim: Arc<Mutex<SimClusters>>,
+        address: SocketAddr,
+        settings: SimApiServerSettings,
+    ) -> SimMiloHandle {
+        let milo = Arc::new(Milo::new(sim, settings));
+        SimMiloHandle { milo, address, is_tls: false }
     }
 }
 

@@ -5,18 +5,15 @@
 //! empty at first and exists as long as the server. All projects share one resourceVersion.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Front, Site, accept};
-use super::handle::{Fault, ServerMode, SimMiloHandle};
-use super::request::{ApiVerb, Resource};
+use super::fault::{Fault, ServerMode};
+use super::front::Front;
+use super::resource::{ApiVerb, Resource};
 use super::{Server, SimApiServerSettings};
 use crate::SimClusters;
 use throughline_core::contract::event::ClusterSpec;
@@ -27,49 +24,6 @@ const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
 
 /// The root in the simulated clusters; no project can have this name.
 const ROOT: &str = "milo/root";
-
-/// Serves projects and their control planes.
-pub struct SimMilo;
-
-impl SimMilo {
-    /// Serves on `listener` until the handle is dropped. Needs a tokio runtime. Each project
-    /// becomes a cluster of `sim` under its name, with the role of an upstream. Otherwise like
-    /// [`SimApiServer::start`](super::SimApiServer::start).
-    ///
-    /// # Errors
-    /// The listener has no address.
-    pub fn start(
-        sim: Arc<Mutex<SimClusters>>,
-        listener: TcpListener,
-        tls: Option<TlsAcceptor>,
-        settings: SimApiServerSettings,
-    ) -> std::io::Result<SimMiloHandle> {
-        let address = listener.local_addr()?;
-        let is_tls = tls.is_some();
-        let handle = Self::start_without_listener(sim, address, settings);
-        tokio::spawn(accept(Site::Milo(handle.milo.clone()), listener, tls));
-        Ok(handle.with_tls(is_tls))
-    }
-
-    /// Like [`SimMilo::start`], but without a listener: serves the connections passed to
-    /// [`SimMiloHandle::serve`]. `address` is only a name.
-    pub fn start_without_listener(
-        sim: Arc<Mutex<SimClusters>>,
-        address: SocketAddr,
-        settings: SimApiServerSettings,
-    ) -> SimMiloHandle {
-        let root = ClusterName::from(ROOT);
-        {
-            let mut sim = sim.lock().unwrap_or_else(PoisonError::into_inner);
-            sim.add_cluster(&ClusterSpec { name: root.clone(), roles: Vec::new() }, None);
-        }
-        let front = Arc::new(Front::new(settings));
-        let root = Server::new(sim, root, front);
-        root.lock().state.unserved.remove(&Resource::Projects);
-        let milo = Arc::new(Milo { root: Arc::new(root), state: Mutex::default() });
-        SimMiloHandle { milo, address, is_tls: false }
-    }
-}
 
 pub(super) struct Milo {
     root: Arc<Server>,
@@ -86,6 +40,18 @@ struct MiloState {
 }
 
 impl Milo {
+    pub(super) fn new(sim: Arc<Mutex<SimClusters>>, settings: SimApiServerSettings) -> Self {
+        let root = ClusterName::from(ROOT);
+        {
+            let mut sim = sim.lock().unwrap_or_else(PoisonError::into_inner);
+            sim.add_cluster(&ClusterSpec { name: root.clone(), roles: Vec::new() }, None);
+        }
+        let front = Arc::new(Front::new(settings));
+        let root = Server::new(sim, root, front);
+        root.lock().state.unserved.remove(&Resource::Projects);
+        Self { root: Arc::new(root), state: Mutex::default() }
+    }
+
     pub(super) fn front(&self) -> &Arc<Front> {
         &self.root.front
     }

@@ -18,12 +18,15 @@
 
 mod body;
 mod connection;
+mod fault;
+mod front;
 mod handle;
 mod json_patch;
 mod list;
 mod milo;
 mod reads;
 mod request;
+mod resource;
 mod selector;
 mod status;
 mod store;
@@ -43,15 +46,16 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-pub use handle::{Fault, ServerLoad, ServerMode, SimApiServerHandle, SimMiloHandle};
-pub use milo::SimMilo;
-pub use request::{ApiVerb, Resource};
+pub use fault::{Fault, ServerMode};
+pub use handle::{ServerLoad, SimApiServerHandle, SimMilo, SimMiloHandle};
+pub use resource::{ApiVerb, Resource};
 pub use status::reason_of;
 pub use store::ServerBackup;
 
 use crate::{SimClusters, WatchNotice};
 use body::Body;
-use connection::{Front, Site, accept};
+use connection::{Site, accept};
+use front::Front;
 use request::{QueryParams, RequestTarget};
 use status::{Failure, json_response};
 use store::{LockedCluster, ServerState};

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::body::{Body, whole};
-use super::request::{RequestTarget, Resource};
+use super::resource::Resource;
 
 /// Why a request was not executed.
 #[derive(Clone, Debug)]
@@ -115,8 +115,8 @@ impl Failure {
         Self::new(405, "MethodNotAllowed", message, json!({}))
     }
 
-    pub(super) fn unsupported_media_type(target: &RequestTarget) -> Self {
-        if target.resource.is_built_in() {
+    pub(super) fn unsupported_media_type(resource: Resource) -> Self {
+        if resource.is_built_in() {
             let message = "415: Unsupported Media Type";
             return Self::new(415, "UnsupportedMediaType", message, json!({}));
         }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use serde_json::Value;
 
-use super::handle::Fault;
+use super::fault::Fault;
 use super::reads::Reads;
-use super::request::{ApiVerb, Resource};
+use super::resource::{ApiVerb, Resource};
 use crate::{
     Backup, Change, ChangeHistory, ChangeKind, Preconditions, SimClusters, TooOld, WatchNotice,
 };
@@ -167,6 +167,16 @@ impl<'a> LockedCluster<'a> {
         self.sim.version(self.name)
     }
 
+    /// The resourceVersion up to which watches show changes.
+    pub(super) fn cached_version(&self) -> u64 {
+        self.state.reads.cached_version(self.version())
+    }
+
+    /// The resourceVersion of a new list.
+    pub(super) fn listed_version(&self) -> u64 {
+        self.state.reads.listed_version(self.version())
+    }
+
     pub(super) fn get(&self, resource: Resource, key: &ObjectKey) -> Option<ServedObject> {
         match resource.sim_kind() {
             Some(kind) => self.sim.get(self.name, kind, key).cloned().map(ServedObject::Sim),
@@ -191,6 +201,33 @@ impl<'a> LockedCluster<'a> {
         all.retain(|object| namespace.is_none_or(|ns| object.key().namespace == ns));
         all.sort_by_cached_key(|object| object.key().to_string());
         all
+    }
+
+    /// All objects of a resource at `version`, in the order of their etcd keys. `None` if the
+    /// history does not go back that far.
+    pub(super) fn all_at(
+        &self,
+        version: u64,
+        resource: Resource,
+        namespace: Option<&str>,
+    ) -> Option<Vec<ServedObject>> {
+        let all = self.all(resource, namespace);
+        if version >= self.version() {
+            return Some(all);
+        }
+        let mut then: BTreeMap<_, _> =
+            all.into_iter().map(|object| (object.key().to_string(), object)).collect();
+        for change in self.changes(resource, version).ok()?.into_iter().rev() {
+            let key = change.object.key();
+            if namespace.is_some_and(|namespace| key.namespace != namespace) {
+                continue;
+            }
+            match change.previous {
+                Some(previous) => then.insert(key.to_string(), previous),
+                None => then.remove(&key.to_string()),
+            };
+        }
+        Some(then.into_values().collect())
     }
 
     /// The changes of a resource after `version`.

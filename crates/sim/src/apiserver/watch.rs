@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Server;
-use super::body::{Body, streamed};
-use super::connection::Counted;
-use super::handle::ServerMode;
+use super::body::{Body, WatchCut, streamed};
+use super::fault::ServerMode;
+use super::front::Counted;
 use super::list::requested_version;
-use super::request::{QueryParams, RequestTarget, Resource};
+use super::request::{QueryParams, RequestTarget};
+use super::resource::Resource;
 use super::selector::LabelSelector;
 use super::status::Failure;
 use super::store::ServedObject;
@@ -37,11 +38,6 @@ enum WatchEventType {
 
 /// The duration of a watch that requests none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
-
-/// The connection ends without the last chunk, as after a crash of the server.
-#[derive(Debug, thiserror::Error)]
-#[error("the watch was cut")]
-pub(super) struct WatchCut;
 
 /// One running watch.
 struct WatchStream {

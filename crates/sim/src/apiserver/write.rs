@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::body::Body;
 use super::json_patch;
-use super::request::{RequestTarget, Resource};
+use super::request::RequestTarget;
+use super::resource::Resource;
 use super::status::{Failure, FieldError, details, json_response};
 use super::store::{LockedCluster, ServedObject, metadata};
 use crate::ANNOTATION_LIMIT_BYTES;
@@ -129,7 +130,7 @@ impl ObjectWrite<'_> {
         let is_json_patch = match content_type.trim() {
             "application/merge-patch+json" => false,
             "application/json-patch+json" => true,
-            _ => return Err(Failure::unsupported_media_type(self.target)),
+            _ => return Err(Failure::unsupported_media_type(self.target.resource)),
         };
         let key = self.target.key();
         let Some(old) = cluster.get(self.resource(), &key) else {
