@@ -127,7 +127,15 @@ impl Host {
         let client = self.state().http1.get_or_insert_with(|| self.connector.client()).clone();
         let response = client.request(request).await?;
         let probe_failure = match lane {
-            Lane::Watches => probe::failure(&mut self.state().probe, &self.target, self),
+            Lane::Watches => {
+                let host = Arc::downgrade(self);
+                let forget = move || {
+                    if let Some(host) = host.upgrade() {
+                        host.forget_http1();
+                    }
+                };
+                probe::failure(&mut self.state().probe, &self.target, forget)
+            }
             Lane::Short => None,
         };
         Ok(response.map(|body| PoolBody::over_http1(body, probe_failure)))
@@ -179,9 +187,14 @@ impl Host {
             self.state().http1_since = Some(Instant::now());
             return Ok(());
         }
-        let (connection, driver) = http2::begin(stream, lane).await?;
+        let (connection, driver) = http2::begin(stream, lane.windows()).await?;
         let host = Arc::downgrade(self);
-        spawn(http2::drive(driver, Arc::downgrade(&connection), host, lane));
+        let tidy = move || {
+            if let Some(host) = host.upgrade() {
+                host.state().lane(lane).tidy();
+            }
+        };
+        spawn(http2::drive(driver, Arc::downgrade(&connection), tidy));
         let mut state = self.state();
         state.http1_since = None;
         state.lane(lane).add(connection);
@@ -189,14 +202,10 @@ impl Host {
     }
 
     /// Drops the HTTP/1.1 connections, which are dead: no idle one carries another request.
-    pub(super) fn forget_http1(&self) {
+    fn forget_http1(&self) {
         let mut state = self.state();
         state.http1 = None;
         state.probe = None;
-    }
-
-    pub(super) fn tidy(&self, lane: Lane) {
-        self.state().lane(lane).tidy();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -260,9 +269,8 @@ mod tests {
         let host = Host::new(&url, Arc::new(tls)).unwrap();
         let plain = Target { tls: None, ..(*host.target).clone() };
         let stream = plain.dial(true).await.unwrap();
-        let (connection, driver) = http2::begin(stream, Lane::Short).await.unwrap();
-        let weak = (Arc::downgrade(&connection), Arc::downgrade(&host));
-        let driving = tokio::spawn(http2::drive(driver, weak.0, weak.1, Lane::Short));
+        let (connection, driver) = http2::begin(stream, Lane::Short.windows()).await.unwrap();
+        let driving = tokio::spawn(http2::drive(driver, Arc::downgrade(&connection), || {}));
         host.state().lane(Lane::Short).add(connection);
         let began = Instant::now();
         let writes = (0..WRITES).map(|number| {

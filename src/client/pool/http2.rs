@@ -14,8 +14,6 @@ use kube::client::Body;
 use tokio::time::{Instant, sleep};
 
 use super::dial::{DialError, Stream};
-use super::host::Host;
-use super::lane::Lane;
 use super::{STREAMS_MAX, STREAMS_SPARE};
 use crate::environment::HereExecutor;
 
@@ -73,6 +71,12 @@ pub(super) enum Retry {
     Later,
 }
 
+/// How many bytes the server may send ahead of the reader. They take memory here.
+pub(super) struct Windows {
+    pub(super) stream: u32,
+    pub(super) connection: u32,
+}
+
 /// A connection and its driver.
 pub(super) type Connection = http2::Connection<TokioIo<Stream>, Body, HereExecutor>;
 
@@ -82,14 +86,13 @@ pub(super) type Connection = http2::Connection<TokioIo<Stream>, Body, HereExecut
 /// The server closed the connection; with TLS 1.3 this may mean that it rejects the client certificate.
 pub(super) async fn begin(
     stream: Stream,
-    lane: Lane,
+    windows: Windows,
 ) -> Result<(Arc<Http2>, Connection), DialError> {
     let failure = stream.failure();
-    let (stream_window, connection_window) = lane.windows();
     let begun = http2::Builder::new(HereExecutor)
         .timer(TokioTimer::new())
-        .initial_stream_window_size(stream_window)
-        .initial_connection_window_size(connection_window)
+        .initial_stream_window_size(windows.stream)
+        .initial_connection_window_size(windows.connection)
         .keep_alive_interval(PING_AFTER)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
@@ -124,29 +127,20 @@ pub(super) async fn begin(
     Ok((Arc::new(http2), connection))
 }
 
-/// Drives the connection until it breaks or is unused.
-pub(super) async fn drive(
-    connection: Connection,
-    http2: Weak<Http2>,
-    host: Weak<Host>,
-    lane: Lane,
-) {
+/// Drives the connection until it breaks or is unused. Calls `tidy` after each look at it.
+pub(super) async fn drive(connection: Connection, http2: Weak<Http2>, tidy: impl Fn()) {
     let mut connection = pin!(connection);
     loop {
         let has_ended = tokio::select! {
             _ = &mut connection => true,
             () = sleep(CHECK_EVERY) => false,
         };
-        let http2 = http2.upgrade();
-        let host = host.upgrade();
-        if let Some(http2) = &http2 {
+        if let Some(http2) = http2.upgrade() {
             http2.allowed.store(connection.current_max_send_streams(), Relaxed);
             if has_ended {
                 http2.retire();
             }
-            if let Some(host) = host {
-                host.tidy(lane);
-            }
+            tidy();
         }
         if has_ended {
             return;

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, Shared};
 use http::Request;
 
 use super::dial::DialError;
-use super::http2::{Http2, Slot};
+use super::http2::{Http2, Slot, Windows};
 
 /// An unused connection is kept for this long.
 const IDLE_MAX: Duration = Duration::from_secs(90);
@@ -42,14 +42,12 @@ impl Lane {
         if query.split('&').any(is_watch) { Lane::Watches } else { Lane::Short }
     }
 
-    /// How many bytes the server may send ahead of the reader: on a stream, and on the connection. They
-    /// take memory here. A watch's events are small and its lists short; a list of 8 MB with a round
-    /// trip of 50 ms takes a fifth of a second with 2 MB, and seven seconds with HTTP/2's default of 64
-    /// kB.
-    pub(super) fn windows(self) -> (u32, u32) {
+    /// A watch's events are small and its lists short; a list of 8 MB with a round trip of 50 ms takes a
+    /// fifth of a second with 2 MB, and seven seconds with HTTP/2's default of 64 kB.
+    pub(super) fn windows(self) -> Windows {
         match self {
-            Lane::Watches => (256 << 10, 1 << 20),
-            Lane::Short => (2 << 20, 8 << 20),
+            Lane::Watches => Windows { stream: 256 << 10, connection: 1 << 20 },
+            Lane::Short => Windows { stream: 2 << 20, connection: 8 << 20 },
         }
     }
 }

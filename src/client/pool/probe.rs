@@ -8,7 +8,7 @@
 //! It detects a failure of all connections, not of a single one; no failure from before it was opened;
 //! and none if the server closes idle connections sooner than it asks.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -23,7 +23,6 @@ use tokio::time::{sleep, timeout};
 use tower::BoxError;
 
 use super::dial::Target;
-use super::host::Host;
 use super::http2::{PING_AFTER, PING_TIMEOUT};
 use super::{CONNECT_TIMEOUT, dial};
 use crate::environment::{is_simulated, spawn};
@@ -39,11 +38,12 @@ pub(super) type WeakProbeFailure = WeakShared<oneshot::Receiver<()>>;
 
 type Connection = SendRequest<Empty<Bytes>>;
 
-/// The probe for one more watch. A simulation needs none: its network closes the connections it cuts.
+/// The probe for one more watch; `forget` drops the host's idle connections once it fails. A simulation
+/// needs none: its network closes the connections it cuts.
 pub(super) fn failure(
     present: &mut Option<WeakProbeFailure>,
     target: &Arc<Target>,
-    host: &Arc<Host>,
+    forget: impl FnOnce() + Send + 'static,
 ) -> Option<ProbeFailure> {
     if is_simulated() {
         return None;
@@ -52,22 +52,24 @@ pub(super) fn failure(
     let running = present.as_ref().and_then(WeakProbeFailure::upgrade);
     let failure = running.filter(|failure| failure.peek().is_none()).unwrap_or_else(|| {
         let (fail, failed) = oneshot::channel();
-        spawn(probe_until_dead(target.clone(), Arc::downgrade(host), fail));
+        spawn(probe_until_dead(target.clone(), forget, fail));
         failed.shared()
     });
     *present = failure.downgrade();
     Some(failure)
 }
 
-async fn probe_until_dead(target: Arc<Target>, host: Weak<Host>, mut fail: oneshot::Sender<()>) {
+async fn probe_until_dead(
+    target: Arc<Target>,
+    forget: impl FnOnce(),
+    mut fail: oneshot::Sender<()>,
+) {
     tokio::select! {
         () = fail.closed() => return, // the last watch has ended
         () = until_silent(&target) => {}
     }
     // First, so that no watch is reopened on a dead idle connection.
-    if let Some(host) = host.upgrade() {
-        host.forget_http1();
-    }
+    forget();
     // If it fails, the last watch ended just now.
     let _ = fail.send(());
 }
