@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::DemoOptions;
 use super::clusters::DemoClusters;
 use super::play::Player;
 use super::story::RunStory;
@@ -76,16 +75,16 @@ impl DemoLoop<'_> {
         }
     }
 
-    /// Keeps everything running until `stop` turns true.
+    /// Keeps everything running until `stop` turns true. `is_printed`: the story is.
     pub(super) async fn linger(
         &mut self,
-        options: &DemoOptions,
+        is_printed: bool,
         running: &mut JoinHandle<anyhow::Result<()>>,
         stop: &mut watch::Receiver<bool>,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
         self.story.print(out)?;
-        if options.report.is_some() {
+        if is_printed {
             writeln!(out, "\n  the recording is over; throughline keeps running: {}", self.page)?;
             writeln!(out, "  Ctrl-C ends it")?;
             out.flush()?;

@@ -108,7 +108,8 @@ pub async fn run(
     let mut ended = demo.run(&mut running, &mut stop, out).await;
     if options.linger
         && matches!(ended, Ok(DemoEnd::Converged { .. } | DemoEnd::NotConverged(_)))
-        && let Err(error) = demo.linger(options, &mut running, &mut stop, out).await
+        && let Err(error) =
+            demo.linger(options.report.is_some(), &mut running, &mut stop, out).await
     {
         ended = Err(error);
     }

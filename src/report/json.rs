@@ -1,17 +1,11 @@
 //! The JSON report.
 
-use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
-
-use serde::{Serialize, Serializer};
 
 use super::ReportOptions;
 use super::model::Report;
-use crate::core::contract::action::{Action, Precondition};
-use crate::core::contract::event::Outcome;
-use crate::core::data::time::UnixMillis;
 use crate::outside_text::plain_json::PlainJson;
-use crate::replay::{ActionRecord, Replay};
+use crate::replay::Replay;
 
 /// Writes the replay as one pretty-printed JSON object and a final `\n`.
 ///
@@ -60,51 +54,4 @@ pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     serde_json::to_writer_pretty(PlainJson::new(&mut out), &report)?;
     out.write_all(b"\n")?;
     out.flush()
-}
-
-/// The actions that a report covers, in the order decided.
-#[derive(Default)]
-pub(super) struct Actions<'a> {
-    pub(super) covered: Vec<&'a ActionRecord>,
-    /// Leaves out annotations and preconditions, which make up most of a report's size.
-    pub(super) are_bare: bool,
-}
-
-impl Serialize for Actions<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer
-            .collect_seq(self.covered.iter().map(|record| ActionRow::new(record, self.are_bare)))
-    }
-}
-
-#[derive(Serialize)]
-struct ActionRow<'a> {
-    at_ms: UnixMillis,
-    #[serde(flatten)]
-    action: Cow<'a, Action>,
-    because: &'a str,
-    outcome: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    finished_at_ms: Option<UnixMillis>,
-}
-
-impl<'a> ActionRow<'a> {
-    fn new(record: &'a ActionRecord, is_bare: bool) -> Self {
-        let mut action = Cow::Borrowed(&record.decision.action);
-        if is_bare {
-            let action = action.to_mut();
-            action.annotations.clear();
-            action.precondition = Precondition::default();
-        }
-        let outcome = record.finished.as_ref().map(|(_, outcome)| outcome);
-        Self {
-            at_ms: record.decision.at,
-            action,
-            because: &record.decision.because,
-            outcome: outcome.map(Outcome::name),
-            error: outcome.and_then(super::story_entry::error_of),
-            finished_at_ms: record.finished.as_ref().map(|(at, _)| *at),
-        }
-    }
 }

@@ -15,12 +15,12 @@ mod json;
 mod live;
 mod model;
 mod names;
-mod still_wrong;
 mod story;
 mod story_entry;
 pub(crate) mod style;
 mod summary;
 mod user_impact;
+mod verdict;
 
 pub use check::check;
 pub use html::html;

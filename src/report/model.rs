@@ -1,17 +1,18 @@
 //! The model of all reports: the results of a replay, by connector.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use serde::{Serialize, Serializer};
 
-use super::json::Actions;
-use super::still_wrong::{StillWrong, still_wrong};
-use crate::core::contract::action::Verb;
+use super::verdict::Verdict;
+use crate::core::contract::action::{Action, Precondition, Verb};
 use crate::core::contract::cause::{About, Hop};
+use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
-use crate::replay::{ActionRecord, Outage, Replay, ReplayMode, ReplayVerdict, RequestCounts, Span};
+use crate::replay::{ActionRecord, Outage, Replay, ReplayMode, RequestCounts, Span};
 
 /// An upstream Connector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -115,28 +116,56 @@ pub(super) struct Report<'a> {
 /// connectors for which it was touched.
 type Place<'a> = (Kind, Option<&'a str>, &'a ObjectKey);
 
-/// Whether the replay was good, and the problems that remain even so.
-#[derive(Serialize)]
-pub(super) struct Verdict<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    converged: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verified: Option<bool>,
-    problems: &'a [String],
-    pub(super) still_wrong: Vec<StillWrong>,
+/// The actions that a report covers, in the order decided.
+#[derive(Default)]
+pub(super) struct Actions<'a> {
+    pub(super) covered: Vec<&'a ActionRecord>,
+    /// Leaves out annotations and preconditions, which make up most of a report's size.
+    pub(super) are_bare: bool,
 }
 
-impl<'a> Verdict<'a> {
-    fn new(replay: &'a Replay) -> Self {
-        let ReplayVerdict { good, problems } = &replay.verdict;
-        let is_verify = replay.mode == ReplayMode::Verify;
+impl Serialize for Actions<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer
+            .collect_seq(self.covered.iter().map(|record| ActionRow::new(record, self.are_bare)))
+    }
+}
+
+#[derive(Serialize)]
+struct ActionRow<'a> {
+    at_ms: UnixMillis,
+    #[serde(flatten)]
+    action: Cow<'a, Action>,
+    because: &'a str,
+    outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    finished_at_ms: Option<UnixMillis>,
+}
+
+impl<'a> ActionRow<'a> {
+    fn new(record: &'a ActionRecord, is_bare: bool) -> Self {
+        let mut action = Cow::Borrowed(&record.decision.action);
+        if is_bare {
+            let action = action.to_mut();
+            action.annotations.clear();
+            action.precondition = Precondition::default();
+        }
+        let outcome = record.finished.as_ref().map(|(_, outcome)| outcome);
         Self {
-            converged: (!is_verify).then_some(*good),
-            verified: is_verify.then_some(*good),
-            problems,
-            still_wrong: Vec::new(),
+            at_ms: record.decision.at,
+            action,
+            because: &record.decision.because,
+            outcome: outcome.map(Outcome::name),
+            error: outcome.and_then(error_of),
+            finished_at_ms: record.finished.as_ref().map(|(at, _)| *at),
         }
     }
+}
+
+/// The API server's answer to an action that failed.
+pub(super) fn error_of(outcome: &Outcome) -> Option<&str> {
+    outcome.error().map(|error| &*error.text).filter(|error| !error.is_empty())
 }
 
 /// The outages for users for the connectors in the report.
@@ -166,7 +195,7 @@ impl<'a> Report<'a> {
             Requests { requests: &replay.requests, needless_writes: replay.needless_writes() };
         let mut report = Self {
             replay,
-            verdict: Verdict::new(replay),
+            verdict: Verdict::default(),
             actions: Actions::default(),
             connectors: Vec::new(),
             others: Story::default(),
@@ -195,10 +224,14 @@ impl<'a> Report<'a> {
         }
         report.sort_and_label();
         let covered = |all: &'a [Outage]| all.iter().filter(|o| report.includes(&o.connector));
-        let recorded = covered(&replay.recorded);
-        let replayed = covered(&replay.replayed);
-        report.outages = Outages { recorded: recorded.collect(), replayed: replayed.collect() };
-        report.verdict.still_wrong = still_wrong(&report);
+        let recorded: Vec<_> = covered(&replay.recorded).collect();
+        let replayed: Vec<_> = covered(&replay.replayed).collect();
+        let is_stuck =
+            |story: &&Story<'_>| report.problems_of(story).into_iter().any(Span::is_stuck);
+        let stuck = report.connectors.iter().filter(is_stuck).map(|story| story.hub);
+        let outages = if replay.mode == ReplayMode::Verify { &recorded } else { &replayed };
+        report.verdict = Verdict::new(replay, outages, stuck);
+        report.outages = Outages { recorded, replayed };
         report
     }
 

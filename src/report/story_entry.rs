@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
-use super::model::{PassedHop, Report, Story};
+use super::model::{PassedHop, Report, Story, error_of};
 use super::style::{Style, clock, count, duration, grouped};
 use crate::core::contract::action::Verb;
 use crate::core::contract::cause::{Hop, Severity};
-use crate::core::contract::event::Outcome;
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
@@ -245,11 +244,6 @@ pub(super) fn is_confirmation(record: &ActionRecord, settings: &Settings) -> boo
         *key == settings.touch.key
             && value.as_deref().and_then(Trigger::parse).is_some_and(|trigger| trigger.c > 0)
     })
-}
-
-/// The API server's answer to an action that failed.
-pub(super) fn error_of(outcome: &Outcome) -> Option<&str> {
-    outcome.error().map(|error| &*error.text).filter(|error| !error.is_empty())
 }
 
 /// The cause and the cluster.

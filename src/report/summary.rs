@@ -5,11 +5,11 @@ use std::io;
 
 use super::ReportOptions;
 use super::model::Report;
-use super::still_wrong;
 use super::story_entry::is_confirmation;
 use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
 use super::style::{TextWriter, count, duration, grouped};
 use super::user_impact::{LISTED_MAX, user_impact};
+use super::verdict;
 use crate::core::contract::action::Verb;
 use crate::core::data::ids::Role;
 use crate::replay::ReplayMode;
@@ -118,7 +118,7 @@ fn verdict(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
     let word = if replay.mode == ReplayMode::Verify { "verified" } else { "converged" };
     if replay.verdict.good {
-        let wrong = still_wrong::text(&report.verdict.still_wrong);
+        let wrong = verdict::text(&report.verdict.still_wrong);
         let why = format!(": {}", why_good(report));
         if wrong.is_empty() {
             return writer.put(2, 4, &[(Green, word), (Plain, &why)]);

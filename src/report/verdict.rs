@@ -1,15 +1,24 @@
-//! The problems at the end of a replay with a good verdict: a log can verify although it ends in the
-//! middle of an outage.
+//! Whether a replay was good, and the problems that remain even so: a log can verify although it ends
+//! in the middle of an outage.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::model::{Outages, Report, Story};
 use super::style::count;
 use crate::core::contract::symptom::Symptom;
 use crate::core::data::ids::ObjectKey;
-use crate::replay::{ReplayMode, Span};
+use crate::replay::{Outage, Replay, ReplayMode, ReplayVerdict};
+
+#[derive(Default, Serialize)]
+pub(super) struct Verdict<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    converged: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
+    problems: &'a [String],
+    pub(super) still_wrong: Vec<StillWrong>,
+}
 
 /// The number of connectors with one problem at the end.
 #[derive(Serialize)]
@@ -31,36 +40,42 @@ impl StillWrong {
     }
 }
 
-/// The problems at the end of the verdict's timeline: in a verify the recorded one, otherwise the one
-/// with throughline.
-pub(super) fn still_wrong(report: &Report<'_>) -> Vec<StillWrong> {
-    let replay = report.replay;
-    let is_verify = replay.mode == ReplayMode::Verify;
-    let Outages { recorded, replayed } = &report.outages;
-    let outages = if is_verify { recorded } else { replayed };
-    let with = |symptom: Symptom| -> BTreeSet<&ObjectKey> {
-        let open = outages.iter().filter(|outage| outage.until.is_none());
-        open.filter(|o| o.symptom.users_get() == symptom.users_get())
-            .map(|o| &o.connector)
-            .collect()
-    };
-    let down = with(Symptom::Offline);
-    let dead_tunnel = with(Symptom::StaleOnline);
-    let is_stuck = |story: &&Story<'_>| {
-        let is_counted = |hub| down.contains(hub) || dead_tunnel.contains(hub);
-        !story.hub.is_some_and(is_counted)
-            && report.problems_of(story).into_iter().any(Span::is_stuck)
-    };
-    // A what-if and a demo count them among the problems of their verdict.
-    let stuck = if is_verify { report.connectors.iter().filter(is_stuck).count() } else { 0 };
-    let held = usize::try_from(replay.held).unwrap_or(usize::MAX);
-    let found = [
-        StillWrong::new("down", down.len(), "", "down"),
-        StillWrong::new("dead_tunnel", dead_tunnel.len(), "users of ", "sent to a dead tunnel"),
-        StillWrong::new("stuck", stuck, "", "stuck before a hop"),
-        StillWrong::new("held", held, "", "held"),
-    ];
-    found.into_iter().flatten().collect()
+impl<'a> Verdict<'a> {
+    /// `outages`: those of the verdict's timeline. `stuck`: the connectors with a stuck problem, by
+    /// their names at the hub.
+    pub(super) fn new(
+        replay: &'a Replay,
+        outages: &[&Outage],
+        stuck: impl Iterator<Item = Option<&'a ObjectKey>>,
+    ) -> Self {
+        let ReplayVerdict { good, problems } = &replay.verdict;
+        let is_verify = replay.mode == ReplayMode::Verify;
+        let with = |symptom: Symptom| -> BTreeSet<&ObjectKey> {
+            let open = outages.iter().filter(|outage| outage.until.is_none());
+            open.filter(|o| o.symptom.users_get() == symptom.users_get())
+                .map(|o| &o.connector)
+                .collect()
+        };
+        let down = with(Symptom::Offline);
+        let dead_tunnel = with(Symptom::StaleOnline);
+        let is_down = |hub: &ObjectKey| down.contains(hub) || dead_tunnel.contains(hub);
+        // A what-if and a demo count them among the problems of their verdict.
+        let stuck =
+            if is_verify { stuck.filter(|hub| !hub.is_some_and(is_down)).count() } else { 0 };
+        let held = usize::try_from(replay.held).unwrap_or(usize::MAX);
+        let found = [
+            StillWrong::new("down", down.len(), "", "down"),
+            StillWrong::new("dead_tunnel", dead_tunnel.len(), "users of ", "sent to a dead tunnel"),
+            StillWrong::new("stuck", stuck, "", "stuck before a hop"),
+            StillWrong::new("held", held, "", "held"),
+        ];
+        Self {
+            converged: (!is_verify).then_some(*good),
+            verified: is_verify.then_some(*good),
+            problems,
+            still_wrong: found.into_iter().flatten().collect(),
+        }
+    }
 }
 
 /// The problems as half a sentence; empty if there are none.
