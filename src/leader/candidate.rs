@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
+use tracing::warn;
 
 use super::Listeners;
 use super::election::{Election, LeaseRequest, LeaseResponse, Timings};
@@ -12,7 +13,7 @@ use super::gate::GateKeeper;
 use super::group::{Group, Obstacle};
 use super::handover::Visibility;
 use super::lease::{LeaseApi, RenewTimes};
-use super::publish::Published;
+use super::publish::Publisher;
 use crate::clock::sleep_until_opt;
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::settings::OrphanMode;
@@ -25,7 +26,7 @@ const RELEASE_ATTEMPTS_MAX: usize = 4;
 
 /// What the last list of the group says about a tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tenure {
+enum Tenure {
     /// Another number of shards may have begun before this instance held the Lease: no write.
     Unconfirmed,
     Confirmed,
@@ -34,32 +35,21 @@ pub(super) enum Tenure {
 }
 
 pub(super) struct Candidate {
-    pub(super) election: Election,
-    pub(super) group: Group,
-    pub(super) identity: String,
-    pub(super) timings: Timings,
-    pub(super) keeper: GateKeeper,
-    pub(super) orphans: OrphanMode,
-    pub(super) listeners: Listeners,
-    /// What the listeners heard last.
-    pub(super) published: Published,
-    pub(super) visibility: Visibility,
+    election: Election,
+    group: Group,
+    identity: String,
+    timings: Timings,
+    keeper: GateKeeper,
+    publisher: Publisher,
+    visibility: Visibility,
     renew_times: RenewTimes,
-    /// Why the last attempt failed.
-    pub(super) failure: Option<RequestFailure>,
-    /// Attempts that failed in a row.
-    pub(super) failures: u64,
-    /// There was no Lease, and no other instance has held it since.
-    pub(super) is_lease_missing: bool,
-    pub(super) tenure: Tenure,
+    tenure: Tenure,
     /// A single instance asks for no group before it has seen the label on its Lease.
     asks_for_group: bool,
-    /// What keeps it from leading.
-    pub(super) obstacle: Option<Obstacle>,
     /// When the last list of the group that came was asked for.
-    pub(super) listed_at: u64,
+    listed_at: u64,
     /// Until when the gate was last open: a write may end later by the time that it may take.
-    pub(super) led_until: u64,
+    led_until: u64,
 }
 
 impl Candidate {
@@ -74,20 +64,14 @@ impl Candidate {
         Self {
             election: Election::new(identity.clone(), timings),
             group,
+            publisher: Publisher::new(identity.clone(), orphans, listeners),
             identity,
             timings,
             keeper,
-            orphans,
-            listeners,
-            published: Published::default(),
             visibility: Visibility::default(),
             renew_times: RenewTimes::default(),
-            failure: None,
-            failures: 0,
-            is_lease_missing: false,
             tenure: Tenure::Unconfirmed,
             asks_for_group: false,
-            obstacle: None,
             listed_at: 0,
             led_until: 0,
         }
@@ -122,7 +106,7 @@ impl Candidate {
     async fn release(&mut self, api: &mut impl LeaseApi) {
         for _ in 0..RELEASE_ATTEMPTS_MAX {
             let failure = self.attempt(api).await;
-            self.log_attempt(failure, &api.about());
+            self.publisher.log_attempt(&self.election, failure, &api.about());
             if !self.election.owns_lease() {
                 break;
             }
@@ -135,20 +119,28 @@ impl Candidate {
         if failure.is_none() {
             failure = self.look_at_group(api).await.err();
         }
-        self.log_attempt(failure, &api.about());
+        self.publisher.log_attempt(&self.election, failure, &api.about());
         self.hand_over_if_blind();
         self.post_events(api);
-        self.report_unled(&api.about(), api.foreign_holder().as_deref());
         let now = self.keeper.now_ms();
+        let foreign = api.foreign_holder();
+        self.publisher.report_unled(
+            now,
+            &self.election,
+            &self.timings,
+            &api.about(),
+            foreign.as_deref(),
+        );
         let is_holder = self.election.is_holder(now);
-        let pauses = if is_holder { 1 } else { self.failures.clamp(1, PAUSES_MAX) };
+        let failures = self.publisher.failures;
+        let pauses = if is_holder { 1 } else { failures.clamp(1, PAUSES_MAX) };
         let pause = self.timings.next_attempt(began, now).saturating_sub(now) * pauses;
         // Up to a fifth shorter, so that instances that failed together do not retry together. Two
         // numbers of shards that met try again at quite different times.
-        let spread = if self.obstacle.is_some() { pause } else { pause / 5 };
+        let spread = if self.publisher.obstacle.is_some() { pause } else { pause / 5 };
         let pause = pause - random() % (spread + 1);
         // If the Lease may be acquired before the pause ends, wake up then.
-        let free = self.election.free_from().filter(|at| *at > now && self.failures == 0);
+        let free = self.election.free_from().filter(|at| *at > now && failures == 0);
         let next = self.keeper.instant(free.unwrap_or(u64::MAX).min(now + pause));
         loop {
             tokio::select! {
@@ -163,7 +155,7 @@ impl Candidate {
     }
 
     fn post_events(&mut self, api: &impl LeaseApi) {
-        for message in self.published.unposted_events.drain(..) {
+        for message in self.publisher.unposted_events.drain(..) {
             api.post_event(format!("{} {message}", self.identity));
         }
     }
@@ -205,9 +197,9 @@ impl Candidate {
             let failed = response == LeaseResponse::Failed || lost_race;
             failure = failed.then(|| why.unwrap_or_default());
             match &response {
-                LeaseResponse::NotFound => self.is_lease_missing = true,
+                LeaseResponse::NotFound => self.publisher.is_lease_missing = true,
                 LeaseResponse::Current(record, _) if record.holder != self.identity => {
-                    self.is_lease_missing = false;
+                    self.publisher.is_lease_missing = false;
                 }
                 _ => {}
             }
@@ -221,9 +213,47 @@ impl Candidate {
         }
         // A holder looks after the attempt.
         if !self.election.owns_lease() && !self.election.is_resigning() {
-            self.set_obstacle(obstacle);
+            self.publisher.set_obstacle(obstacle);
         }
         failure
+    }
+
+    /// Opens or closes the gate, and publishes the change.
+    fn publish(&mut self) {
+        let now = self.keeper.now_ms();
+        let gate = self.election.gate(now).filter(|_| self.tenure != Tenure::Unconfirmed);
+        // Where the group cannot be listed, another number of shards may begin unseen.
+        let listed_until = self.listed_at.saturating_add(self.timings.lease_ms);
+        let is_shared = self.group.is_shared();
+        let gate = gate.map(|until| if is_shared { until.min(listed_until) } else { until });
+        let gate = gate.filter(|until| now < *until);
+        self.keeper.set(gate);
+        self.led_until = gate.unwrap_or(self.led_until);
+        let instant = gate.map(|ms| self.keeper.instant(ms));
+        self.publisher.set_gate(now, gate, instant, &self.election);
+    }
+
+    /// After an attempt: makes a leader that lost a cluster stand down, and lets it take part again
+    /// later.
+    fn hand_over_if_blind(&mut self) {
+        let now = self.keeper.now_ms();
+        if self.election.is_standing_down() {
+            let is_over = self.visibility.has_stood_down(now, self.timings.lease_ms);
+            if is_over || !self.election.owns_lease() {
+                self.election.set_standing_down(false);
+                self.visibility.end_tenure();
+            }
+            return;
+        }
+        if self.publisher.open_until.is_none() {
+            return self.visibility.end_tenure();
+        }
+        if let Some(cluster) = self.visibility.find_lost(now, &self.publisher.listeners) {
+            warn!(%cluster, "standing down: this leader lost the watches of a cluster that it mirrors");
+            self.publisher.unposted_events.push("stands down: it lost the watches of a cluster");
+            self.election.set_standing_down(true);
+            self.publish();
+        }
     }
 
     /// Once a tenure is over, the next one is confirmed again.
@@ -238,13 +268,14 @@ impl Candidate {
     async fn look_at_group(&mut self, api: &mut impl LeaseApi) -> Result<(), RequestFailure> {
         let now = self.keeper.now_ms();
         if !self.election.is_holder(now) {
-            self.listeners.held.set(None);
+            self.publisher.listeners.held.set(None);
             return Ok(());
         }
         if self.tenure != Tenure::Unconfirmed {
             if self.group.is_shared() && now >= self.listed_at + self.timings.renew_deadline_ms {
                 let obstacle = self.find_obstacle(api).await?;
-                self.report_unheld(&api.about());
+                let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
+                self.publisher.report_unheld(&unheld, &api.about());
                 self.doubt(obstacle);
                 self.publish();
             }
@@ -254,14 +285,14 @@ impl Candidate {
         // Twice where the label has to go: what is seen before a write says nothing about after it.
         for _ in 0..2 {
             match self.find_obstacle(api).await {
-                Ok(obstacle) => self.set_obstacle(obstacle),
+                Ok(obstacle) => self.publisher.set_obstacle(obstacle),
                 Err(error) => {
                     // Another instance may be able to look.
                     self.give_back(api).await?;
                     return Err(error);
                 }
             }
-            if self.obstacle.is_some() {
+            if self.publisher.obstacle.is_some() {
                 return self.give_back(api).await;
             }
             if self.group.is_shared() || !api.is_labelled() {
@@ -288,7 +319,7 @@ impl Candidate {
             (Some(Obstacle::Other { .. }), Tenure::Confirmed) => Tenure::Doubted,
             (Some(_), _) => Tenure::Unconfirmed,
         };
-        self.set_obstacle(obstacle.filter(|_| self.tenure == Tenure::Unconfirmed));
+        self.publisher.set_obstacle(obstacle.filter(|_| self.tenure == Tenure::Unconfirmed));
     }
 
     /// Gives the Lease back that it has not led by, or once the writes of then have ended.
@@ -332,6 +363,6 @@ impl Candidate {
     /// When the gate next opens or closes without another response.
     fn next_gate_change(&self) -> Option<Instant> {
         let opens = self.election.leads_from().filter(|from| *from > self.keeper.now_ms());
-        Some(self.keeper.instant(self.published.open_until.or(opens)?))
+        Some(self.keeper.instant(self.publisher.open_until.or(opens)?))
     }
 }

@@ -21,7 +21,7 @@
 
 mod timings;
 
-pub use timings::{ElectionConstants, Timings};
+pub use timings::Timings;
 
 /// The part of a Lease's spec that the election reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -7,9 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tracing::warn;
-
-use super::candidate::Candidate;
+use super::Listeners;
 use crate::core::data::ids::{ClusterName, Role};
 
 /// How long a cluster must be lost before the leader stands down.
@@ -49,44 +47,27 @@ impl Visibility {
         Some(blind.0.clone())
     }
 
-    fn end_tenure(&mut self) {
-        self.seen.clear();
-        self.lost_since.clear();
-    }
-}
-
-impl Candidate {
-    /// After an attempt: makes a leader that lost a cluster stand down, and lets it take part again
-    /// later.
-    pub(super) fn hand_over_if_blind(&mut self) {
-        let now = self.keeper.now_ms();
-        if self.election.is_standing_down() {
-            let since = self.visibility.stood_down_at.unwrap_or_default();
-            if now >= since + 2 * self.timings.lease_ms || !self.election.owns_lease() {
-                self.election.set_standing_down(false);
-                self.visibility.end_tenure();
-            }
-            return;
-        }
-        if self.published.open_until.is_none() {
-            return self.visibility.end_tenure();
-        }
-
+    /// The cluster that is a reason for this leader to stand down.
+    pub(super) fn find_lost(&mut self, now: u64, listeners: &Listeners) -> Option<ClusterName> {
         let has = |name: &ClusterName, role| {
-            self.listeners.clusters.get(name).is_some_and(|cluster| cluster.roles().contains(&role))
+            listeners.clusters.get(name).is_some_and(|cluster| cluster.roles().contains(&role))
         };
         let is_mirrored = |name: &ClusterName| has(name, Role::Upstream) || has(name, Role::Hub);
-        let mut seen = self.listeners.metrics.seen_clusters();
-        let mut lost = self.listeners.metrics.lost_clusters();
+        let mut seen = listeners.metrics.seen_clusters();
+        let mut lost = listeners.metrics.lost_clusters();
         seen.retain(is_mirrored);
         lost.retain(is_mirrored);
-        let is_hub = |name: &ClusterName| has(name, Role::Hub);
-        if let Some(cluster) = self.visibility.observe(now, seen, lost, is_hub) {
-            warn!(%cluster, "standing down: this leader lost the watches of a cluster that it mirrors");
-            self.published.unposted_events.push("stands down: it lost the watches of a cluster");
-            self.election.set_standing_down(true);
-            self.publish();
-        }
+        self.observe(now, seen, lost, |name| has(name, Role::Hub))
+    }
+
+    /// Whether this instance has stood down for long enough.
+    pub(super) fn has_stood_down(&self, now: u64, lease_ms: u64) -> bool {
+        now >= self.stood_down_at.unwrap_or_default() + 2 * lease_ms
+    }
+
+    pub(super) fn end_tenure(&mut self) {
+        self.seen.clear();
+        self.lost_since.clear();
     }
 }
 

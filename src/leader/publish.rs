@@ -1,8 +1,10 @@
 //! What an election says: events, log lines and metrics, once per change.
 
+use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::candidate::{Candidate, Tenure};
+use super::Listeners;
+use super::election::{Election, Timings};
 use super::group::Obstacle;
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::{About, Cause, Facts, Problem};
@@ -13,29 +15,61 @@ use crate::core::contract::settings::OrphanMode;
 /// A Lease that is not renewed for so many of its durations has no leader.
 const UNLED_AFTER: u64 = 2;
 
-/// What the listeners heard last.
-#[derive(Debug, Default)]
-pub(super) struct Published {
+/// The listeners, and what they heard last.
+pub(super) struct Publisher {
+    identity: String,
+    orphans: OrphanMode,
+    pub(super) listeners: Listeners,
     /// Until when the gate is open; `None` when it is closed.
     pub(super) open_until: Option<u64>,
     /// From when this instance leads, while it waits for that.
-    pub(super) pending_from: Option<u64>,
+    pending_from: Option<u64>,
+    /// There was no Lease, and no other instance has held it since.
+    pub(super) is_lease_missing: bool,
     /// The Lease's holder.
-    pub(super) holder: String,
+    holder: String,
     /// Another process has this instance's identity.
-    pub(super) is_identity_taken: bool,
+    is_identity_taken: bool,
+    /// Why the last attempt failed.
+    failure: Option<RequestFailure>,
+    /// Attempts that failed in a row.
+    pub(super) failures: u64,
+    /// What keeps this instance from leading.
+    pub(super) obstacle: Option<Obstacle>,
     /// Messages of Kubernetes Events that are still to be posted.
     pub(super) unposted_events: Vec<&'static str>,
 }
 
-impl Candidate {
+impl Publisher {
+    pub(super) fn new(identity: String, orphans: OrphanMode, listeners: Listeners) -> Self {
+        Self {
+            identity,
+            orphans,
+            listeners,
+            open_until: None,
+            pending_from: None,
+            is_lease_missing: false,
+            holder: String::new(),
+            is_identity_taken: false,
+            failure: None,
+            failures: 0,
+            obstacle: None,
+            unposted_events: Vec::new(),
+        }
+    }
+
     fn event(&self, kind: EventKind) {
         // Without a receiver the run has ended.
         drop(self.listeners.events.send(kind));
     }
 
     /// Tells what an attempt changed: once per change, not once per attempt.
-    pub(super) fn log_attempt(&mut self, failure: Option<RequestFailure>, lease: &About) {
+    pub(super) fn log_attempt(
+        &mut self,
+        election: &Election,
+        failure: Option<RequestFailure>,
+        lease: &About,
+    ) {
         self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
         let lasting = failure.as_ref().filter(|_| self.failures > 1);
         let unusable = lasting.map(|error| {
@@ -45,9 +79,9 @@ impl Candidate {
         });
         self.listeners.usable.set(unusable);
         self.failure = failure;
-        let holder = self.election.record().map_or("", |record| &record.holder);
-        let is_identity_taken = holder == self.identity && !self.election.owns_lease();
-        if is_identity_taken && !self.published.is_identity_taken {
+        let holder = election.record().map_or("", |record| &record.holder);
+        let is_identity_taken = holder == self.identity && !election.owns_lease();
+        if is_identity_taken && !self.is_identity_taken {
             warn!(
                 holder,
                 "the Lease names this instance, which did not write it: another process has the same \
@@ -55,30 +89,35 @@ impl Candidate {
                  duration. If a copy runs, restart it"
             );
         }
-        self.published.is_identity_taken = is_identity_taken;
-        if holder != self.published.holder {
+        self.is_identity_taken = is_identity_taken;
+        if holder != self.holder {
             if !holder.is_empty() && holder != self.identity {
                 info!(holder, "another instance holds the Lease");
             }
             self.listeners.metrics.set_lease_holder(holder);
-            self.published.holder = holder.to_owned();
+            self.holder = holder.to_owned();
         }
     }
 
     /// Whether anybody leads: an instance that does renews the Lease. Where this one cannot read it, it
     /// does not know. `foreign`: who holds it and is no throughline.
-    pub(super) fn report_unled(&mut self, lease: &About, foreign: Option<&str>) {
+    pub(super) fn report_unled(
+        &mut self,
+        now: u64,
+        election: &Election,
+        timings: &Timings,
+        lease: &About,
+        foreign: Option<&str>,
+    ) {
         if self.failure.is_some() {
             return;
         }
-        let own_ms = self.timings.lease_ms;
-        let unchanged_ms =
-            self.election.record().zip(self.election.free_from()).map(|(record, free)| {
-                let now = self.keeper.now_ms();
-                now.saturating_add(record.lease_ms.max(own_ms)).saturating_sub(free)
-            });
+        let own_ms = timings.lease_ms;
+        let unchanged_ms = election.record().zip(election.free_from()).map(|(record, free)| {
+            now.saturating_add(record.lease_ms.max(own_ms)).saturating_sub(free)
+        });
         let is_led =
-            self.election.owns_lease() || unchanged_ms.is_none_or(|ms| ms < UNLED_AFTER * own_ms);
+            election.owns_lease() || unchanged_ms.is_none_or(|ms| ms < UNLED_AFTER * own_ms);
         let is_led = is_led && foreign.is_none() && self.obstacle.is_none();
         self.listeners.led.set((!is_led).then(|| no_leader(lease, foreign)));
     }
@@ -101,8 +140,7 @@ impl Candidate {
     }
 
     /// Shards that nobody holds.
-    pub(super) fn report_unheld(&mut self, lease: &About) {
-        let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
+    pub(super) fn report_unheld(&mut self, unheld: &[u16], lease: &About) {
         let problem = unheld.first().map(|_| {
             let numbers: Vec<_> = unheld.iter().map(ToString::to_string).collect();
             let hub = Some(lease.cluster.clone());
@@ -114,29 +152,26 @@ impl Candidate {
         self.listeners.held.set(problem);
     }
 
-    /// Opens or closes the gate, and reports the change.
-    pub(super) fn publish(&mut self) {
-        let now = self.keeper.now_ms();
-        let gate = self.election.gate(now).filter(|_| self.tenure != Tenure::Unconfirmed);
-        // Where the group cannot be listed, another number of shards may begin unseen.
-        let listed_until = self.listed_at.saturating_add(self.timings.lease_ms);
-        let is_shared = self.group.is_shared();
-        let gate = gate.map(|until| if is_shared { until.min(listed_until) } else { until });
-        let gate = gate.filter(|until| now < *until);
-        self.keeper.set(gate);
-        self.led_until = gate.unwrap_or(self.led_until);
-        let was_open_until = self.published.open_until.take();
+    /// Reports that the gate opened or closed, or stays open for longer.
+    pub(super) fn set_gate(
+        &mut self,
+        now: u64,
+        gate: Option<u64>,
+        instant: Option<Instant>,
+        election: &Election,
+    ) {
+        let was_open_until = std::mem::replace(&mut self.open_until, gate);
         // A gate that was closed even for a moment counts as closed: the machine must repeat the
         // writes that were dropped then.
         let stayed_open = was_open_until.is_some_and(|until| now < until) && gate.is_some();
         if was_open_until.is_some() && !stayed_open {
-            let because = self.why_lost();
-            if self.election.is_resigning() {
+            let because = self.why_lost(election);
+            if election.is_resigning() {
                 info!(because, "no longer leader: mirroring and deleting stopped");
             } else {
                 warn!(because, "no longer leader: mirroring and deleting stopped");
             }
-            self.published.unposted_events.push("stopped leading");
+            self.unposted_events.push("stopped leading");
             self.event(EventKind::LeadershipLost);
         }
         if gate.is_some() && !stayed_open {
@@ -146,26 +181,24 @@ impl Candidate {
                 OrphanMode::Delete => "delete",
             };
             info!("became leader: mirroring started; orphans: {orphans}");
-            self.published.unposted_events.push("became leader");
+            self.unposted_events.push("became leader");
             self.event(EventKind::LeadershipAcquired);
         }
-        self.published.open_until = gate;
-        self.publish_wait(now);
-        self.listeners.metrics.set_leader(gate.is_some(), gate.map(|ms| self.keeper.instant(ms)));
+        self.publish_wait(now, election);
+        self.listeners.metrics.set_leader(gate.is_some(), instant);
     }
 
     /// Reports that this instance waits before it leads, because it created the Lease; and that it
     /// no longer does, because it lost the Lease meanwhile.
-    fn publish_wait(&mut self, now: u64) {
+    fn publish_wait(&mut self, now: u64, election: &Election) {
         // Whatever happens to the Lease from here on has another reason.
-        self.is_lease_missing &= self.published.open_until.is_none();
-        let leads_from = self.election.leads_from().filter(|from| *from > now);
+        self.is_lease_missing &= self.open_until.is_none();
+        let leads_from = election.leads_from().filter(|from| *from > now);
         let pending_from = leads_from.filter(|_| self.is_lease_missing);
-        if pending_from == self.published.pending_from {
+        if pending_from == self.pending_from {
             return;
         }
-        let was_pending =
-            std::mem::replace(&mut self.published.pending_from, pending_from).is_some();
+        let was_pending = std::mem::replace(&mut self.pending_from, pending_from).is_some();
         if let Some(from) = pending_from {
             let wait_ms = from - now;
             info!(
@@ -174,15 +207,15 @@ impl Candidate {
                 wait_ms.div_ceil(1_000)
             );
             self.event(EventKind::LeadershipPending { wait_ms });
-        } else if was_pending && self.published.open_until.is_none() {
+        } else if was_pending && self.open_until.is_none() {
             self.event(EventKind::LeadershipLost);
         }
     }
 
-    fn why_lost(&self) -> String {
-        match self.election.record() {
-            _ if self.election.is_resigning() => "stopping".to_owned(),
-            _ if self.election.is_standing_down() => "it lost the watches of a cluster".to_owned(),
+    fn why_lost(&self, election: &Election) -> String {
+        match election.record() {
+            _ if election.is_resigning() => "stopping".to_owned(),
+            _ if election.is_standing_down() => "it lost the watches of a cluster".to_owned(),
             _ if let Some(obstacle) = &self.obstacle => match obstacle {
                 Obstacle::Other { lease, .. } => format!("another number of shards holds {lease}"),
                 Obstacle::NoFirst { lease } => format!("shard 0 has no Lease {lease} any more"),

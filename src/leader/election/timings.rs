@@ -1,7 +1,5 @@
 //! The election's timings, and the times derived from them.
 
-use serde::{Deserialize, Serialize};
-
 /// The election's timings, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timings {
@@ -13,16 +11,6 @@ pub struct Timings {
     pub retry_ms: u64,
     /// The longest that one write may take after its last check of the gate.
     pub write_ms: u64,
-}
-
-/// Timings that do not follow from the Lease's duration alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct ElectionConstants {
-    /// Two thirds of the Lease's duration if absent.
-    pub renew_deadline_ms: Option<u64>,
-    /// Two fifteenths of the Lease's duration if absent.
-    pub retry_ms: Option<u64>,
 }
 
 /// The number of attempts that fit between a renewal and the closing of the gate.
