@@ -156,7 +156,7 @@ pub(super) fn connect(
             in_cluster: false,
         };
         let roles = roles.clone();
-        let client = ClusterClient::shared(name.clone(), roles, spec, connections, metrics.clone());
+        let client = ClusterClient::new(name.clone(), roles, spec, connections, metrics.clone());
         let file = format!("the kubeconfig that {source} shows");
         Some((config, Cluster::new(Arc::new(client), file)))
     };
@@ -175,9 +175,9 @@ pub(super) async fn projects(
         let (project, root) = project_of_path(server.path())?;
         let project = project.to_owned();
         let root = root.to_owned();
-        let spec = ConnectionSpec { server: Server::Path(root), ..ConnectionSpec::from(cluster) };
+        let spec = ConnectionSpec { server: Server::Path(root), ..cluster.connection() };
         let name = ClusterName::from(format!("{}/projects", cluster.name).as_str());
-        let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
+        let client = ClusterClient::new(name, Vec::new(), spec, connections, metrics.clone());
         Some(ask(cluster, project, Arc::new(client)))
     });
     let questions: Vec<_> = questions.collect();

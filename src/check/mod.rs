@@ -30,7 +30,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::join_all;
 
-use crate::client::{ClusterClient, ConnectionSpec, Connections};
+use crate::client::{ClusterClient, Connections};
 use crate::config::{ClusterConfig, Config};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::discovery::offers;
@@ -62,8 +62,8 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let connect = |cluster: &ClusterConfig| {
         let name = cluster.name.clone();
         let roles = cluster.roles.clone();
-        let spec = ConnectionSpec::from(cluster);
-        let client = ClusterClient::shared(name, roles, spec, &connections, metrics.clone());
+        let spec = cluster.connection();
+        let client = ClusterClient::new(name, roles, spec, &connections, metrics.clone());
         Cluster::new(Arc::new(client), kubeconfig_of(cluster))
     };
     let clusters: Vec<_> = config.clusters.iter().map(connect).collect();

@@ -431,7 +431,7 @@ mod tests {
         let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
         let connections = Connections::default();
         let metrics = Arc::new(Metrics::new());
-        let client = ClusterClient::shared("a".into(), Vec::new(), spec, &connections, metrics);
+        let client = ClusterClient::new("a".into(), Vec::new(), spec, &connections, metrics);
         let request = get("/version", "*/*").unwrap();
         let error = client.open(request, Duration::from_secs(10)).await.unwrap_err();
         for file in [&file, &token] {

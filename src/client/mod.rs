@@ -27,7 +27,6 @@ use kube::core::Status;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::ClusterConfig;
 use crate::core::data::ids::{ClusterName, Role};
 use crate::metrics::{ClusterRequests, Metrics};
 
@@ -68,15 +67,8 @@ impl fmt::Debug for ClusterClient {
 }
 
 impl ClusterClient {
-    /// A client with separate connections. Neither connects nor reads the kubeconfig yet.
-    pub fn new(config: ClusterConfig, metrics: Arc<Metrics>) -> Self {
-        let spec = ConnectionSpec::from(&config);
-        let connections = Connections::default();
-        Self::shared(config.name, config.roles, spec, &connections, metrics)
-    }
-
-    /// A client with shared connections. Neither connects nor reads the kubeconfig yet.
-    pub fn shared(
+    /// Neither connects nor reads the kubeconfig yet.
+    pub fn new(
         name: ClusterName,
         roles: Vec<Role>,
         spec: ConnectionSpec,
@@ -89,10 +81,10 @@ impl ClusterClient {
     }
 
     /// A client whose requests go to `client`, such as an in-memory API server.
-    pub fn with_client(config: ClusterConfig, client: kube::Client, metrics: Arc<Metrics>) -> Self {
-        let connection = Connection::fixed(config.name.clone(), client);
-        let requests = metrics.requests(&config.name);
-        Self { name: config.name, roles: config.roles, connection, requests }
+    pub fn with_client(name: ClusterName, client: kube::Client, metrics: Arc<Metrics>) -> Self {
+        let connection = Connection::fixed(name.clone(), client);
+        let requests = metrics.requests(&name);
+        Self { name, roles: Vec::new(), connection, requests }
     }
 
     /// Switches to other credentials, or another server. The former ones stay in use until a client of

@@ -10,7 +10,6 @@ use kube::config::{AuthInfo, Kubeconfig};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::tls::secret_field;
-use crate::config::ClusterConfig;
 
 /// How a cluster is reached. Clusters with equal credentials share the client made from them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,19 +64,6 @@ impl Server {
                 }
             }
         }
-    }
-}
-
-impl From<&ClusterConfig> for ConnectionSpec {
-    fn from(config: &ClusterConfig) -> Self {
-        let credentials = if config.in_cluster {
-            Credentials::InCluster
-        } else {
-            let file = config.kubeconfig.clone();
-            let context = config.context.clone();
-            Credentials::Kubeconfig { file, context }
-        };
-        Self { credentials, server: Server::AsConfigured }
     }
 }
 

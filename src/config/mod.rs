@@ -3,6 +3,7 @@
 //! `docs/reference/configuration.md` is generated from the docs of these structs, one row for each key.
 //! A value that users have no reason to change is a constant ([`Constants`]).
 
+mod constants;
 mod follow;
 mod old_keys;
 mod read;
@@ -18,7 +19,7 @@ use anyhow::Context;
 use jiff::fmt::serde::unsigned_duration::friendly::compact::required as duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::client::Credentials;
+use crate::client::{ConnectionSpec, Credentials, Server};
 use crate::clock::millis;
 use crate::core::contract::membership::JoinRule;
 use crate::core::contract::settings::{
@@ -27,10 +28,9 @@ use crate::core::contract::settings::{
 };
 use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::shard::Shard;
-use crate::executor::ExecutorConstants;
-use crate::leader::election::{ElectionConstants, Timings};
-use crate::watch::WatchConstants;
+use crate::leader::election::Timings;
 
+pub use constants::{Constants, ElectionConstants, ExecutorConstants, WatchConstants};
 pub(crate) use follow::follow;
 pub use read::{ConfigError, ConfigSource, override_settings};
 pub(crate) use role::role_name;
@@ -302,37 +302,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Values that are not keys. The keys override the machine's settings among them
-/// ([`Config::settings`]).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct Constants {
-    pub settings: Settings,
-    pub watch: WatchConstants,
-    pub executor: ExecutorConstants,
-    pub election: ElectionConstants,
-    /// First lists of one host that may be under way at the same time.
-    pub lists_in_parallel: usize,
-    /// The most Events, in all clusters together, that are sent in any 60 seconds.
-    pub events_per_minute: u32,
-    /// How long a run that stops waits for writes in flight before abandoning them.
-    pub shutdown_grace_ms: u64,
-}
-
-impl Default for Constants {
-    fn default() -> Self {
-        Self {
-            settings: Settings::default(),
-            watch: WatchConstants::default(),
-            executor: ExecutorConstants::default(),
-            election: ElectionConstants::default(),
-            lists_in_parallel: 8,
-            events_per_minute: 30,
-            shutdown_grace_ms: 10_000,
-        }
-    }
-}
-
 impl Default for LeaderElectionConfig {
     fn default() -> Self {
         Self {
@@ -526,6 +495,19 @@ fn no_shard(shards: u16, found: &str) -> String {
          {POD_VARIABLE} to the name of a StatefulSet's pod, such as throughline-3, or {SHARD_VARIABLE} to \
          a number; {found}"
     )
+}
+
+impl ClusterConfig {
+    pub fn connection(&self) -> ConnectionSpec {
+        let credentials = if self.in_cluster {
+            Credentials::InCluster
+        } else {
+            let file = self.kubeconfig.clone();
+            let context = self.context.clone();
+            Credentials::Kubeconfig { file, context }
+        };
+        ConnectionSpec { credentials, server: Server::AsConfigured }
+    }
 }
 
 impl MiloConfig {

@@ -17,8 +17,8 @@ use super::ledger::{Ledger, Missing, Offer};
 use crate::client::{
     AnyObject, CallError, ClusterClient, Timeouts, call_error, kube_client, went_backwards,
 };
+use crate::config::WatchConstants;
 use crate::core::data::ids::{ClusterName, Kind};
-use crate::watch::WatchConstants;
 use crate::watch::pauses::Pauses;
 
 /// A watch counts as resumed if no error came within this time.

@@ -139,7 +139,7 @@ impl Discovery {
         // The name for metrics and logs.
         let name = ClusterName::from("discovery/milo");
         let spec = milo::root(milo);
-        let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
+        let client = ClusterClient::new(name, Vec::new(), spec, connections, metrics.clone());
         let client = Arc::new(client);
         let watch = &parts.config.constants.watch;
         // A ProjectControlPlane that is gone is no evidence about its Project.

@@ -256,7 +256,7 @@ async fn root() -> (SimMiloHandle, Arc<ProjectRoot>) {
     let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
     let connections = Connections::default();
     let metrics = Arc::new(Metrics::new());
-    let client = ClusterClient::shared("root".into(), Vec::new(), spec, &connections, metrics);
+    let client = ClusterClient::new("root".into(), Vec::new(), spec, &connections, metrics);
     (milo, Arc::new(ProjectRoot::new(Arc::new(client), Duration::from_secs(5))))
 }
 

@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 use tracing::{info, warn};
 
 use crate::apply::{Applier, ProjectProof};
+use crate::config::ExecutorConstants;
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind};
@@ -55,22 +55,6 @@ pub struct FinishedAction {
 struct Task {
     queue: QueueKey,
     action: Arc<PendingAction>,
-}
-
-/// The limits on parallel writes and on the time of one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct ExecutorConstants {
-    /// Writes in flight at the same time to one kind in one cluster, each to a different object.
-    pub parallel: usize,
-    /// The limit for one write.
-    pub timeout_ms: u64,
-}
-
-impl Default for ExecutorConstants {
-    fn default() -> Self {
-        Self { parallel: 16, timeout_ms: 5_000 }
-    }
 }
 
 /// The only writer.

@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
-use crate::config::{ClusterConfig, Config};
+use crate::config::{ClusterConfig, Config, WatchConstants};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::environment::spawn;
 use crate::metrics::Metrics;
-use crate::watch::{MembershipId, WatchConstants, WatchMessage, WatchShared, WatchTask};
+use crate::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
 
 pub use table::ClusterTable;
 
@@ -44,7 +44,7 @@ impl From<&ClusterConfig> for Member {
         Self {
             name: config.name.clone(),
             roles: config.roles.clone(),
-            connection: config.into(),
+            connection: config.connection(),
             origin: Origin::Configured,
         }
     }
@@ -158,7 +158,7 @@ impl Fleet {
         self.tell_size();
         let connections = &self.connections;
         let metrics = self.metrics.clone();
-        let cluster = ClusterClient::shared(name, roles, connection, connections, metrics);
+        let cluster = ClusterClient::new(name, roles, connection, connections, metrics);
         let cluster = Arc::new(cluster);
         if origin == Origin::Discovered {
             self.metrics.set_discovered(cluster.name());

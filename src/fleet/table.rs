@@ -90,7 +90,7 @@ mod tests {
         let client = |name: &ClusterName| {
             let name = name.clone();
             let spec = spec.clone();
-            ClusterClient::shared(name, vec![], spec, &connections, metrics.clone())
+            ClusterClient::new(name, vec![], spec, &connections, metrics.clone())
         };
         let names: Vec<_> = (10..60).map(|n| ClusterName::from(format!("p{n}").as_str())).collect();
         for name in names.iter().rev() {

@@ -143,7 +143,7 @@ impl Run {
         }
         for cluster in &clusters {
             if self.engine.fleet.origin(&cluster.name) == Some(Origin::Configured) {
-                self.engine.fleet.replace(&cluster.name, cluster.into());
+                self.engine.fleet.replace(&cluster.name, cluster.connection());
             } else {
                 self.join(cluster.into());
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Run;
-use crate::client::ClusterClient;
+use crate::client::{ClusterClient, Connections};
 use crate::core::contract::event::EventKind;
 use crate::leader::group::Group;
 use crate::leader::lease::LeaseClient;
@@ -24,8 +24,13 @@ impl Run {
         let election = &self.config.leader_election;
         let group = Group::new(&election.lease_name, self.engine.machine.settings().shard);
         let metrics = self.engine.metrics.clone();
+        let spec = cluster.connection();
+        // Its renewals wait for no other request's connection.
+        let connections = Connections::default();
+        let client =
+            ClusterClient::new(cluster.name, cluster.roles, spec, &connections, metrics.clone());
         let lease = LeaseClient::new(
-            Arc::new(ClusterClient::new(cluster, metrics.clone())),
+            Arc::new(client),
             election.lease_namespace.clone(),
             &group,
             Duration::from_millis(timings.request_ms()),

@@ -43,7 +43,7 @@ use end::WatchEnd;
 use list::History;
 use page::Pages;
 use pauses::Pauses;
-pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
+pub use shared::{MembershipId, WatchMessage, WatchShared};
 
 /// The state of a watch.
 #[derive(Debug)]

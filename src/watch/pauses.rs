@@ -6,8 +6,8 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
+use crate::config::WatchConstants;
 use crate::environment;
-use crate::watch::WatchConstants;
 
 /// Jitter makes a pause up to twice as long as the builder's delay, so the longest delay is halved.
 fn pauses(config: &WatchConstants) -> ExponentialBackoff {

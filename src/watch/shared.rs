@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::log::ListLog;
 use crate::client::pace::Pace;
+use crate::config::WatchConstants;
 use crate::core::contract::event::EventKind;
 
 /// The number of one membership of a cluster. No two are equal.
@@ -20,37 +20,6 @@ pub struct WatchMessage {
     /// The membership that the watch belongs to.
     pub membership: MembershipId,
     pub kind: EventKind,
-}
-
-/// How watches list, wait and retry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct WatchConstants {
-    /// Objects per page of an initial list.
-    pub page_size: u32,
-    /// The limit for the answer to a request or one page of a list.
-    pub timeout_ms: u64,
-    /// A watch that delivers no byte, not even a bookmark, for this long is restarted. API servers
-    /// send a bookmark about once a minute.
-    pub silent_after_ms: u64,
-    /// The first pause after a failure; it doubles, with jitter.
-    pub backoff_first_ms: u64,
-    pub backoff_max_ms: u64,
-    /// Events that may wait for the machine; when the queue is full, the watches wait.
-    pub queue: usize,
-}
-
-impl Default for WatchConstants {
-    fn default() -> Self {
-        Self {
-            page_size: 500,
-            timeout_ms: 15_000,
-            silent_after_ms: 90_000,
-            backoff_first_ms: 250,
-            backoff_max_ms: 10_000,
-            queue: 1024,
-        }
-    }
 }
 
 /// What all watches of a run share.

@@ -8,10 +8,11 @@ use serde_json::json;
 use throughline::client::{
     ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
 };
+use throughline::config::WatchConstants;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
-use throughline::watch::{MembershipId, WatchConstants, WatchShared, WatchTask};
+use throughline::watch::{MembershipId, WatchShared, WatchTask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -75,7 +76,7 @@ async fn a_list_of_200_mib_takes_little_memory() {
     let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
     let (name, metrics) = (ClusterName::from("one"), Arc::new(Metrics::new()));
     let (roles, connections) = (vec![Role::Upstream], Connections::default());
-    let cluster = ClusterClient::shared(name, roles, spec, &connections, metrics.clone());
+    let cluster = ClusterClient::new(name, roles, spec, &connections, metrics.clone());
     let (bus, mut events) = mpsc::channel(64);
     let watch = WatchConstants { timeout_ms: 300_000, ..WatchConstants::default() };
     let shared = Arc::new(WatchShared::new(watch, bus, 8));

@@ -33,7 +33,10 @@ pub(crate) fn configured(
 }
 
 pub(crate) fn client(config: ClusterConfig) -> Arc<ClusterClient> {
-    Arc::new(ClusterClient::new(config, Arc::new(Metrics::new())))
+    let spec = config.connection();
+    let metrics = Arc::new(Metrics::new());
+    let connections = Connections::default();
+    Arc::new(ClusterClient::new(config.name, config.roles, spec, &connections, metrics))
 }
 
 /// A client whose connections may be shared.
@@ -43,7 +46,7 @@ pub(crate) fn connect(
     connections: &Connections,
 ) -> Arc<ClusterClient> {
     let (roles, metrics) = (vec![Role::Upstream, Role::Edge], Arc::new(Metrics::new()));
-    Arc::new(ClusterClient::shared(name.into(), roles, spec, connections, metrics))
+    Arc::new(ClusterClient::new(name.into(), roles, spec, connections, metrics))
 }
 
 /// How a server is reached, which shows this certificate if it has TLS.

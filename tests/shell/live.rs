@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throughline::client::ClusterClient;
+use throughline::config::WatchConstants;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
-use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

@@ -3,8 +3,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::client::ClusterClient;
-use crate::config::ClusterConfig;
+use crate::client::{ClusterClient, ConnectionSpec, Connections, Credentials, Server};
 use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::view::involved_object::InvolvedObject;
@@ -22,14 +21,11 @@ struct Bench {
 
 fn bench() -> Bench {
     let metrics = Arc::new(Metrics::new());
-    let hub = ClusterConfig {
-        name: "hub".into(),
-        roles: vec![Role::Hub],
-        kubeconfig: None,
-        context: None,
-        in_cluster: false,
-    };
-    let hub = Arc::new(ClusterClient::new(hub, metrics.clone()));
+    let spec = ConnectionSpec { credentials: Credentials::InCluster, server: Server::AsConfigured };
+    let connections = Connections::default();
+    let roles = vec![Role::Hub];
+    let hub = ClusterClient::new("hub".into(), roles, spec, &connections, metrics.clone());
+    let hub = Arc::new(hub);
     let (recorder, queue) = Recorder::new(vec![hub], 30, metrics);
     Bench { problems: Problems::default(), poster: Poster::new(recorder), queue }
 }

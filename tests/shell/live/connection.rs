@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, JSON, get, path};
+use throughline::config::WatchConstants;
 use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
-use throughline::watch::WatchConstants;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::ServerMode;
 use tokio::time::sleep;

@@ -12,8 +12,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use throughline::config::WatchConstants;
 use throughline::core::data::ids::Kind;
-use throughline::watch::WatchConstants;
 
 use crate::cluster::{self, client_at};
 use crate::live::{Watched, told};

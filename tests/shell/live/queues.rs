@@ -12,17 +12,17 @@ use axum::extract::Request;
 use http::Response;
 use throughline::apply::Applier;
 use throughline::client::ClusterClient;
+use throughline::config::ExecutorConstants;
 use throughline::core::contract::action::{Action, Decision, Urgency, Verb};
 use throughline::core::data::ids::{ActionId, ClusterName, Kind};
 use throughline::core::data::time::UnixMillis;
-use throughline::executor::ExecutorConstants;
 use throughline::executor::{Executor, FinishedAction};
 use throughline::leader::gate::{Gate, GateKeeper};
 use throughline::metrics::{Format, Metrics};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::cluster::{absent, configured, write};
+use crate::cluster::{absent, write};
 
 const HUB: &str = "hub";
 const HUNG: &str = "edge-hung";
@@ -89,9 +89,9 @@ fn bench(parallel: usize, hangs: bool) -> Bench {
         let server = server.clone();
         let answer = move |request: Request| server.clone().answer(request);
         let client = kube::Client::new(Router::new().fallback(answer), "default");
-        let config = configured(*name, &[], None);
-        let client = ClusterClient::with_client(config, client, metrics.clone());
-        (ClusterName::from(*name), Arc::new(client))
+        let name = ClusterName::from(*name);
+        let client = ClusterClient::with_client(name.clone(), client, metrics.clone());
+        (name, Arc::new(client))
     };
     let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
     let (gate, keeper) = Gate::closed();

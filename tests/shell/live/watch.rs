@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use throughline::client::{Connections, Server};
+use throughline::config::WatchConstants;
 use throughline::core::data::ids::{Kind, ObjectKey};
-use throughline::watch::WatchConstants;
 use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 
 use crate::cluster::{connect, spec};
