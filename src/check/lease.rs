@@ -1,8 +1,9 @@
-//! Checks whether the Lease can be used, and whether a throughline holds it. The checks never take it:
-//! they send their writes with `dryRun=All`.
+//! Checks whether the Lease of each shard can be used, and whether a throughline holds it. The checks
+//! never take it: they send their writes with `dryRun=All`.
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
@@ -17,7 +18,9 @@ use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::FIELD_MANAGER;
+use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
+use crate::leader::group::Group;
 
 /// The longest wait for the renewal of a Lease that looks expired: clocks may differ.
 const RENEWAL_MAX: Duration = Duration::from_secs(10);
@@ -48,7 +51,13 @@ pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
             let skip = |check| Draft::skipped(check, Some(cluster.name()), unseen.as_str());
             [Check::Lease, Check::Leader].map(skip).into()
         }
-        None => LeaseCheck::new(config, cluster).await.run().await,
+        None => {
+            let of = config.leader_election.shards;
+            let check = async |index| {
+                LeaseCheck::new(config, cluster, Shard { index, of }).await.run().await
+            };
+            join_all((0..of).map(check)).await.into_iter().flatten().collect()
+        }
     }
 }
 
@@ -59,7 +68,7 @@ struct LeaseCheck<'a> {
 }
 
 impl<'a> LeaseCheck<'a> {
-    async fn new(config: &Config, cluster: &'a Cluster) -> Self {
+    async fn new(config: &Config, cluster: &'a Cluster, shard: Shard) -> Self {
         let election = &config.leader_election;
         let namespace = match &election.lease_namespace {
             Some(namespace) => namespace.clone(),
@@ -68,7 +77,8 @@ impl<'a> LeaseCheck<'a> {
             }
         };
         let api = Api::namespaced(cluster.kube.clone(), &namespace);
-        Self { cluster, key: ObjectKey::new(namespace, &*election.lease_name), api }
+        let name = Group::new(&election.lease_name, shard).own_lease();
+        Self { cluster, key: ObjectKey::new(namespace, name), api }
     }
 
     async fn run(&self) -> Vec<Draft> {

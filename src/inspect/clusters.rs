@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 use kube::api::ListParams;
 use serde_json::Value;
@@ -104,7 +105,7 @@ impl ClusterWatcher {
     }
 
     /// Waits until every list is complete or has failed once, for at most `within`. Meanwhile reads the
-    /// holder of the Lease. `progress` receives the progress.
+    /// holder of each shard's Lease. `progress` receives the progress.
     pub async fn wait_for_lists(
         &mut self,
         config: &Config,
@@ -112,33 +113,35 @@ impl ClusterWatcher {
         progress: impl Fn(&str),
     ) {
         let until = Instant::now() + within;
-        let lease = config.election_cluster().and_then(|cluster| {
-            let cluster = self.engine.fleet.table().get(&cluster.name)?;
-            let election = &config.leader_election;
-            let namespace = election.lease_namespace.clone();
-            let name = election.lease_name.clone();
-            Some(LeaseClient::new(
-                cluster,
-                namespace,
-                &Group::new(&name, Shard::WHOLE),
-                within,
-                None,
-            ))
+        let election = &config.leader_election;
+        let hub = config.election_cluster().map(|cluster| &cluster.name);
+        let hub = hub.and_then(|name| self.engine.fleet.table().get(name));
+        let leases = hub.iter().flat_map(|hub| {
+            let of = election.shards;
+            let group = move |index| Group::new(&election.lease_name, Shard { index, of });
+            let namespace = &election.lease_namespace;
+            (0..of).map(move |index| {
+                LeaseClient::new(hub.clone(), namespace.clone(), &group(index), within, None)
+            })
         });
         // The namespace of a pod may differ from the reader's.
-        let is_known = config.leader_election.lease_namespace.is_some();
-        let leader = leader_by(lease, is_known);
-        let mut leader = std::pin::pin!(leader);
+        let is_known = election.lease_namespace.is_some();
+        let leaders = join_all(leases.map(|lease| leader_by(lease, is_known)));
+        let mut leaders = std::pin::pin!(leaders);
         let mut is_read = false;
         let mut told = String::new();
         while !self.pending_lists.is_empty() || !is_read {
             let waited = timeout_at(until, async {
                 tokio::select! {
-                    (found, problem) = &mut leader, if !is_read => {
+                    found = &mut leaders, if !is_read => {
                         is_read = true;
-                        self.leader = found;
-                        if let Some(problem) = problem {
-                            self.engine.handle_outside(NoteKind::Began(problem));
+                        for (shard, (leader, problem)) in found.into_iter().enumerate() {
+                            if shard == 0 {
+                                self.leader = leader;
+                            }
+                            if let Some(problem) = problem {
+                                self.engine.handle_outside(NoteKind::Began(problem));
+                            }
                         }
                     }
                     () = self.next_event() => {}
@@ -328,9 +331,8 @@ async fn read_object(
 
 /// The leader, by the Lease and this host's clock, and a problem with the Lease. An instance that
 /// created the Lease waits before it may lead. `is_known`: the Lease would be found if it existed.
-async fn leader_by(lease: Option<LeaseClient>, is_known: bool) -> (Leader, Option<Problem>) {
+async fn leader_by(mut lease: LeaseClient, is_known: bool) -> (Leader, Option<Problem>) {
     let nobody = Leader::default();
-    let Some(mut lease) = lease else { return (nobody, None) };
     let (response, _) = lease.send(&LeaseRequest::Get).await;
     let foreign = lease.foreign_holder();
     let problem = no_leader(&lease.about(), foreign.as_deref());

@@ -142,6 +142,14 @@ async fn changes_are_printed_into_a_pipe_and_what_cannot_be_read_is_named() {
     assert!(row.contains("  mirrored  "), "{row}");
     drop(running);
 
+    // The Lease of each shard is read, and nobody holds one.
+    let shards = ["enabled=true", "leaseNamespace=ns", "shards=2"];
+    let shards = shards.map(|set| format!("leaderElection.{set}"));
+    let mut args = vec!["status"];
+    shards.iter().for_each(|set| args.extend(["--set", set.as_str()]));
+    let (_, out, _) = environment.place.run(&args).await;
+    assert!(out.contains("no_leader: No instance holds Lease ns/throughline and 1 more;"), "{out}");
+
     // A forbidden list is unknown and names the missing permission.
     environment.down.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000);
     let (code, out, _) = environment.place.run(&LAB).await;
