@@ -1,5 +1,5 @@
 //! Leader election on a Lease, which selects the instance that mirrors and deletes. [`election`] holds
-//! the rules; `candidate.rs` adds clock, timers, requests, log lines and Kubernetes Events. An election
+//! the rules; `candidate.rs` adds clock, timers and requests, `publish.rs` log lines and Events. An election
 //! never ends the process, and retries for as long as the process runs.
 
 mod candidate;
