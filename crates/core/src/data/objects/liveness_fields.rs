@@ -1,9 +1,9 @@
 //! The fields of a Connector that a writer owns, out of those that determine its liveness.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::data::objects::keys::UPSTREAM_STATUS;
 
@@ -22,16 +22,16 @@ impl LivenessFields {
     }
 }
 
-const ANNOTATION: [&str; 3] =
-    ["f:metadata", "f:annotations", "f:networking.datumapis.com/upstream-status"];
 const STATUS: &str = "f:status";
+const METADATA: &str = "f:metadata";
+const ANNOTATIONS: &str = "f:annotations";
 
 impl Serialize for LivenessFields {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serde_json::Map::new();
         if self.annotation {
-            let annotations = serde_json::json!({ ANNOTATION[2]: {} });
-            fields.insert(ANNOTATION[0].into(), serde_json::json!({ ANNOTATION[1]: annotations }));
+            let annotation = serde_json::json!({ format!("f:{UPSTREAM_STATUS}"): {} });
+            fields.insert(METADATA.into(), serde_json::json!({ ANNOTATIONS: annotation }));
         }
         if self.status {
             fields.insert(STATUS.into(), serde_json::json!({}));
@@ -44,108 +44,20 @@ impl Serialize for LivenessFields {
 /// object unreadable.
 impl<'de> Deserialize<'de> for LivenessFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        debug_assert_eq!(ANNOTATION[2].strip_prefix("f:"), Some(UPSTREAM_STATUS));
-        let mut fields = Self::default();
-        deserializer.deserialize_any(FieldSet { path: &ANNOTATION, fields: &mut fields })?;
-        Ok(fields)
+        let fields = Box::<RawValue>::deserialize(deserializer)?;
+        let annotations = within(&fields, METADATA).and_then(|fields| within(fields, ANNOTATIONS));
+        let annotation = format!("f:{UPSTREAM_STATUS}");
+        Ok(Self {
+            status: within(&fields, STATUS).is_some(),
+            annotation: annotations.is_some_and(|fields| within(fields, &annotation).is_some()),
+        })
     }
 }
 
-/// A set of fields at some depth. Only the first name of `path` is read, and at the top also
-/// `f:status`.
-struct FieldSet<'a> {
-    path: &'a [&'static str],
-    fields: &'a mut LivenessFields,
-}
-
-impl<'de> DeserializeSeed<'de> for FieldSet<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for FieldSet<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a set of fields")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let [name, rest @ ..] = self.path else {
-            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            return Ok(());
-        };
-        let is_top = self.path.len() == ANNOTATION.len();
-        while let Some(key) = map.next_key_seed(OneOf([name, STATUS]))? {
-            match key {
-                Some(0) if rest.is_empty() => {
-                    self.fields.annotation = true;
-                    map.next_value::<IgnoredAny>()?;
-                }
-                Some(0) => map.next_value_seed(FieldSet { path: rest, fields: self.fields })?,
-                key => {
-                    self.fields.status |= is_top && key == Some(1);
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-}
-
-/// Reads which of two names a key is.
-struct OneOf([&'static str; 2]);
-
-impl<'de> DeserializeSeed<'de> for OneOf {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for OneOf {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field")
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|name| *name == key))
-    }
+/// The subset of this name. The names within it are not read.
+fn within<'a>(fields: &'a RawValue, name: &str) -> Option<&'a RawValue> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(fields.get()).ok()?;
+    fields.get(name).copied()
 }
 
 #[cfg(test)]
