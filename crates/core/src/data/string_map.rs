@@ -1,25 +1,24 @@
 //! A small map from strings to strings.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 
-/// Labels or annotations, in the order of the object. A lookup scans them, as they are few.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StringMap(Vec<(Box<str>, Box<str>)>);
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Labels or annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StringMap(BTreeMap<Box<str>, Box<str>>);
 
 impl StringMap {
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v)
+        self.0.get(key).map(|value| &**value)
     }
 
     /// Sets `key`, or removes it if `value` is `None`.
     pub fn set(&mut self, key: &str, value: Option<&str>) {
-        let at = self.0.iter().position(|(k, _)| **k == *key);
-        match (at, value) {
-            (Some(i), Some(value)) => self.0[i].1 = value.into(),
-            (Some(i), None) => drop(self.0.remove(i)),
-            (None, Some(value)) => self.0.push((key.into(), value.into())),
-            (None, None) => {}
-        }
+        match value {
+            Some(value) => self.0.insert(key.into(), value.into()),
+            None => self.0.remove(key),
+        };
     }
 
     /// Replaces each value for which `by` returns another one.
@@ -51,35 +50,11 @@ impl<'a> FromIterator<(&'a str, &'a str)> for StringMap {
     }
 }
 
-impl Serialize for StringMap {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter())
-    }
-}
-
+/// `null` is the empty string, or no entry at all, as in Go.
 impl<'de> Deserialize<'de> for StringMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = StringMap;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a map of strings")
-            }
-            fn visit_unit<E>(self) -> Result<StringMap, E> {
-                Ok(StringMap::default())
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<StringMap, A::Error> {
-                let mut entries = Vec::new();
-                // `null` is the empty string, as in Go.
-                while let Some((key, value)) = map.next_entry::<_, Option<Box<str>>>()? {
-                    entries.push((key, value.unwrap_or_default()));
-                }
-                Ok(StringMap(entries))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        let entries = Option::<BTreeMap<Box<str>, Option<Box<str>>>>::deserialize(deserializer)?;
+        let entries = entries.into_iter().flatten();
+        Ok(Self(entries.map(|(key, value)| (key, value.unwrap_or_default())).collect()))
     }
 }
