@@ -28,62 +28,72 @@ impl UnixMillis {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Reads an RFC 3339 time as API servers write it, e.g. `2026-05-01T10:00:00Z`; fractions and
-    /// offsets are allowed. `None` for anything else and for times before 1970.
+    /// Reads an RFC 3339 time as Kubernetes does, e.g. `2026-05-01T10:00:00Z`. `None` for anything
+    /// else and for times before 1970.
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
-        let b = text.as_bytes();
-        let digits = |range: std::ops::Range<usize>| -> Option<i64> {
-            let part = b.get(range)?;
-            part.iter().all(u8::is_ascii_digit).then_some(())?;
-            Some(part.iter().fold(0, |n, d| n * 10 + i64::from(d - b'0')))
-        };
-        let sep = |at: usize, byte: u8| (b.get(at) == Some(&byte)).then_some(());
-        let year = digits(0..4)?;
-        let month = digits(5..7)?;
-        let day = digits(8..10)?;
-        let hour = digits(11..13)?;
-        let minute = digits(14..16)?;
-        let second = digits(17..19)?;
-        sep(4, b'-').and(sep(7, b'-')).and(sep(10, b'T')).and(sep(13, b':')).and(sep(16, b':'))?;
-        let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-        let days_in_month = match month {
-            4 | 6 | 9 | 11 => 30,
-            2 => 28 + i64::from(leap),
-            _ => 31,
-        };
-        let in_range = (1..=12).contains(&month)
-            && (1..=days_in_month).contains(&day)
-            && hour < 24
-            && minute < 60
-            && second < 60;
-        in_range.then_some(())?;
-        let mut rest = b.get(19..)?;
-        let mut millis = 0;
-        if let [b'.', fraction @ ..] = rest {
-            let len = fraction.iter().take_while(|d| d.is_ascii_digit()).count();
-            (len > 0).then_some(())?;
-            for i in 0..3 {
-                millis = millis * 10 + fraction[..len].get(i).map_or(0, |d| i64::from(d - b'0'));
-            }
-            rest = &fraction[len..];
-        }
-        let offset_minutes = match rest {
-            b"Z" => 0,
-            [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2]
-                if [h1, h2, m1, m2].iter().all(|d| d.is_ascii_digit()) =>
-            {
-                let n = |tens: &u8, ones: &u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
-                let h = n(h1, h2);
-                let m = n(m1, m2);
-                (h < 24 && m < 60).then_some(())?;
-                if *sign == b'+' { h * 60 + m } else { -(h * 60 + m) }
-            }
-            _ => return None,
-        };
-        let days = days_since_epoch(year, month, day);
-        let seconds = days * 86_400 + hour * 3600 + (minute - offset_minutes) * 60 + second;
-        u64::try_from(seconds * 1000 + millis).ok().map(Self)
+        u64::try_from(go_rfc3339_millis(text)?).ok().map(Self)
     }
+}
+
+/// The milliseconds since 1970 of a text that Go's `time.Parse(time.RFC3339, …)` accepts. It is more
+/// lenient than the RFC: an hour of one digit, a comma before the fraction, offsets up to 24:60
+/// (`parse` in `time/format.go`).
+pub(crate) fn go_rfc3339_millis(text: &str) -> Option<i64> {
+    let text = text.as_bytes();
+    let (century, text) = two_digits(text)?;
+    let (year, text) = two_digits(text)?;
+    let (month, text) = two_digits(text.strip_prefix(b"-")?)?;
+    let (day, text) = two_digits(text.strip_prefix(b"-")?)?;
+    let text = text.strip_prefix(b"T")?;
+    let (hour, text) = two_digits(text).or_else(|| one_digit(text))?;
+    let (minute, text) = two_digits(text.strip_prefix(b":")?)?;
+    let (second, text) = two_digits(text.strip_prefix(b":")?)?;
+
+    let is_leap = if year == 0 { century % 4 == 0 } else { year % 4 == 0 };
+    let days = match month {
+        2 => 28 + i64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=days).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+
+    let (fraction, zone) = match text {
+        [b'.' | b',', rest @ ..] => {
+            let len = rest.iter().position(|b| !b.is_ascii_digit()).filter(|len| *len > 0)?;
+            rest.split_at(len)
+        }
+        _ => (&[][..], text),
+    };
+    let digit = |at| fraction.get(at).map_or(0, |digit: &u8| i64::from(digit - b'0'));
+    let millis = digit(0) * 100 + digit(1) * 10 + digit(2);
+
+    let offset_minutes = match zone {
+        b"Z" => 0,
+        [sign @ (b'+' | b'-'), offset @ ..] => {
+            let (hours, offset) = two_digits(offset)?;
+            let (minutes, rest) = two_digits(offset.strip_prefix(b":")?)?;
+            (hours <= 24 && minutes <= 60 && rest.is_empty()).then_some(())?;
+            let offset = hours * 60 + minutes;
+            if *sign == b'+' { offset } else { -offset }
+        }
+        _ => return None,
+    };
+    let minutes = (days_since_epoch(century * 100 + year, month, day) * 24 + hour) * 60 + minute;
+    Some(((minutes - offset_minutes) * 60 + second) * 1_000 + millis)
+}
+
+fn two_digits(text: &[u8]) -> Option<(i64, &[u8])> {
+    let (tens, text) = one_digit(text)?;
+    let (ones, text) = one_digit(text)?;
+    Some((tens * 10 + ones, text))
+}
+
+fn one_digit(text: &[u8]) -> Option<(i64, &[u8])> {
+    let (first, rest) = text.split_first()?;
+    first.is_ascii_digit().then(|| (i64::from(first - b'0'), rest))
 }
 
 /// Howard Hinnant's `days_from_civil`, for the years 0 to 9999.
@@ -160,7 +170,7 @@ mod tests {
             "1900-02-28T00:00:00Z",
             "2026-01-00T00:00:00Z",
             "2026-00-01T00:00:00Z",
-            "2026-01-01T00:00:00+24:00",
+            "2026-01-01T00:00:00+25:00",
         ] {
             assert_eq!(UnixMillis::parse_rfc3339(text), None, "{text}");
         }

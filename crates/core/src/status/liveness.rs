@@ -6,6 +6,7 @@
 //! refuses the whole document if any known field has a wrong type. This decoder does the same in
 //! one pass: it keeps the fields that liveness depends on, and checks the types of the others.
 
+use crate::data::time::go_rfc3339_millis;
 use crate::status::digest::Digest;
 use crate::status::go_json::{GO_DEPTH_MAX, Reader};
 use crate::status::trigger::connector_part;
@@ -145,7 +146,7 @@ impl Condition {
             "reason" | "message" => string(r),
             "lastTransitionTime" => {
                 let mut is_time = true;
-                text(r, |text| is_time = is_rfc3339(text))?;
+                text(r, |text| is_time = go_rfc3339_millis(text).is_some())?;
                 is_time.then_some(())
             }
             "observedGeneration" => integer::<i64>(r),
@@ -238,63 +239,10 @@ fn text(reader: &mut Reader<'_>, then: impl FnOnce(&str)) -> Option<()> {
 
 /// A string that liveness does not depend on, or `null`.
 fn string(reader: &mut Reader<'_>) -> Option<()> {
-    if null(reader)? { Some(()) } else { reader.string().map(drop) }
+    text(reader, |_| ())
 }
 
 /// An integer in the range of `T`, or `null`. Go refuses `1.0` and `1e3` as integers.
 fn integer<T: std::str::FromStr>(reader: &mut Reader<'_>) -> Option<()> {
     if null(reader)? { Some(()) } else { reader.number()?.parse::<T>().ok().map(drop) }
-}
-
-/// Whether Go's `time.Parse(time.RFC3339, …)` accepts the text. It is more lenient than the RFC: an
-/// hour of one digit, a comma before the fraction, offsets up to 24:60 (`parse` in `time/format.go`).
-fn is_rfc3339(text: &str) -> bool {
-    parse_rfc3339(text.as_bytes()).is_some()
-}
-
-fn parse_rfc3339(text: &[u8]) -> Option<()> {
-    let (century, text) = two_digits(text)?;
-    let (year, text) = two_digits(text)?;
-    let (month, text) = two_digits(text.strip_prefix(b"-")?)?;
-    let (day, text) = two_digits(text.strip_prefix(b"-")?)?;
-    let text = text.strip_prefix(b"T")?;
-    let (hour, text) = two_digits(text).or_else(|| one_digit(text))?;
-    let (minute, text) = two_digits(text.strip_prefix(b":")?)?;
-    let (second, text) = two_digits(text.strip_prefix(b":")?)?;
-    let is_leap = if year == 0 { century % 4 == 0 } else { year % 4 == 0 };
-    let days = match month {
-        2 => 28 + u8::from(is_leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=days).contains(&day) || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    let zone = match text {
-        [b'.' | b',', fraction @ ..] => match fraction.iter().position(|b| !b.is_ascii_digit())? {
-            0 => return None,
-            len => fraction.get(len..)?,
-        },
-        _ => text,
-    };
-    let offset = match zone {
-        b"Z" => return Some(()),
-        [b'+' | b'-', offset @ ..] => offset,
-        _ => return None,
-    };
-    let (hours, offset) = two_digits(offset)?;
-    let (minutes, rest) = two_digits(offset.strip_prefix(b":")?)?;
-    (hours <= 24 && minutes <= 60 && rest.is_empty()).then_some(())
-}
-
-fn two_digits(text: &[u8]) -> Option<(u8, &[u8])> {
-    let (tens, text) = one_digit(text)?;
-    let (ones, text) = one_digit(text)?;
-    Some((tens * 10 + ones, text))
-}
-
-fn one_digit(text: &[u8]) -> Option<(u8, &[u8])> {
-    let (first, rest) = text.split_first()?;
-    first.is_ascii_digit().then(|| (first - b'0', rest))
 }
