@@ -30,6 +30,7 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::route_origin::origin_of;
 use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::data::name::NamespacedName;
 use crate::core::data::objects::{Object, WireObject};
 
 use super::patch::no_object;
@@ -233,12 +234,12 @@ fn checked_route(
     })?;
     let is_as_judged = match evidence {
         Evidence::Gateways(absent) => {
-            let names: BTreeSet<_> = absent.names.iter().collect();
-            origin.cluster == absent.cluster.as_str()
-                && origin.namespace == absent.namespace
-                && origin.gateways.iter().eq(names)
+            let names: BTreeSet<_> = absent.names.iter().map(String::as_str).collect();
+            origin.cluster == absent.cluster
+                && *origin.namespace == *absent.namespace
+                && origin.gateways.iter().map(NamespacedName::name).eq(names)
         }
-        Evidence::Project(project) => origin.cluster == project.cluster.as_str(),
+        Evidence::Project(project) => origin.cluster == project.cluster,
     };
     if !is_as_judged {
         return Err("the route's labels or parents are not those that were judged".to_owned());

@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use crate::contract::cause::Cause;
-use crate::data::ids::Kind;
+use crate::data::ids::{ClusterName, Kind};
+use crate::data::name::NamespacedName;
 use crate::data::objects::{
     Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
 };
 
+/// The Gateways that a route names as its parents, all in one upstream namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteOrigin {
-    /// The upstream cluster.
-    pub cluster: String,
-    /// The upstream namespace.
-    pub namespace: String,
-    /// The Gateways that are its parents; never empty.
-    pub gateways: BTreeSet<String>,
+    pub cluster: ClusterName,
+    pub namespace: Box<str>,
+    /// Never empty.
+    pub gateways: BTreeSet<NamespacedName>,
 }
 
 /// Reads the origin of a route.
@@ -54,6 +54,7 @@ pub fn origin_of(object: &Object) -> Result<RouteOrigin, Option<Cause>> {
     if parents.is_empty() || !parents.iter().all(is_local_gateway) {
         return Err(Some(Cause::RouteNotOrphaned));
     }
-    let gateways = parents.iter().map(|parent| parent.name.clone()).collect();
-    Ok(RouteOrigin { cluster, namespace: namespace.to_owned(), gateways })
+    let gateway = |parent: &ParentRef| NamespacedName::new(namespace, &parent.name);
+    let gateways = parents.iter().map(gateway).collect();
+    Ok(RouteOrigin { cluster: cluster.as_str().into(), namespace: namespace.into(), gateways })
 }

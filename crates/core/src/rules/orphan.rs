@@ -7,6 +7,7 @@ use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AbsentProject, Urgency};
 use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::membership::SourceName;
+use crate::contract::route_origin::RouteOrigin;
 use crate::contract::settings::{OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
@@ -16,7 +17,7 @@ use crate::rules::findings::Findings;
 use crate::world::World;
 use crate::world::absence::{AbsenceProof, Absent, Claim, NoProof, prove_absence};
 use crate::world::cluster::Cluster;
-use crate::world::hub::{Parents, Route};
+use crate::world::hub::Route;
 use crate::world::table::Row;
 use crate::write_queue::{Due, QueueKey};
 use crate::write_state::WriteState;
@@ -235,7 +236,7 @@ fn prove_orphan(view: &View<'_>) -> Result<AbsenceProof, Option<Cause>> {
 fn prove_parents_absent(
     view: &View<'_>,
     upstream: &Cluster,
-    parents: &Parents,
+    parents: &RouteOrigin,
 ) -> Result<AbsenceProof, Option<Cause>> {
     if upstream.restored_at.is_some() {
         return Err(Some(Cause::UpstreamRestored));
@@ -272,7 +273,7 @@ fn prove_parents_absent(
 fn prove_project_absent(
     view: &View<'_>,
     project: DeletedProject,
-    parents: &Parents,
+    parents: &RouteOrigin,
 ) -> Result<AbsenceProof, Option<Cause>> {
     if !view.settings.deleted_projects || !project.is_deletion_seen {
         return Err(Some(Cause::ProjectMissing));
@@ -384,7 +385,7 @@ mod tests {
             let namespace = NamespacedName::new("", "default");
             let sighting = with_uid("1", watched(1));
             stage.up().namespaces.put(&namespace, sighting, Namespace::default());
-            stage.shows(Ok(Parents {
+            stage.shows(Ok(RouteOrigin {
                 cluster: "up".into(),
                 namespace: "default".into(),
                 gateways: [NamespacedName::new("default", "app")].into(),
@@ -414,7 +415,7 @@ mod tests {
             self.world.clusters.get_mut(&HUB).unwrap()
         }
 
-        fn shows(&mut self, parents: Result<Parents, Option<Cause>>) {
+        fn shows(&mut self, parents: Result<RouteOrigin, Option<Cause>>) {
             let route = Route { created_at: Some(UnixMillis(1)), parents };
             let at = self.at.name.clone();
             self.hub().routes.put(&at, with_uid("2", watched(1)), route);

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Problem};
+use crate::contract::route_origin::RouteOrigin;
 use crate::controller::{Controller, Finder};
 use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::data::object_ref::ObjectRef;
@@ -13,7 +14,6 @@ use crate::plan::Next;
 use crate::rules::orphan::{OrphanMemory, Plan, Verdict, View};
 use crate::world::absence::prove_namespace;
 use crate::world::cluster::Cluster;
-use crate::world::hub::Parents;
 
 /// The limit in the text for an orphan in the queue: when it is admitted is unknown.
 const TURN_MS: u64 = 60_000;
@@ -164,7 +164,7 @@ fn because(c: &Controller, view: &View<'_>, plan: &Plan, cause: Cause) -> String
     wider.map_or_else(of_route, Problem::sentence)
 }
 
-fn evidence(view: &View<'_>, parents: &Parents) -> OrphanEvidence {
+fn evidence(view: &View<'_>, parents: &RouteOrigin) -> OrphanEvidence {
     let listed = view.upstream.filter(|upstream| upstream.is_live(Kind::Gateway));
     let exists = |name| Some(listed?.upstream_gateways.contains(name));
     let is_proved = |upstream: &Cluster| {

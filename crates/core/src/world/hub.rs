@@ -1,7 +1,5 @@
 //! Hub objects: the upstream objects that they name, and the fields that rules read.
 
-use std::collections::BTreeSet;
-
 use crate::contract::cause::Cause;
 use crate::contract::route_origin::{RouteOrigin, origin_of};
 use crate::data::ids::ClusterName;
@@ -34,16 +32,7 @@ pub(crate) struct Route {
     pub(crate) created_at: Option<UnixMillis>,
     /// `Err(Some(cause))`: the route is kept in any case. `Err(None)`: it was not made from an
     /// upstream HTTPRoute.
-    pub(crate) parents: Result<Parents, Option<Cause>>,
-}
-
-/// The Gateways that a route names, all in one upstream namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Parents {
-    pub(crate) cluster: ClusterName,
-    pub(crate) namespace: Box<str>,
-    /// Never empty.
-    pub(crate) gateways: BTreeSet<NamespacedName>,
+    pub(crate) parents: Result<RouteOrigin, Option<Cause>>,
 }
 
 /// An upstream object that a hub object names, whether or not it exists.
@@ -105,24 +94,12 @@ impl UpstreamRef {
 
 impl Route {
     pub(super) fn new(object: &Object) -> Self {
-        let parents = origin_of(object).map(Parents::from);
-        Self { created_at: object.meta.creation_timestamp, parents }
+        Self { created_at: object.meta.creation_timestamp, parents: origin_of(object) }
     }
 
     /// The upstream that it names.
     pub(crate) fn upstream(&self) -> Option<&ClusterName> {
         self.parents.as_ref().ok().map(|parents| &parents.cluster)
-    }
-}
-
-impl From<RouteOrigin> for Parents {
-    fn from(origin: RouteOrigin) -> Self {
-        let RouteOrigin { cluster, namespace, gateways } = origin;
-        Self {
-            cluster: cluster.as_str().into(),
-            gateways: gateways.iter().map(|name| NamespacedName::new(&namespace, name)).collect(),
-            namespace: namespace.into(),
-        }
     }
 }
 

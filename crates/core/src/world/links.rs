@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::change::Change;
-use super::hub::{HubConnector, Parents, UpstreamRef};
+use super::hub::{HubConnector, UpstreamRef};
+use crate::contract::route_origin::RouteOrigin;
 use crate::data::ids::ClusterName;
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::ObjectRef;
@@ -137,8 +138,8 @@ impl Links {
     pub(super) fn relink_route(
         &mut self,
         at: &ObjectRef,
-        before: Option<&Parents>,
-        after: Option<&Parents>,
+        before: Option<&RouteOrigin>,
+        after: Option<&RouteOrigin>,
         changes: &mut Vec<Change>,
     ) {
         if before == after {
@@ -268,7 +269,7 @@ fn first_of(upstream: &ClusterName, namespace: &str) -> UpstreamRef {
     UpstreamRef { cluster: upstream.clone(), name: NamespacedName::new(namespace, "") }
 }
 
-fn refs(parents: &Parents) -> impl Iterator<Item = UpstreamRef> {
+fn refs(parents: &RouteOrigin) -> impl Iterator<Item = UpstreamRef> {
     let at = |name: &NamespacedName| UpstreamRef {
         cluster: parents.cluster.clone(),
         name: name.clone(),
