@@ -95,7 +95,7 @@ impl Symptoms {
                 self.connector_changed(world, &at.name);
             }
             Change::EvidenceLost { upstream } => {
-                for at in world.links.linked_to(upstream) {
+                for at in world.links.linked_in(upstream, None) {
                     self.connector_changed(world, &at.name);
                 }
             }

@@ -189,7 +189,7 @@ impl Controller {
         }
         for name in self.roster.take_affected() {
             whole::on_project(self, &name);
-            self.dirty.extend(self.world.links.routes_naming(&name).cloned().map(Subject::Route));
+            self.dirty.extend(self.world.links.routes_in(&name, None).cloned().map(Subject::Route));
         }
     }
 }

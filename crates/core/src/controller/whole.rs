@@ -175,7 +175,7 @@ fn found(c: &mut Controller, cluster: &ClusterName, problem: Problem) {
 
 /// The first of the hub Connectors that name an upstream, with their number.
 fn first_naming(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
-    let first = c.world.links.linked_to(upstream).next();
+    let first = c.world.links.linked_in(upstream, None).next();
     about(upstream, first.map(|at| &at.name), connectors)
 }
 

@@ -146,7 +146,7 @@ impl NamingMemory {
 /// The upstream that hub Connectors call by another name: no hub Connector names it, and one of its
 /// namespaces has the UID that the name of their hub namespace contains.
 pub(crate) fn meant<'w>(world: &'w World, called: &ClusterName) -> Option<&'w ClusterName> {
-    let first = world.links.linked_to(called).next()?;
+    let first = world.links.linked_in(called, None).next()?;
     let uid = Uid::new(uid_of(first.name.namespace())?);
     let is_meant = |cluster: &&Cluster| {
         cluster.has(Role::Upstream)

@@ -71,18 +71,13 @@ impl Links {
         self.connectors.get(to).map_or(&[], |link| &link.from)
     }
 
-    /// The hub Connectors that name a Connector in this upstream namespace.
-    pub(super) fn linked_in(&self, upstream: &ClusterName, namespace: &str) -> Vec<ObjectRef> {
-        let links = of(&self.connectors, upstream, Some(namespace));
-        links.flat_map(|(_, link)| &link.from).cloned().collect()
-    }
-
-    /// The hub Connectors that name this upstream.
-    pub(crate) fn linked_to<'l>(
+    /// The hub Connectors that name a Connector of this upstream, or of one of its namespaces.
+    pub(crate) fn linked_in<'l>(
         &'l self,
         upstream: &'l ClusterName,
+        namespace: Option<&'l str>,
     ) -> impl Iterator<Item = &'l ObjectRef> {
-        of(&self.connectors, upstream, None).flat_map(|(_, link)| &link.from)
+        of(&self.connectors, upstream, namespace).flat_map(|(_, link)| &link.from)
     }
 
     /// The routes that name this upstream Gateway.
@@ -90,18 +85,14 @@ impl Links {
         self.routes.get(gateway).map_or(&[], Vec::as_slice)
     }
 
-    /// The routes that name Gateways in this upstream namespace, possibly several times.
-    pub(super) fn routes_in(&self, upstream: &ClusterName, namespace: &str) -> Vec<ObjectRef> {
-        let routes = of(&self.routes, upstream, Some(namespace));
-        routes.flat_map(|(_, routes)| routes).cloned().collect()
-    }
-
-    /// The routes that name this upstream, possibly several times.
-    pub(crate) fn routes_naming<'l>(
+    /// The routes that name Gateways of this upstream, or of one of its namespaces, possibly several
+    /// times.
+    pub(crate) fn routes_in<'l>(
         &'l self,
         upstream: &'l ClusterName,
+        namespace: Option<&'l str>,
     ) -> impl Iterator<Item = &'l ObjectRef> {
-        of(&self.routes, upstream, None).flat_map(|(_, routes)| routes)
+        of(&self.routes, upstream, namespace).flat_map(|(_, routes)| routes)
     }
 }
 
@@ -238,7 +229,7 @@ impl Links {
         for to in linked.collect::<Vec<_>>() {
             self.on_absent(&to, false, now);
         }
-        self.linked_to(upstream).cloned().collect()
+        self.linked_in(upstream, None).cloned().collect()
     }
 
     /// The upstream was restored from an older state: what it lacks may be lost, not deleted.

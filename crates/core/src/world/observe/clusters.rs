@@ -77,7 +77,7 @@ fn forget_upstream(
     changes: &mut Vec<Change>,
 ) {
     changes.push(Change::NamingChanged { upstream: name.clone() });
-    let routes = world.links.routes_naming(name).cloned();
+    let routes = world.links.routes_in(name, None).cloned();
     changes.extend(routes.map(Subject::Route).map(Change::Changed));
 
     for at in world.links.on_upstream_left(name, now) {

@@ -42,10 +42,10 @@ pub(super) fn on_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted
 /// Records when the namespace of the named Connectors was deleted. It is theirs if its uid is in
 /// the name of the hub namespace.
 fn set_deleted_at(o: &mut Observation<'_>, name: &str, uid: &Uid, deleted_at: Option<UnixMillis>) {
-    let upstream = o.cluster();
-    let Some(uid) = uid.text().filter(|_| upstream.has(Role::Upstream)) else { return };
+    let Some(uid) = uid.text().filter(|_| o.cluster().has(Role::Upstream)) else { return };
+    let upstream = o.cluster().name.clone();
     let hub_namespace = format!("ns-{uid}");
-    for at in o.world.links.linked_in(&upstream.name, name) {
+    for at in o.world.links.linked_in(&upstream, Some(name)) {
         if at.name.namespace() == hub_namespace
             && let Some(hub) = o.world.clusters.get_mut(&at.cluster)
             && let Some(row) = hub.hub_connectors.seen_mut(&at.name)
@@ -61,10 +61,10 @@ fn on_changed(o: &mut Observation<'_>, name: &str) {
     let links = &o.world.links;
     let mut subjects = Vec::new();
     if cluster.has(Role::Upstream) {
-        let connectors = links.linked_in(&cluster.name, name);
-        subjects.extend(connectors.into_iter().map(Subject::HubConnector));
-        let routes = links.routes_in(&cluster.name, name);
-        subjects.extend(routes.into_iter().map(Subject::Route));
+        let connectors = links.linked_in(&cluster.name, Some(name));
+        subjects.extend(connectors.cloned().map(Subject::HubConnector));
+        let routes = links.routes_in(&cluster.name, Some(name));
+        subjects.extend(routes.cloned().map(Subject::Route));
     }
     if cluster.is_combined() {
         subjects.extend(hub_connectors_in(cluster, name));

@@ -78,7 +78,7 @@ impl Observation<'_> {
 
     /// The evidence about every route that names this upstream changed.
     pub(super) fn routes_to_this_changed(&mut self) {
-        let routes = self.world.links.routes_naming(&self.world.clusters[&self.id].name);
+        let routes = self.world.links.routes_in(&self.world.clusters[&self.id].name, None);
         self.changes.extend(routes.cloned().map(Subject::Route).map(Change::Changed));
     }
 }

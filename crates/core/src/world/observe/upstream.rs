@@ -178,7 +178,7 @@ fn upstream_changed(o: &mut Observation<'_>, at: &UpstreamRef) {
 }
 
 fn linked_to_this_changed(o: &mut Observation<'_>) {
-    let linked = o.world.links.linked_to(&o.cluster().name);
+    let linked = o.world.links.linked_in(&o.cluster().name, None);
     let linked: Vec<_> = linked.cloned().map(Subject::HubConnector).collect();
     o.changed(linked);
 }
