@@ -88,12 +88,6 @@ impl BreakerLimit {
     pub(crate) fn within(self, shard: Shard) -> Self {
         Self { population_min: self.population_min.div_ceil(shard.of.max(1).into()), ..self }
     }
-
-    fn is_share_exceeded(self, count: u64, population: u64) -> bool {
-        self.share.is_exceeded(count, population)
-            && count >= self.count_min
-            && population >= self.population_min
-    }
 }
 
 /// The state that rules read. Grace periods start again at `reset_at`.
@@ -180,11 +174,6 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         was_wanted
     }
 
-    /// For objects whose removal needs no evidence.
-    pub(crate) fn set_wanted(&mut self, key: K, is_wanted: bool) -> bool {
-        if is_wanted { self.want(key, true) } else { self.unwant(&key) }
-    }
-
     /// The object was removed, or its state is now unknown.
     pub(crate) fn expire(&mut self, key: &K, now: UnixMillis) -> bool {
         let wanted = self.entries.get_mut(key).filter(|entry| entry.is_wanted);
@@ -231,9 +220,12 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
 
     fn is_exceeded(&self, population: u64, limit: BreakerLimit) -> bool {
         let count = self.entries.len() as u64;
+        let is_share = limit.share.is_exceeded(count, population)
+            && count >= limit.count_min
+            && population >= limit.population_min;
         let is_all = limit.guards_all && count >= 2 && count >= population;
         let is_any_seen = || self.entries.values().any(|entry| entry.is_seen);
-        limit.is_share_exceeded(count, population) || (is_all && !is_any_seen())
+        is_share || (is_all && !is_any_seen())
     }
 
     pub(crate) fn drop_expired(&mut self, limit: BreakerLimit, now: UnixMillis) {

@@ -261,7 +261,11 @@ impl Source {
         let [of_offers, of_members] = &mut self.breakers;
         for cluster in missing {
             of_offers.want(cluster.clone(), false);
-            of_members.set_wanted(cluster.clone(), members.contains(cluster));
+            if members.contains(cluster) {
+                of_members.want(cluster.clone(), false);
+            } else {
+                of_members.unwant(cluster);
+            }
         }
 
         // Clusters that left within the window are part of the population.
