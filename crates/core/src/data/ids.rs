@@ -169,52 +169,29 @@ impl Uid {
         if text.is_empty() {
             return Uid::Absent;
         }
-        parse_uuid(text).map_or_else(|| Uid::Text(text.into()), Uid::Uuid)
+        let number = u128::from_str_radix(&text.replace('-', ""), 16);
+        let uuid = number.map(u128::to_be_bytes).ok();
+        // Only the canonical form, so that `text` returns the same bytes.
+        let uuid = uuid.filter(|uuid| uuid_text(*uuid) == text);
+        uuid.map_or_else(|| Uid::Text(text.into()), Uid::Uuid)
     }
 
     pub(crate) fn text(&self) -> Option<String> {
         match self {
             Uid::Absent => None,
             Uid::Text(text) => Some(text.to_string()),
-            Uid::Uuid(bytes) => {
-                let mut out = String::with_capacity(36);
-                for (i, byte) in bytes.iter().enumerate() {
-                    if matches!(i, 4 | 6 | 8 | 10) {
-                        out.push('-');
-                    }
-                    out.push(char::from(b"0123456789abcdef"[usize::from(byte >> 4)]));
-                    out.push(char::from(b"0123456789abcdef"[usize::from(byte & 15)]));
-                }
-                Some(out)
-            }
+            Uid::Uuid(uuid) => Some(uuid_text(*uuid)),
         }
     }
 }
 
-/// Reads only the canonical lower-case form, so that [`Uid::text`] returns the same bytes.
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let text = text.as_bytes();
-    if text.len() != 36 {
-        return None;
+/// In lower case, as `8-4-4-4-12` digits.
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let mut text = format!("{:032x}", u128::from_be_bytes(uuid));
+    for at in [8, 13, 18, 23] {
+        text.insert(at, '-');
     }
-    let mut out = [0; 16];
-    let mut nibbles = 0;
-    for (i, &byte) in text.iter().enumerate() {
-        if matches!(i, 8 | 13 | 18 | 23) {
-            if byte != b'-' {
-                return None;
-            }
-            continue;
-        }
-        let nibble = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        out[nibbles / 2] = out[nibbles / 2] << 4 | nibble;
-        nibbles += 1;
-    }
-    Some(out)
+    text
 }
 
 /// A `metadata.resourceVersion`. Two numbers can be compared: Kubernetes has promised their order

@@ -19,24 +19,16 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// `None` if throughline does not write such values.
+    /// `None` if throughline does not write such values. Each value has one text, because a write's
+    /// precondition names the text that it replaces.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
-        let digest = parts.next()?;
-        let n = parts.next()?;
-        let c = parts.next()?;
-        // Each value has one text, because a write's precondition names the text that it replaces.
-        let plain =
-            |s: &str| s.bytes().all(|b| b.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
-        let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        (parts.next().is_none() && digest.len() == 16 && digest.bytes().all(lower_hex))
-            .then_some(())?;
-        (plain(n) && plain(c)).then_some(())?;
-        Some(Self {
-            digest: u64::from_str_radix(digest, 16).ok()?,
-            n: n.parse().ok()?,
-            c: c.parse().ok()?,
-        })
+        let trigger = Self {
+            digest: u64::from_str_radix(parts.next()?, 16).ok()?,
+            n: parts.next()?.parse().ok()?,
+            c: parts.next()?.parse().ok()?,
+        };
+        (trigger.to_string() == text).then_some(trigger)
     }
 }
 
@@ -138,9 +130,9 @@ pub fn padded(mut text: String, filler: char, bytes: usize) -> String {
 
 fn carried_hash(node_id: &str) -> Option<u128> {
     let (digits, filler) = node_id.strip_prefix(NODE_STAND_IN)?.split_at_checked(32)?;
-    let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    (digits.bytes().all(lower_hex) && filler.bytes().all(|b| b == b'-')).then_some(())?;
-    u128::from_str_radix(digits, 16).ok()
+    let hash = u128::from_str_radix(digits, 16).ok()?;
+    let is_ours = format!("{hash:032x}") == digits && filler.bytes().all(|b| b == b'-');
+    is_ours.then_some(hash)
 }
 
 /// One gateway's part of the digest of its class.
