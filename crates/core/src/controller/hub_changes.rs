@@ -11,18 +11,18 @@ use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
 use crate::rules::nudge::SILENT_EVERY_MS;
 use crate::subject::Subject;
 use crate::world::Change;
-use crate::world::change::{HubChange, HubConnectorSeen};
+use crate::world::change::HubConnectorSeen;
 use crate::write_state::{Completion, written_version};
 
 pub(super) fn on_change(c: &mut Controller, change: &Change) {
     match change {
-        Change::Hub(HubChange::Seen(seen)) => on_seen(c, seen),
-        Change::Hub(HubChange::UpstreamChanged { at }) => {
+        Change::HubConnectorSeen(seen) => on_seen(c, seen),
+        Change::UpstreamChanged { at } => {
             if let Some(memory) = c.memory.hub.get_mut(at) {
                 memory.mirror.write.on_desired_changed();
             }
         }
-        Change::Hub(HubChange::UpstreamLeft { at }) => {
+        Change::UpstreamLeft { at } => {
             if let Some(memory) = c.memory.hub.get_mut(at) {
                 memory.mirror.sync = SyncState::NotSeen;
                 memory.hop.on_upstream_left();

@@ -33,6 +33,7 @@ pub(crate) use notes::Finder;
 pub(crate) use state::Controller;
 
 use self::in_flight::Submitted;
+use crate::contract::cause::Hop;
 use crate::contract::event::{EventKind, Outcome};
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ActionId, ClusterName, Kind};
@@ -153,8 +154,8 @@ impl Controller {
             Change::ReferenceChanged { upstream } => {
                 self.with_roster(|roster, facts| roster.on_references_changed(upstream, facts));
             }
-            Change::Report(report) => {
-                whole::on_report(self, report);
+            Change::UpstreamStatus { cluster, connector, is_online } => {
+                self.notes.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
             }
             Change::Unreadable { at } => whole::on_unreadable(self, at),
             Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), Vec::new()),

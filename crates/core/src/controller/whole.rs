@@ -5,14 +5,13 @@ use super::breakers::Updated;
 use super::notes::Finder;
 use super::state::Controller;
 use crate::circuit_breaker::BreakerKey;
-use crate::contract::cause::{About, Cause, Facts, Hop, Problem, Request};
+use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::error_cause::RequestFailure;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::rules::naming::{self, Verdict};
 use crate::subject::Subject;
-use crate::world::change::Report;
 
 pub(super) fn on_watch_lost(
     c: &mut Controller,
@@ -53,19 +52,12 @@ pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) 
     });
 }
 
-pub(super) fn on_report(c: &mut Controller, report: &Report) {
-    match report {
-        Report::UpstreamStatus { cluster, connector, is_online } => {
-            c.notes.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
-        }
-        Report::Restored { cluster } => {
-            let connectors = c.world.links.counts_of(cluster).connectors;
-            let about = first_naming(c, cluster, connectors);
-            let mut problem = Problem::new(Cause::UpstreamRestored, about, c.now);
-            problem.facts.upstream = Some(cluster.clone());
-            found(c, cluster, problem);
-        }
-    }
+pub(super) fn on_restored(c: &mut Controller, upstream: &ClusterName) {
+    let connectors = c.world.links.counts_of(upstream).connectors;
+    let about = first_naming(c, upstream, connectors);
+    let mut problem = Problem::new(Cause::UpstreamRestored, about, c.now);
+    problem.facts.upstream = Some(upstream.clone());
+    found(c, upstream, problem);
 }
 
 pub(super) fn on_unreadable(c: &mut Controller, at: &ObjectRef) {

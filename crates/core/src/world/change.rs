@@ -27,7 +27,16 @@ pub(crate) enum Change {
         subject: Subject,
         from: ClusterName,
     },
-    Hub(HubChange),
+    /// The watch or a list showed a hub Connector, in a version that is not older.
+    HubConnectorSeen(HubConnectorSeen),
+    /// The upstream status of a hub Connector changed, so a pause because of the old value ends.
+    UpstreamChanged {
+        at: ObjectRef,
+    },
+    /// The upstream of a hub Connector left the run, so what is desired is unknown.
+    UpstreamLeft {
+        at: ObjectRef,
+    },
     /// The watch or a list showed a route again, in a version that is not older.
     RouteSeen {
         at: ObjectRef,
@@ -42,7 +51,16 @@ pub(crate) enum Change {
     Readable {
         at: ObjectRef,
     },
-    Report(Report),
+    /// The status of an upstream Connector changed, or the Connector went while it was online.
+    UpstreamStatus {
+        cluster: ClusterName,
+        connector: NamespacedName,
+        is_online: bool,
+    },
+    /// The upstream was restored from an older state, for the first time in this run.
+    Restored {
+        cluster: ClusterName,
+    },
 
     /// A watch is live: writes reach the cluster again, and objects that it does not show are
     /// absent.
@@ -68,17 +86,6 @@ pub(crate) enum Change {
     NamingChanged {
         upstream: ClusterName,
     },
-}
-
-/// Changes of a hub Connector.
-#[derive(Clone, Debug)]
-pub(crate) enum HubChange {
-    /// The watch or a list showed it, in a version that is not older.
-    Seen(HubConnectorSeen),
-    /// Upstream's status changed, so a pause because of the old value ends.
-    UpstreamChanged { at: ObjectRef },
-    /// Its upstream left the run, so what is desired is unknown.
-    UpstreamLeft { at: ObjectRef },
 }
 
 #[derive(Clone, Debug)]
@@ -124,14 +131,6 @@ pub(crate) enum EdgeChange {
     Unreferenced { target: Target },
     /// All lists of the edge are complete again. `since`: when a watch was lost.
     OutageOver { edge: ClusterId, since: UnixMillis },
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Report {
-    /// The status of an upstream Connector changed, or the Connector went while it was online.
-    UpstreamStatus { cluster: ClusterName, connector: NamespacedName, is_online: bool },
-    /// The upstream was restored from an older state, for the first time in this run.
-    Restored { cluster: ClusterName },
 }
 
 impl HubConnectorSeen {

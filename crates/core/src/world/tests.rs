@@ -1,6 +1,6 @@
 //! How events update the world, and which changes they return.
 
-use super::change::{Change, EdgeChange, HubChange};
+use super::change::{Change, EdgeChange};
 use super::fixture::{Builder, Stage, connector, gateway, namespace, proxy};
 use super::hub::UpstreamRef;
 use super::links::{HubCounts, Link};
@@ -109,7 +109,7 @@ fn another_hub_connector_of_the_same_name_is_another_object() {
     let is_gone = |change: &Change| matches!(change, Change::Gone { named: None, .. });
     assert_eq!(count(&changes, is_gone), 1);
     let is_another = |change: &Change| match change {
-        Change::Hub(HubChange::Seen(seen)) => !seen.is_same_object,
+        Change::HubConnectorSeen(seen) => !seen.is_same_object,
         _ => false,
     };
     assert_eq!(count(&changes, is_another), 1);
@@ -122,7 +122,7 @@ fn of_an_upstream_that_left_nothing_counts_as_deleted() {
     let before = stage.world.last_id;
     let changes = stage.tell(EventKind::ClusterRemoved { cluster: "up".into() });
     assert!(!link(&stage).is_deletion_seen);
-    let has_left = |change: &Change| matches!(change, Change::Hub(HubChange::UpstreamLeft { .. }));
+    let has_left = |change: &Change| matches!(change, Change::UpstreamLeft { .. });
     assert_eq!(count(&changes, has_left), 1);
 
     let again = stage.add("up", &[Role::Upstream]);

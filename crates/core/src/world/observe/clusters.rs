@@ -9,7 +9,7 @@ use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
 use crate::subject::Subject;
 use crate::world::World;
-use crate::world::change::{Change, HubChange};
+use crate::world::change::Change;
 use crate::world::cluster::Cluster;
 use crate::world::table::Table;
 
@@ -86,7 +86,7 @@ fn forget_upstream(
         {
             connector.namespace_deleted_at = None;
         }
-        changes.push(Change::Hub(HubChange::UpstreamLeft { at: at.clone() }));
+        changes.push(Change::UpstreamLeft { at: at.clone() });
         changes.push(Change::Changed(Subject::HubConnector(at)));
     }
 }

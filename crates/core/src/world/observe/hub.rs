@@ -8,7 +8,7 @@ use crate::data::object_ref::ObjectRef;
 use crate::data::objects::Object;
 use crate::subject::Subject;
 use crate::world::World;
-use crate::world::change::{Change, HubChange, HubConnectorSeen};
+use crate::world::change::{Change, HubConnectorSeen};
 use crate::world::cluster::Cluster;
 use crate::world::hub::{HubConnector, Route, UpstreamRef};
 use crate::world::table::Put;
@@ -48,7 +48,7 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
         is_resumed: was_paused && !seen.is_paused,
         object: shown.object.clone(),
     };
-    o.changes.push(Change::Hub(HubChange::Seen(sighting)));
+    o.changes.push(Change::HubConnectorSeen(sighting));
     o.changed([subject]);
 }
 

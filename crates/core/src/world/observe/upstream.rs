@@ -5,7 +5,7 @@ use crate::contract::settings::OrphanMode;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
 use crate::subject::Subject;
-use crate::world::change::{Change, HubChange, Report};
+use crate::world::change::Change;
 use crate::world::hub::UpstreamRef;
 use crate::world::table::Shown;
 use crate::world::upstream::StatusChange;
@@ -49,7 +49,7 @@ fn report_status(o: &mut Observation<'_>, at: &UpstreamRef, change: StatusChange
     o.changes.push(match change {
         StatusChange::Changed if is_live => {
             let UpstreamRef { cluster, name: connector } = at.clone();
-            Change::Report(Report::UpstreamStatus { cluster, connector, is_online })
+            Change::UpstreamStatus { cluster, connector, is_online }
         }
         StatusChange::Unreadable => {
             Change::Unreadable { at: cluster.object(Kind::Connector, &at.name) }
@@ -69,8 +69,7 @@ pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, 
     }
     if row.is_some_and(|row| row.seen.was_online()) {
         let UpstreamRef { cluster, name: connector } = at.clone();
-        let report = Report::UpstreamStatus { cluster, connector, is_online: false };
-        o.changes.push(Change::Report(report));
+        o.changes.push(Change::UpstreamStatus { cluster, connector, is_online: false });
     }
     naming_changed(o);
     upstream_changed(o, &at);
@@ -155,7 +154,7 @@ pub(super) fn on_restored(o: &mut Observation<'_>) {
     o.world.links.on_restored(&cluster);
     linked_to_this_changed(o);
     if is_first {
-        o.changes.push(Change::Report(Report::Restored { cluster }));
+        o.changes.push(Change::Restored { cluster });
         o.routes_to_this_changed();
     }
 }
@@ -171,8 +170,7 @@ fn naming_changed(o: &mut Observation<'_>) {
 
 fn upstream_changed(o: &mut Observation<'_>, at: &UpstreamRef) {
     for hub_connector in o.world.links.linked(at).to_vec() {
-        let change = HubChange::UpstreamChanged { at: hub_connector.clone() };
-        o.changes.push(Change::Hub(change));
+        o.changes.push(Change::UpstreamChanged { at: hub_connector.clone() });
         o.changed([Subject::HubConnector(hub_connector)]);
     }
 }
