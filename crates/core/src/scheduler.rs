@@ -27,14 +27,6 @@ pub(crate) enum Timer {
     Queue(QueueKey),
 }
 
-/// A subject that may be written now. It must be planned again, because its state may have changed
-/// since it was queued.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Admitted {
-    pub(crate) subject: Subject,
-    pub(crate) queue: QueueKey,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     pub(crate) timers: Timers<Timer>,
@@ -86,13 +78,14 @@ impl Scheduler {
         }
     }
 
-    /// Takes out the next subject that may be written now, from any queue.
-    pub(crate) fn admit(&mut self, now: UnixMillis) -> Option<Admitted> {
+    /// Takes out the next subject that may be written now, from any queue. It must be planned again,
+    /// because its state may have changed since it was queued.
+    pub(crate) fn admit(&mut self, now: UnixMillis) -> Option<(Subject, QueueKey)> {
         while let Some(key) = self.unchecked.first().copied() {
             let queue = self.queues.get_mut(&key);
             if let Some(subject) = queue.and_then(|queue| queue.admit(now)) {
                 self.queue_of.remove(&subject);
-                return Some(Admitted { subject, queue: key });
+                return Some((subject, key));
             }
 
             let next_at = self.queues.get(&key).and_then(WriteQueue::next_at);
@@ -210,8 +203,7 @@ mod tests {
         enqueue(&mut scheduler, "a", QueueKey::Deletes);
         enqueue(&mut scheduler, "a", QueueKey::Removals);
 
-        let admitted = Admitted { subject: subject("a"), queue: QueueKey::Removals };
-        assert_eq!(scheduler.admit(NOW), Some(admitted));
+        assert_eq!(scheduler.admit(NOW), Some((subject("a"), QueueKey::Removals)));
         assert_eq!(scheduler.admit(NOW), None);
     }
 

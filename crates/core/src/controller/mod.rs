@@ -157,6 +157,7 @@ impl Controller {
             Change::UpstreamStatus { cluster, connector, is_online } => {
                 self.notes.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
             }
+            Change::Restored { cluster } => whole::on_restored(self, cluster),
             Change::Unreadable { at } => whole::on_unreadable(self, at),
             Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), Vec::new()),
             _ => {}
@@ -221,9 +222,9 @@ impl Controller {
                 continue;
             }
 
-            if let Some(admitted) = self.scheduler.admit(self.now) {
-                self.on_admitted(&admitted.subject, admitted.queue);
-                self.reconcile(&admitted.subject, Some(admitted.queue));
+            if let Some((subject, queue)) = self.scheduler.admit(self.now) {
+                self.on_admitted(&subject, queue);
+                self.reconcile(&subject, Some(queue));
                 continue;
             }
             // Plans the rest once more: a limit holds them.
