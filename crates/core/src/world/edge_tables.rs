@@ -206,7 +206,7 @@ impl EdgeTables {
         let former_carrier = self.carrier(&class).cloned();
         self.leave_class(name);
         let put = self.gateways.put(name, sighting, seen);
-        if let Some(Put::Changed(before)) = &put
+        if let Some(Put { before: Some(before), is_same_object: true }) = &put
             && let Some(gateway) = self.gateways.seen_mut(name)
             && gateway.class == before.class
         {

@@ -31,11 +31,10 @@ pub(crate) struct Sighting {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Put<T> {
-    New,
-    /// Another object had the name.
-    Replaced(T),
-    Changed(T),
+pub(crate) struct Put<T> {
+    pub(crate) before: Option<T>,
+    /// False if the name is new, or if another object had it.
+    pub(crate) is_same_object: bool,
 }
 
 #[derive(Debug)]
@@ -142,7 +141,7 @@ impl<T> Table<T> {
             if let Some(sorted) = &mut self.sorted {
                 sorted.insert(name.clone());
             }
-            return Some(Put::New);
+            return Some(Put { before: None, is_same_object: false });
         };
 
         let is_same_object = row.uid == sighting.uid;
@@ -152,8 +151,8 @@ impl<T> Table<T> {
 
         row.uid = sighting.uid;
         row.version = sighting.version;
-        let before = std::mem::replace(&mut row.seen, seen);
-        Some(if is_same_object { Put::Changed(before) } else { Put::Replaced(before) })
+        let before = Some(std::mem::replace(&mut row.seen, seen));
+        Some(Put { before, is_same_object })
     }
 
     /// The row of the object, for the caller to update; `None` for an older version. An object that
@@ -228,9 +227,11 @@ mod tests {
         let listed = |version| Sighting { shown: Shown::Listed, ..watched(version) };
         let mut table = Table::default();
 
-        assert_eq!(table.put(&lab(), watched(5), 5), Some(Put::New));
+        let new = Put { before: None, is_same_object: false };
+        assert_eq!(table.put(&lab(), watched(5), 5), Some(new));
         assert_eq!(table.put(&lab(), watched(4), 4), None);
-        assert_eq!(table.put(&lab(), listed(4), 4), Some(Put::Changed(5)));
+        let changed = Put { before: Some(5), is_same_object: true };
+        assert_eq!(table.put(&lab(), listed(4), 4), Some(changed));
 
         assert_eq!(table.refresh(&lab(), watched(3)), None);
         assert_eq!(table.refresh(&lab(), listed(3)), Some(&mut 4));

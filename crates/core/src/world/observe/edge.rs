@@ -144,14 +144,11 @@ pub(super) fn on_gateway(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     };
 
     let gateway = o.object(Kind::Gateway, name);
-    let before = match put {
-        Put::New => None,
-        Put::Replaced(before) => {
-            gateway_went(o, &gateway, &before.class);
-            None
-        }
-        Put::Changed(before) => Some(before),
-    };
+    let Put { before, is_same_object } = put;
+    if let Some(before) = before.as_ref().filter(|_| !is_same_object) {
+        gateway_went(o, &gateway, &before.class);
+    }
+    let before = before.filter(|_| is_same_object);
     match &before {
         None => gateway_appeared(o, gateway.clone()),
         Some(before) => gateway_changed(o, gateway.clone(), before),

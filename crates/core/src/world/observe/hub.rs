@@ -20,24 +20,17 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let Some(put) = connectors.put(&shown.name, shown.sighting(), seen.clone()) else { return };
 
     let subject = Subject::HubConnector(at.clone());
-    let is_same_object = matches!(put, Put::Changed(_));
-    let before = match put {
-        Put::New => None,
-        Put::Changed(before) => {
-            // A deleted namespace of a former upstream means nothing for the new one.
-            if seen.cluster() == before.cluster()
-                && let Some(row) = connectors.seen_mut(&shown.name)
-            {
-                row.namespace_deleted_at = before.namespace_deleted_at;
-            }
-            Some(before)
-        }
-        Put::Replaced(before) => {
-            let named = before.cluster().filter(|named| seen.cluster() != Some(*named)).cloned();
+    let Put { before, is_same_object } = put;
+    if let Some(before) = &before {
+        let is_renamed = seen.cluster() != before.cluster();
+        if !is_same_object {
+            let named = before.cluster().filter(|_| is_renamed).cloned();
             o.changes.push(Change::Gone { subject: subject.clone(), named });
-            Some(before)
+        } else if !is_renamed && let Some(row) = connectors.seen_mut(&shown.name) {
+            // A deleted namespace of a former upstream means nothing for the new one.
+            row.namespace_deleted_at = before.namespace_deleted_at;
         }
-    };
+    }
 
     relink(o, &at, before.as_ref(), Some(&seen));
     let was_paused = before.as_ref().is_some_and(|before| before.is_paused);
@@ -116,23 +109,17 @@ pub(super) fn on_route(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
 
     let at = o.object(Kind::HttpRoute, &shown.name);
     let subject = Subject::Route(at.clone());
-    let before = match put {
-        Put::New => None,
-        Put::Changed(before) => {
-            let upstream = parents.as_ref().map(|parents| &parents.cluster);
-            if let Some(from) = before.upstream().filter(|from| Some(*from) != upstream) {
-                let change = Change::Relinked { subject: subject.clone(), from: from.clone() };
-                o.changes.push(change);
-            }
-            o.changes.push(Change::RouteSeen { at: at.clone() });
-            Some(before)
+    let Put { before, is_same_object } = put;
+    let named = before.as_ref().and_then(Route::upstream).cloned();
+    if is_same_object {
+        let upstream = parents.as_ref().map(|parents| &parents.cluster);
+        if let Some(from) = named.filter(|from| Some(from) != upstream) {
+            o.changes.push(Change::Relinked { subject: subject.clone(), from });
         }
-        Put::Replaced(before) => {
-            let named = before.upstream().cloned();
-            o.changes.push(Change::Gone { subject: subject.clone(), named });
-            Some(before)
-        }
-    };
+        o.changes.push(Change::RouteSeen { at: at.clone() });
+    } else if before.is_some() {
+        o.changes.push(Change::Gone { subject: subject.clone(), named });
+    }
     let before = before.and_then(|before| before.parents.ok());
     let changes = &mut o.changes;
     o.world.links.relink_route(&at, before.as_ref(), parents.as_ref(), changes);

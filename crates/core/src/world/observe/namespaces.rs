@@ -15,11 +15,7 @@ pub(super) fn on_shown(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let namespaces = &mut o.cluster_mut().namespaces;
     let Some(put) = namespaces.put(&shown.name, shown.sighting(), seen) else { return };
 
-    let is_same_object = matches!(put, Put::Changed(_));
-    let before = match put {
-        Put::New => None,
-        Put::Replaced(before) | Put::Changed(before) => Some(before),
-    };
+    let Put { before, is_same_object } = put;
     if !is_same_object || before.is_some_and(|before| before.is_hub != seen.is_hub) {
         // Milo gives a project that is created again the uids of the former one.
         set_deleted_at(o, &meta.name, &Uid::new(&meta.uid), None);
