@@ -25,8 +25,7 @@ pub(crate) use self::change::Change;
 use self::cluster::Cluster;
 use self::links::Links;
 use crate::contract::settings::Settings;
-use crate::data::ids::{ClusterName, Kind, ResourceVersion, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, ResourceVersion, Role};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::status::liveness::StatusDigest;
 use crate::status::trigger::NodeIds;
@@ -110,12 +109,6 @@ impl World {
 
     pub(crate) fn routes(&self) -> u64 {
         self.hubs().map(|hub| hub.routes.len() as u64).sum()
-    }
-
-    /// The hub Connector from which the carrier makes edge Connectors of this name.
-    pub(crate) fn hub_connector_of(&self, name: &NamespacedName) -> Option<ObjectRef> {
-        let hub = self.hubs().find(|hub| hub.hub_connectors.get(name).is_some())?;
-        Some(hub.object(Kind::Connector, name))
     }
 
     /// A mirror was written. Returns false if the watch has shown a later version, or one that

@@ -94,7 +94,7 @@ fn liveness_changed(
 
 /// A Connector of a watched hub is reported by the hop rule instead.
 fn report_carried(o: &mut Observation<'_>, name: &NamespacedName, is_online: bool) {
-    let is_at_hub = o.world.hub_connector_of(name).is_some();
+    let is_at_hub = o.world.hubs().any(|hub| hub.hub_connectors.get(name).is_some());
     let is_owned = o.world.settings.shard.owns(name.namespace());
     if is_owned && !is_at_hub && o.cluster().is_hub_namespace(name.namespace()) {
         let connector = o.object(Kind::Connector, name);
