@@ -78,7 +78,7 @@ fn digest_of(text: &str, likely: [Option<StatusDigest>; 2]) -> StatusDigest {
         return upstream;
     }
 
-    let likely = likely.map(|digest| digest.map_or(Digest::ABSENT, |digest| digest.all));
+    let likely = likely.map(|digest| digest.map(|digest| digest.all));
     let routing = liveness::decode(text).as_ref().map(Liveness::routing);
     StatusDigest { all: Digest::of(text, likely), routing }
 }

@@ -24,7 +24,7 @@ pub(crate) struct UpstreamConnector {
     pub(crate) is_loss_seen: bool,
     /// Digest of the status as upstream encodes it, for a quick check that nothing changed. `None`
     /// before the first look, and while the object cannot be read.
-    raw: Option<Digest>,
+    raw: Option<Option<Digest>>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl UpstreamConnector {
         now: UnixMillis,
     ) -> StatusChange {
         let text = object.status();
-        let raw = text.map_or(Digest::ABSENT, Digest::of_bytes);
+        let raw = text.map(Digest::of_bytes);
         let was_readable = self.raw.is_some() && !self.is_unreadable;
         if self.raw.replace(raw) == Some(raw) {
             return StatusChange::None;

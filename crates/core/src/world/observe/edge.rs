@@ -64,7 +64,7 @@ fn annotation_digest(o: &Observation<'_>, name: &NamespacedName, text: &str) -> 
         known.and_then(|connector| connector.annotation),
         at_hub.and_then(|connector| connector.annotation).map(|annotation| annotation.all),
     ];
-    Some(Digest::of(text, likely.map(Option::unwrap_or_default)))
+    Some(Digest::of(text, likely))
 }
 
 pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) {
