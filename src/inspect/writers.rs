@@ -143,5 +143,5 @@ fn last_writer(object: &Object) -> Option<Writer> {
 
 fn annotated_liveness(object: &Object) -> Option<LivenessView> {
     let annotation = object.meta.annotations.get(UPSTREAM_STATUS)?;
-    Some(LivenessView::of(Some(annotation)))
+    Some(LivenessView::of(annotation))
 }

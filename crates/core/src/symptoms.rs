@@ -277,7 +277,7 @@ impl Service {
     fn translate(&mut self, tables: &EdgeTables, name: &NamespacedName) {
         let connectors = tables.connectors_of(name).iter();
         self.programmed =
-            connectors.map(|name| (name.clone(), Some(stamp_at_edge(tables, name)))).collect();
+            connectors.map(|name| (name.clone(), Some(tables.stamp_of_connector(name)))).collect();
     }
 
     /// The Gateway is seen for the first time. Its trigger shows what was last announced. Without a
@@ -340,14 +340,10 @@ fn symptom(reported: Stamp, programmed: Stamp) -> Option<Symptom> {
     }
 }
 
-fn stamp_at_edge(tables: &EdgeTables, connector: &NamespacedName) -> Stamp {
-    tables.connectors.seen(connector).map_or_else(Stamp::default, |row| row.stamp)
-}
-
 /// The upstream state of an edge Connector; `None` if unknown. If no upstream is in the run, the
 /// edge's own state is used.
 fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Reported> {
-    let own = Some(Reported { stamp: stamp_at_edge(&edge.edge, name), is_seen: true });
+    let own = Some(Reported { stamp: edge.edge.stamp_of_connector(name), is_seen: true });
     let Some(hub_connector) = world.hubs().find_map(|hub| hub.hub_connectors.seen(name)) else {
         let exists = edge.edge.connectors.seen(name).is_some();
         let is_nowhere =

@@ -247,7 +247,8 @@ fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName
         let is_timed = row.seen.changed_at > listed_since && !has_paused;
         let changed_at = row.seen.changed_at.filter(|_| is_timed);
         let after_ms = changed_at.map(|at| now.since(at));
-        notes.hop_passed(&cluster.name, &name, Hop::Announced, row.seen.is_online, after_ms);
+        let is_online = row.seen.stamp.is_online();
+        notes.hop_passed(&cluster.name, &name, Hop::Announced, is_online, after_ms);
     }
 }
 

@@ -48,7 +48,7 @@ impl<'c> EdgeAt<'c> {
     }
 
     pub(super) fn says(&self) -> LivenessView {
-        LivenessView::new(self.row.is_online, self.row.stamp)
+        LivenessView::new(self.row.stamp)
     }
 
     pub(super) fn judged(&self, c: &'c Controller, hub: Option<&HubAt<'c>>) -> Judged<'c> {

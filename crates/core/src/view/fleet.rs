@@ -181,13 +181,13 @@ pub struct LivenessView {
 
 impl LivenessView {
     /// Parses a Connector's status, which is JSON text.
-    pub fn of(status: Option<&str>) -> Self {
-        let liveness = liveness::read(status, None);
-        Self::new(liveness.online, Stamp::of(&Stamp::text(&liveness.node_id)))
+    pub fn of(status: &str) -> Self {
+        Self::new(Stamp::of_liveness(&liveness::read(Some(status), None)))
     }
 
     /// Shows only a fingerprint: the node's id is a public key and identifies a customer's device.
-    pub(super) fn new(online: bool, stamp: Stamp) -> Self {
+    pub(super) fn new(stamp: Stamp) -> Self {
+        let online = stamp.is_online();
         let is_named = online && stamp != Stamp::of(&Stamp::text(""));
         Self { online, node: is_named.then(|| format!("{:08x}", stamp.hash() >> 32)) }
     }

@@ -200,10 +200,8 @@ impl<'c> HubAt<'c> {
 
     pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'c> {
         let judged = self.judged();
-        let status = self.connector().and_then(|connector| connector.status.as_ref());
-        let upstream = self
-            .upstream
-            .map(|_| LivenessView::of(status.map(|status| status.text.text()).as_deref()));
+        let stamp = self.connector().map(UpstreamConnector::stamp);
+        let upstream = self.upstream.map(|_| LivenessView::new(stamp.unwrap_or_default()));
         let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
         let expected = upstream.filter(|_| is_known);
         HopAt {
@@ -296,12 +294,11 @@ impl<'c> HubAt<'c> {
     pub(super) fn says(&self, at_edges: &[&EdgeConnector]) -> Option<LivenessView> {
         let digest = self.digest()?;
         if self.routes_as_desired() {
-            let status = self.connector()?.status.as_ref();
-            return Some(LivenessView::of(status.map(|status| status.text.text()).as_deref()));
+            return Some(LivenessView::new(self.connector()?.stamp()));
         }
 
         let same = at_edges.iter().find(|row| row.annotation == Some(digest))?;
-        Some(LivenessView::new(same.is_online, same.stamp))
+        Some(LivenessView::new(same.stamp))
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn hop<'c>(
     row: Option<&UpstreamConnector>,
 ) -> HopAt<'c> {
     let text = row.and_then(|connector| connector.status.as_ref()).map(|status| status.text.text());
-    let says = row.map(|_| LivenessView::of(text.as_deref()));
+    let says = row.map(|row| LivenessView::new(row.stamp()));
     let why_not = says.as_ref().filter(|says| !says.online).and(text.as_deref());
     let judged = judged(c, cluster);
     let is_absent = row.is_none() && judged.state == State::Ok;

@@ -18,7 +18,6 @@ use crate::status::trigger::Trigger;
 pub(crate) struct EdgeConnector {
     /// The digest of its status annotation. Kept only if a hub is watched, too.
     pub(crate) annotation: Option<Digest>,
-    pub(crate) is_online: bool,
     /// A stamp has shown that the extension server's cache has its current liveness.
     pub(crate) is_cached: bool,
     /// Its part of a Gateway's digest: name, online, node id.
@@ -75,14 +74,8 @@ pub(crate) struct Stamp(NonZeroU64);
 impl EdgeConnector {
     pub(super) fn new(liveness: Liveness, part: u64, keeps_node_id: bool) -> Self {
         let stamp = Stamp::of_liveness(&liveness);
-        let Liveness { online, node_id } = liveness;
-        Self {
-            is_online: online,
-            part,
-            stamp,
-            node_id: Some(node_id).filter(|_| keeps_node_id && online),
-            ..Self::default()
-        }
+        let node_id = Some(liveness.node_id).filter(|_| keeps_node_id && stamp.is_online());
+        Self { part, stamp, node_id, ..Self::default() }
     }
 }
 
@@ -134,7 +127,7 @@ impl Stamp {
         Self(NonZeroU64::MIN | xxh3_64(text.as_bytes()))
     }
 
-    pub(super) fn of_liveness(liveness: &Liveness) -> Self {
+    pub(crate) fn of_liveness(liveness: &Liveness) -> Self {
         match liveness.online {
             true => Self::of(&Self::text(&liveness.node_id)),
             false => Self::default(),

@@ -72,14 +72,18 @@ impl EdgeTables {
     /// The stamp that the platform's extension server writes on a Gateway. It depends on the last
     /// connector alone.
     pub(crate) fn stamp_of(&self, gateway: &NamespacedName) -> Option<Stamp> {
-        let last = self.connectors_of(gateway).last()?;
-        Some(self.connectors.seen(last).map_or_else(Stamp::default, |connector| connector.stamp))
+        self.connectors_of(gateway).last().map(|last| self.stamp_of_connector(last))
+    }
+
+    /// The stamp for one connector, whether or not it exists.
+    pub(crate) fn stamp_of_connector(&self, name: &NamespacedName) -> Stamp {
+        self.connectors.seen(name).map(|connector| connector.stamp).unwrap_or_default()
     }
 
     /// The text of that stamp, for edges where throughline writes the platform's key.
     pub(crate) fn stamp_text_of(&self, gateway: &NamespacedName) -> Option<String> {
         let last = self.connectors.seen(self.connectors_of(gateway).last()?);
-        Some(match last.filter(|connector| connector.is_online) {
+        Some(match last.filter(|connector| connector.stamp.is_online()) {
             Some(connector) => Stamp::text(connector.node_id.as_deref().unwrap_or_default()),
             None => Stamp::OFFLINE.to_owned(),
         })

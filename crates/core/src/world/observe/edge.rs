@@ -20,7 +20,7 @@ use crate::world::table::{Put, Shown};
 pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let now = o.now;
     let seen = read_connector(o, shown);
-    let is_online = seen.is_online;
+    let is_online = seen.stamp.is_online();
     let edge = &mut o.cluster_mut().edge;
     let is_ready = edge.ready_since.is_some();
     let change = edge.on_connector(&shown.name, shown.sighting(), seen, now);
@@ -72,7 +72,7 @@ pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) 
     let is_ready = edge.ready_since.is_some();
     let Some(connector) = edge.on_connector_gone(name) else { return };
 
-    if connector.is_online {
+    if connector.stamp.is_online() {
         liveness_changed(o, name, false, is_ready);
     }
     hub_connector_elsewhere_changed(o, name);
