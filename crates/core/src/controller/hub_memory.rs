@@ -11,8 +11,6 @@ pub(crate) struct HubMemory {
     pub(crate) mirror: MirrorMemory,
     pub(crate) nudge: NudgeMemory,
     pub(crate) hop: HopMemory,
-    /// The oversize of the status was reported.
-    pub(super) is_oversize_reported: bool,
 }
 
 impl HubMemory {
@@ -55,7 +53,6 @@ impl HubMemory {
         self.mirror.is_at_rest(now)
             && self.nudge.nudges(settings, now) == 0
             && self.hop.is_at_rest()
-            && !self.is_oversize_reported
             && !matches!(verdict, Verdict::AbsenceGrace(_))
     }
 }
