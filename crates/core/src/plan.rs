@@ -1,8 +1,7 @@
 //! Plans: what a rule returns. Plain data, without effects.
 //!
 //! A plan ends in a [`Next`]: wait for a change, plan again at some time, or write. Several rules
-//! may plan one subject. [`Agenda`] combines their answers, because a subject has one timer and one
-//! write in flight.
+//! may plan one subject, which has one timer and one write in flight.
 
 use crate::contract::action::{Precondition, Urgency, Verb};
 use crate::data::ids::ObjectKey;
@@ -13,7 +12,7 @@ use crate::status::liveness::StatusDigest;
 use crate::status::trigger::Trigger;
 use crate::subject::Target;
 use crate::write_queue::{Due, QueueKey};
-use crate::write_state::Readiness;
+use crate::write_state::WriteState;
 
 /// One write. It becomes one action of the executor.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,44 +78,57 @@ pub(crate) enum TouchReason {
     CameWithTrigger,
 }
 
-/// A write that starts now, and the queue that admitted it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PlannedWrite {
-    pub(crate) write: Write,
-    pub(crate) queue: QueueKey,
-    pub(crate) due: Due,
-}
-
 /// A write starts once its queue admits it. It is then planned again, so only an admitted write is
 /// built in full.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Waits { queue: QueueKey, due: Due },
-    Goes(Box<PlannedWrite>),
+pub(crate) struct Turn {
+    pub(crate) queue: QueueKey,
+    pub(crate) due: Due,
+    /// `None`: it waits in the queue.
+    pub(crate) write: Option<Box<Write>>,
 }
 
-/// What to do next for a subject.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    AwaitChange,
-    RequeueAt(UnixMillis),
-    Write(Turn),
+/// What to do next for a subject: by default, wait for a change.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Next {
+    pub(crate) write: Option<Turn>,
+    /// When to plan it again.
+    pub(crate) requeue_at: Option<UnixMillis>,
 }
 
 impl Next {
+    pub(crate) const AWAIT_CHANGE: Self = Self { write: None, requeue_at: None };
+
+    pub(crate) fn requeue_at(at: UnixMillis) -> Self {
+        Self { requeue_at: Some(at), ..Self::AWAIT_CHANGE }
+    }
+
+    pub(crate) fn write(turn: Turn) -> Self {
+        Self { write: Some(turn), ..Self::AWAIT_CHANGE }
+    }
+
     /// Writes at that time, unless a write is in flight or the object is paused until later.
     pub(crate) fn write_at(
         at: UnixMillis,
-        readiness: Readiness,
+        state: &WriteState,
         now: UnixMillis,
         turn: impl FnOnce() -> Turn,
     ) -> Self {
-        match readiness {
-            Readiness::InFlight => Self::AwaitChange,
-            Readiness::NotBefore(until) => Self::RequeueAt(until),
-            Readiness::Ready if at > now => Self::RequeueAt(at),
-            Readiness::Ready => Self::Write(turn()),
+        match state.not_before() {
+            _ if state.is_in_flight() => Self::AWAIT_CHANGE,
+            Some(until) if until > now => Self::requeue_at(until),
+            _ if at > now => Self::requeue_at(at),
+            _ => Self::write(turn()),
         }
+    }
+
+    /// The first write of both plans, and the earlier time.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { write: self.write.or(other.write), ..self }.or_at(other.requeue_at)
+    }
+
+    pub(crate) fn or_at(self, at: Option<UnixMillis>) -> Self {
+        Self { requeue_at: self.requeue_at.into_iter().chain(at).min(), ..self }
     }
 }
 
@@ -133,39 +145,7 @@ impl Turn {
             QueueKey::Immediate => due.at <= now,
             queue => admitted_by == Some(queue) && due.early_from <= now,
         };
-        match may_go {
-            true => Self::Goes(Box::new(PlannedWrite { write: write(), queue, due })),
-            false => Self::Waits { queue, due },
-        }
-    }
-
-    pub(crate) fn due(&self) -> Due {
-        match self {
-            Self::Waits { due, .. } => *due,
-            Self::Goes(planned) => planned.due,
-        }
-    }
-}
-
-/// The combined plans of all rules of one subject.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Agenda {
-    pub(crate) write: Option<Turn>,
-    pub(crate) requeue_at: Option<UnixMillis>,
-}
-
-impl Agenda {
-    /// The first write of all plans, and the earliest time at which one must be planned again.
-    pub(crate) fn of(plans: impl IntoIterator<Item = Next>) -> Self {
-        plans.into_iter().fold(Self::default(), |agenda, next| match next {
-            Next::AwaitChange => agenda,
-            Next::RequeueAt(at) => agenda.requeue_at(Some(at)),
-            Next::Write(turn) => Self { write: agenda.write.or(Some(turn)), ..agenda },
-        })
-    }
-
-    pub(crate) fn requeue_at(self, at: Option<UnixMillis>) -> Self {
-        Self { requeue_at: self.requeue_at.into_iter().chain(at).min(), ..self }
+        Self { queue, due, write: may_go.then(|| Box::new(write())) }
     }
 }
 
@@ -214,21 +194,21 @@ mod tests {
 
     #[test]
     fn the_first_write_goes_and_the_earliest_time_counts() {
-        let deferred_mirror = Next::RequeueAt(NOW.plus(5_000));
+        let deferred_mirror = Next::requeue_at(NOW.plus(5_000));
         let hop_is_late_at = Some(NOW.plus(2_000));
-        let agenda = Agenda::of([deferred_mirror, Next::Write(nudge(None))]);
-        assert_eq!(agenda.requeue_at, Some(NOW.plus(5_000)));
+        let next = deferred_mirror.and(Next::write(nudge(None)));
+        assert_eq!(next.requeue_at, Some(NOW.plus(5_000)));
 
-        let agenda = agenda.requeue_at(hop_is_late_at);
-        assert_eq!(agenda, Agenda { write: Some(nudge(None)), requeue_at: hop_is_late_at });
+        let next = next.or_at(hop_is_late_at).and(Next::write(nudge(Some(NUDGES))));
+        assert_eq!(next, Next { write: Some(nudge(None)), requeue_at: hop_is_late_at });
     }
 
     #[test]
     fn a_write_starts_only_when_its_own_queue_admits_it() {
         let touches = QueueKey::Touches(ClusterId(2));
 
-        assert!(matches!(nudge(Some(NUDGES)), Turn::Goes(_)));
-        let waits = Turn::Waits { queue: NUDGES, due: Due::at(NOW) };
+        assert!(nudge(Some(NUDGES)).write.is_some());
+        let waits = Turn { queue: NUDGES, due: Due::at(NOW), write: None };
         assert_eq!(nudge(Some(touches)), waits);
         assert_eq!(nudge(None), waits);
     }

@@ -14,6 +14,7 @@ use crate::contract::event::Outcome;
 use crate::contract::settings::RetrySettings;
 use crate::data::ids::{ActionId, ResourceVersion};
 use crate::data::time::UnixMillis;
+use crate::write_queue::Due;
 
 /// After this many conflicts in a row, the object changes faster than a write takes.
 const CONFLICTS_UNTIL_STARVING: u8 = 3;
@@ -102,36 +103,12 @@ pub(crate) struct ContentionLimits {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readiness {
-    Ready,
-    InFlight,
-    NotBefore(UnixMillis),
-}
-
-/// A failed write that must be admitted by a queue of retries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Retry {
-    /// The end of its backoff.
-    pub(crate) at: UnixMillis,
-    /// A write that the API server refused may be retried from then on, if few wait.
-    pub(crate) early_from: UnixMillis,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     Written { object_changed: bool },
     NotWritten,
 }
 
 impl WriteState {
-    pub(crate) fn readiness(&self, now: UnixMillis) -> Readiness {
-        match self.not_before() {
-            _ if self.is_in_flight() => Readiness::InFlight,
-            Some(until) if until > now => Readiness::NotBefore(until),
-            _ => Readiness::Ready,
-        }
-    }
-
     /// The end of the backoff or pause, even if it is past.
     pub(crate) fn not_before(&self) -> Option<UnixMillis> {
         self.failure().and_then(Failure::waits_until).max(self.paused_until)
@@ -154,9 +131,12 @@ impl WriteState {
         self.failure.as_deref()
     }
 
+    /// When a failed write is due in a queue of retries: at the end of its backoff. If the API
+    /// server refused it and few wait, it may be retried earlier.
+    ///
     /// `None`: the next write is no retry. The last one did not fail because of the API server, it
     /// was admitted as a retry, or such writes succeed again.
-    pub(crate) fn retry(&self) -> Option<Retry> {
+    pub(crate) fn retry(&self) -> Option<Due> {
         let failure = self.failure().filter(|_| !self.is_in_flight())?;
         if failure.class < FailureClass::Unreachable {
             return None;
@@ -167,7 +147,7 @@ impl WriteState {
             Wait::Nothing => return None,
         };
         let is_refused = failure.class >= FailureClass::Missing;
-        Some(Retry { at, early_from: if is_refused { failure.failed_at } else { at } })
+        Some(Due { early_from: if is_refused { failure.failed_at } else { at }, ..Due::at(at) })
     }
 
     pub(crate) fn contention(&self) -> Option<&Contention> {
@@ -454,17 +434,14 @@ mod tests {
 
     fn write(state: &mut WriteState, outcome: &Outcome) -> Completion {
         state.on_started(ActionId(1));
-        assert_eq!(state.readiness(NOW), Readiness::InFlight);
+        assert!(state.is_in_flight());
         assert_eq!(state.on_finished(ActionId(2), outcome, &RETRY, NOW), None);
         state.on_finished(ActionId(1), outcome, &RETRY, NOW).expect("it is in flight")
     }
 
     fn pause_after(state: &mut WriteState, outcome: &Outcome) -> u64 {
         write(state, outcome);
-        match state.readiness(NOW) {
-            Readiness::NotBefore(until) => until.since(NOW),
-            _ => 0,
-        }
+        state.not_before().map_or(0, |until| until.since(NOW))
     }
 
     #[test]
@@ -489,13 +466,13 @@ mod tests {
         for (outcome, pause_ms, early_ms) in
             [(refused(), 30_000, 0), (Outcome::NotFound, 30_000, 0), (failed(None), 1_000, 1_000)]
         {
-            let retry = Retry { at: NOW.plus(pause_ms), early_from: NOW.plus(early_ms) };
+            let retry = Due { early_from: NOW.plus(early_ms), ..Due::at(NOW.plus(pause_ms)) };
             let mut state = WriteState::default();
             write(&mut state, &outcome);
             assert_eq!(state.retry(), Some(retry), "{outcome:?}");
 
             state.on_turn();
-            assert_eq!((state.retry(), state.readiness(NOW)), (None, Readiness::Ready));
+            assert_eq!((state.retry(), state.not_before()), (None, None));
         }
 
         let mut state = WriteState::default();
@@ -532,9 +509,9 @@ mod tests {
     fn ends_with(outcome: &Outcome, end: fn(&mut WriteState)) -> bool {
         let mut state = WriteState::default();
         write(&mut state, outcome);
-        assert!(matches!(state.readiness(NOW), Readiness::NotBefore(_)));
+        assert!(state.not_before() > Some(NOW));
         end(&mut state);
-        state.readiness(NOW) == Readiness::Ready
+        state.not_before().is_none()
     }
 
     #[test]
@@ -565,7 +542,7 @@ mod tests {
 
         state.on_finished(ActionId(1), &conflict(), &RETRY, NOW);
 
-        assert_eq!(state.readiness(NOW), Readiness::Ready);
+        assert_eq!(state.not_before(), None);
         assert!(state.is_conflicting() && !state.is_starving());
     }
 

@@ -10,7 +10,7 @@ use crate::circuit_breaker::BreakerState;
 use crate::contract::settings::Settings;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
-use crate::plan::{Agenda, Next};
+use crate::plan::Next;
 use crate::rules::findings::Findings;
 use crate::rules::hop::{self, Passed};
 use crate::rules::mirror::{self, Before, MirrorMemory, Place, Plan, Verdict};
@@ -36,7 +36,7 @@ pub(super) fn plan(
     c: &mut Controller,
     at: &ObjectRef,
     admitted_by: Option<QueueKey>,
-) -> Option<Agenda> {
+) -> Option<Next> {
     let subject = Subject::HubConnector(at.clone());
     let mut memory = c.memory.hub.remove(at).unwrap_or_default();
     let facts = Facts {
@@ -58,7 +58,7 @@ pub(super) fn plan(
     if facts.awaits_turn(&subject, plan.verdict, &c.awaiting_turn) {
         c.awaiting_turn.insert(subject);
         c.memory.hub.insert(at.clone(), memory);
-        return Some(Agenda::of([plan.next]));
+        return Some(plan.next);
     }
 
     let before = memory.mirror.before();
@@ -79,7 +79,7 @@ pub(super) fn plan(
     if !memory.is_at_rest(plan.verdict, &c.settings.mirror, c.now) {
         c.memory.hub.insert(at.clone(), memory);
     }
-    Some(Agenda::of([plan.next, nudge]).requeue_at(next_at))
+    Some(plan.next.and(nudge).or_at(next_at))
 }
 
 impl Facts<'_> {
@@ -135,7 +135,7 @@ impl Facts<'_> {
         let in_sync_since = mirror.sync.in_sync_since().unwrap_or_default();
         let out_of_sync_since =
             hop.seen_out_of_sync_since(self.world).filter(|_| verdict.routes_as_desired());
-        out_of_sync_since.map_or(Next::AwaitChange, |since| {
+        out_of_sync_since.map_or(Next::AWAIT_CHANGE, |since| {
             let since = since.max(in_sync_since);
             nudge::plan(&self.view(mirror), nudge, since)
         })

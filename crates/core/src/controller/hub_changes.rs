@@ -6,12 +6,13 @@ use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind, ResourceVersion};
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::FIELD_MANAGER;
-use crate::plan::{Intent, Job, MirrorJob, PlannedWrite};
+use crate::plan::{Intent, Job, MirrorJob};
 use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
 use crate::rules::nudge::SILENT_EVERY_MS;
 use crate::subject::Subject;
 use crate::world::Change;
 use crate::world::change::HubConnectorSeen;
+use crate::write_queue::QueueKey;
 use crate::write_state::{Completion, written_version};
 
 pub(super) fn on_change(c: &mut Controller, change: &Change) {
@@ -88,11 +89,11 @@ fn on_overwritten(c: &mut Controller, at: &ObjectRef, manager: Option<&str>) {
 }
 
 /// A write is decided. It gets its number at the end of the step.
-pub(super) fn on_decided(c: &mut Controller, planned: &PlannedWrite) {
-    match &planned.write.job {
-        Job::Mirror(at, _) => {
+pub(super) fn on_decided(c: &mut Controller, job: &Job, queue: QueueKey) {
+    match job {
+        Job::Mirror(at, job) => {
             let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
-            memory.on_decided(planned, c.now);
+            memory.on_decided(*job, queue, c.now);
         }
         Job::Nudge(at, _) => {
             if c.memory.carriers.entry(at.cluster).or_default().on_nudged() {

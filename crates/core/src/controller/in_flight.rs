@@ -13,14 +13,14 @@ use crate::contract::action::{Action, Decision};
 use crate::data::ids::{ActionId, ClusterName};
 use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
-use crate::plan::PlannedWrite;
+use crate::plan::{Job, Write};
 use crate::subject::Subject;
 use crate::write_queue::QueueKey;
 
 #[derive(Default)]
 pub(crate) struct InFlight {
     /// Decided in this step. Empty between two steps.
-    decided: BTreeMap<Subject, Box<PlannedWrite>>,
+    decided: BTreeMap<Subject, (QueueKey, Box<Write>)>,
     last_id: u64,
     actions: BTreeMap<ActionId, Submitted>,
     /// Not yet taken by the executor, oldest first.
@@ -35,8 +35,8 @@ pub(crate) struct Submitted {
 }
 
 impl InFlight {
-    pub(crate) fn decide(&mut self, subject: Subject, write: Box<PlannedWrite>) {
-        self.decided.insert(subject, write);
+    pub(crate) fn decide(&mut self, subject: Subject, queue: QueueKey, write: Box<Write>) {
+        self.decided.insert(subject, (queue, write));
     }
 
     /// Whether this step already decided a write of the subject.
@@ -44,53 +44,26 @@ impl InFlight {
         self.decided.contains_key(subject)
     }
 
-    /// The writes of this step, in the order of their numbers.
-    pub(crate) fn take_decided(
+    /// Numbers the writes of this step, and queues them for the executor.
+    pub(crate) fn submit_decided(
         &mut self,
         name_of: impl Fn(ClusterId) -> ClusterName,
-    ) -> Vec<(Subject, Box<PlannedWrite>)> {
-        let mut decided: Vec<_> = std::mem::take(&mut self.decided).into_iter().collect();
-        decided.sort_by_cached_key(|(_, planned)| {
-            let at = planned.write.job.object();
-            (name_of(at.cluster), at.kind, at.name.clone())
-        });
-        decided
-    }
-
-    pub(crate) fn next_id(&mut self) -> ActionId {
-        self.last_id += 1;
-        ActionId(self.last_id)
-    }
-
-    /// Queues an action for the executor. It is in flight until [`Self::finish`].
-    pub(crate) fn submit(
-        &mut self,
-        id: ActionId,
-        subject: Subject,
-        cluster: ClusterName,
-        planned: PlannedWrite,
+        mut on_started: impl FnMut(&Job, ActionId),
         now: UnixMillis,
     ) {
-        let PlannedWrite { write, queue, .. } = planned;
-        self.actions.insert(id, Submitted { subject, queue, at: now });
-
-        let object = write.job.object();
-        let action = Action {
-            id,
-            verb: write.job.verb(),
-            cluster,
-            kind: object.kind,
-            object: object.name.key(),
-            annotations: write.annotations,
-            precondition: write.precondition,
-            connectors: write.connectors,
-        };
-        self.outbox.push_back(Decision {
-            at: now,
-            action,
-            urgency: write.urgency,
-            because: write.because,
+        let mut decided: Vec<_> = std::mem::take(&mut self.decided).into_iter().collect();
+        decided.sort_by_cached_key(|(_, (_, write))| {
+            let at = write.job.object();
+            (name_of(at.cluster), at.kind, at.name.clone())
         });
+        for (subject, (queue, write)) in decided {
+            self.last_id += 1;
+            let id = ActionId(self.last_id);
+            on_started(&write.job, id);
+            self.actions.insert(id, Submitted { subject, queue, at: now });
+            let cluster = name_of(write.job.object().cluster);
+            self.outbox.push_back(decision(id, cluster, *write, now));
+        }
     }
 
     /// `None`: it has already ended, its cluster has left, or it was never decided.
@@ -115,4 +88,19 @@ impl InFlight {
     pub(crate) fn poll_action(&mut self) -> Option<Decision> {
         self.outbox.pop_front()
     }
+}
+
+fn decision(id: ActionId, cluster: ClusterName, write: Write, now: UnixMillis) -> Decision {
+    let object = write.job.object();
+    let action = Action {
+        id,
+        verb: write.job.verb(),
+        cluster,
+        kind: object.kind,
+        object: object.name.key(),
+        annotations: write.annotations,
+        precondition: write.precondition,
+        connectors: write.connectors,
+    };
+    Decision { at: now, action, urgency: write.urgency, because: write.because }
 }

@@ -38,7 +38,7 @@ use crate::contract::event::{EventKind, Outcome};
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
-use crate::plan::{Agenda, Turn};
+use crate::plan::{Job, Next, Turn};
 use crate::roster::{Facts, Roster};
 use crate::scheduler::Timer;
 use crate::subject::Subject;
@@ -279,31 +279,31 @@ impl Controller {
         if self.in_flight.is_decided(subject) {
             return;
         }
-        let agenda = match subject {
+        let next = match subject {
             Subject::HubConnector(at) => hub::plan(self, at, admitted_by),
             Subject::Target(target) => touch::plan(self, target, admitted_by),
             Subject::Route(at) => orphan::plan(self, at, admitted_by),
         };
-        match agenda {
-            Some(agenda) => self.carry_out(subject, agenda),
+        match next {
+            Some(next) => self.carry_out(subject, next),
             None => self.forget(subject),
         }
     }
 
     /// A subject has one timer, one place in a queue and one write in flight.
-    fn carry_out(&mut self, subject: &Subject, agenda: Agenda) {
-        self.scheduler.timers.set(Timer::Subject(subject.clone()), agenda.requeue_at);
+    fn carry_out(&mut self, subject: &Subject, next: Next) {
+        self.scheduler.timers.set(Timer::Subject(subject.clone()), next.requeue_at);
 
-        match agenda.write {
+        match next.write {
             None => self.scheduler.withdraw(subject),
-            Some(Turn::Goes(planned)) => {
+            Some(Turn { queue, write: Some(write), .. }) => {
                 self.scheduler.withdraw(subject);
-                let limit = self.limit_of(planned.queue);
-                self.scheduler.on_started(planned.queue, limit, self.now);
-                hub_changes::on_decided(self, &planned);
-                self.in_flight.decide(subject.clone(), planned);
+                let limit = self.limit_of(queue);
+                self.scheduler.on_started(queue, limit, self.now);
+                hub_changes::on_decided(self, &write.job, queue);
+                self.in_flight.decide(subject.clone(), queue, write);
             }
-            Some(Turn::Waits { queue, due }) => {
+            Some(Turn { queue, due, write: None }) => {
                 let limit = self.limit_of(queue);
                 self.scheduler.enqueue(subject, queue, due, limit, self.now);
             }
@@ -312,12 +312,8 @@ impl Controller {
 
     fn number_decided(&mut self) {
         let Self { world, in_flight, memory, now, .. } = self;
-        for (subject, planned) in in_flight.take_decided(|id| world.name_of(id)) {
-            let cluster = world.name_of(planned.write.job.object().cluster);
-            let id = in_flight.next_id();
-            memory.on_started(&planned.write.job, id, *now);
-            in_flight.submit(id, subject, cluster, *planned, *now);
-        }
+        let on_started = |job: &Job, id| memory.on_started(job, id, *now);
+        in_flight.submit_decided(|id| world.name_of(id), on_started, *now);
     }
 
     fn forget(&mut self, subject: &Subject) {

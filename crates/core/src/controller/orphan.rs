@@ -7,7 +7,7 @@ use crate::contract::cause::Cause;
 use crate::contract::event::Outcome;
 use crate::data::ids::ActionId;
 use crate::data::object_ref::ObjectRef;
-use crate::plan::Agenda;
+use crate::plan::Next;
 use crate::rules::orphan::{self, OrphanMemory, Plan, Verdict, View};
 use crate::subject::Subject;
 use crate::world::Change;
@@ -53,7 +53,7 @@ pub(super) fn plan(
     c: &mut Controller,
     at: &ObjectRef,
     admitted_by: Option<QueueKey>,
-) -> Option<Agenda> {
+) -> Option<Next> {
     let at_rest = OrphanMemory::default();
     let view = view(c, at, c.memory.routes.get(at).unwrap_or(&at_rest))?;
     let plan = orphan::plan(&View { admitted_by, ..view });
@@ -66,7 +66,7 @@ pub(super) fn plan(
     }
     c.breakers.on_orphan(at, BreakerKey::DeletedProjects, is_absent && !is_followed);
     c.route_verdicts.insert(at.clone(), plan.verdict);
-    Some(Agenda::of([plan.next]))
+    Some(plan.next)
 }
 
 /// Called at the end of a step: only then is it known which orphans wait in the queue.

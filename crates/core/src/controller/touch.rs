@@ -12,7 +12,7 @@ use crate::data::ids::{ActionId, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
-use crate::plan::{Agenda, Next, TouchReason};
+use crate::plan::{Next, TouchReason};
 use crate::rules::touch::{self, Effect, Event, Finished, ProofTarget, Stamp};
 use crate::scheduler::Timer;
 use crate::subject::{Subject, Target};
@@ -27,24 +27,21 @@ pub(super) fn plan(
     c: &mut Controller,
     target: &Target,
     admitted_by: Option<QueueKey>,
-) -> Option<Agenda> {
+) -> Option<Next> {
     let Controller { world, memory, settings, notes, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else {
         notes.found(&Finder::Subject(Subject::Target(target.clone())), Vec::new());
         if let Some(edge) = memory.edges.get_mut(&target.cluster()) {
             edge.report.on_planned(false);
         }
-        return matches!(target, Target::Class(..)).then(Agenda::default);
+        return matches!(target, Target::Class(..)).then_some(Next::AWAIT_CHANGE);
     };
     let edge = memory.edges.entry(target.cluster()).or_default();
     let memory = memory.targets.entry(target.clone()).or_default();
     touch::on(memory, Event::Look, &view);
     let next = touch::plan(&view, memory, admitted_by);
 
-    let due_at = match &next {
-        Next::Write(turn) => Some(turn.due().at),
-        Next::AwaitChange | Next::RequeueAt(_) => None,
-    };
+    let due_at = next.write.as_ref().map(|turn| turn.due.at);
     edge.report.on_planned(due_at.is_some_and(|at| at <= *now));
     let is_ready = view.cluster.edge.ready_since.is_some();
     // Announcements around an outage are confirmed once more, so their times must still be known.
@@ -56,7 +53,7 @@ pub(super) fn plan(
     let found = touch::find(&view, memory, is_queued);
     let next_at = found.next_at;
     notes.found_by_rule(&subject, found);
-    Some(Agenda::of([next]).requeue_at(next_at))
+    Some(next.or_at(next_at))
 }
 
 pub(super) fn on_change(c: &mut Controller, change: &Change) {

@@ -36,7 +36,7 @@ use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::UPSTREAM_STATUS;
 use crate::data::time::UnixMillis;
-use crate::plan::{Intent, Job, MirrorJob, Next, PlannedWrite, Turn, Write};
+use crate::plan::{Intent, Job, MirrorJob, Next, Turn, Write};
 use crate::rate_limit::{Rate, RateLimiter};
 use crate::status::digest::Digest;
 use crate::status::go_json;
@@ -48,8 +48,8 @@ use crate::world::hub::{HubConnector, UpstreamRef};
 use crate::world::links::Link;
 use crate::world::table::Row;
 use crate::world::upstream::{Status, UpstreamConnector};
-use crate::write_queue::{Due, QueueKey, Rank};
-use crate::write_state::{Completion, Contention, ContentionLimits, Retry, WriteState};
+use crate::write_queue::{Due, QueueKey};
+use crate::write_state::{Completion, Contention, ContentionLimits, WriteState};
 
 /// One Connector that flaps must not keep the hub busy for all others: a burst of 20, then one
 /// write each `DEFER_MS_MIN`.
@@ -336,7 +336,7 @@ fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference 
 fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let verdict = Verdict::OutOfSync { since: view.late_from(desired.since) };
     let next = match view.memory.write.retry() {
-        Some(retry) if view.is_leader => plan_retry(view, retry),
+        Some(due) if view.is_leader => plan_retry(view, due),
         _ => {
             let limited_until = view.memory.limiter.ready_at(CONNECTOR_RATE);
             let queue = queue_of(view, &desired);
@@ -349,16 +349,15 @@ fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
 
 /// The last attempt failed. After its backoff the write waits in a queue, so that many failed
 /// writes are not retried together. Once admitted, it is planned like any other write.
-fn plan_retry(view: &View<'_>, retry: Retry) -> Next {
+fn plan_retry(view: &View<'_>, due: Due) -> Next {
     if let Some(until) = view.memory.write.paused_until()
         && until > view.now
     {
-        return Next::RequeueAt(until);
+        return Next::requeue_at(until);
     }
 
     let queue = QueueKey::Retries(view.place.at.cluster);
-    let due = Due { rank: Rank::Urgent, at: retry.at, early_from: retry.early_from };
-    Next::Write(Turn::Waits { queue, due })
+    Next::write(Turn { queue, due, write: None })
 }
 
 fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
@@ -406,11 +405,9 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let queue = if is_allowed { QueueKey::AllowedRemovals } else { QueueKey::Removals };
     let write = || view.write(Intent::Removal, desired);
     let next = view.write_at(view.now, queue, Due::at(view.now), write);
-    let verdict = match next {
+    let verdict = match next.write {
         // Few removals are admitted in a minute, so one that waits for them is held, not late.
-        Next::Write(Turn::Waits { queue: QueueKey::Removals, .. }) => {
-            Verdict::RemovalQueued(ground)
-        }
+        Some(Turn { queue: QueueKey::Removals, write: None, .. }) => Verdict::RemovalQueued(ground),
         _ => Verdict::RemovalDue { since: view.late_from(due_at), ground },
     };
     Plan { next, ..verdict.into() }
@@ -437,9 +434,9 @@ impl<'w> View<'w> {
         write: impl FnOnce() -> Write,
     ) -> Next {
         if !self.is_leader {
-            return Next::AwaitChange;
+            return Next::AWAIT_CHANGE;
         }
-        Next::write_at(at, self.memory.write.readiness(self.now), self.now, || {
+        Next::write_at(at, &self.memory.write, self.now, || {
             Turn::in_queue(queue, due, self.admitted_by, self.now, write)
         })
     }
@@ -543,13 +540,13 @@ impl<'w> View<'w> {
 /// The annotation stays as it is.
 impl From<Verdict> for Plan {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, change: None, oversize: None, next: Next::AwaitChange }
+        Self { verdict, change: None, oversize: None, next: Next::AWAIT_CHANGE }
     }
 }
 
 impl Plan {
     fn requeue(verdict: Verdict, at: UnixMillis) -> Self {
-        Self { next: Next::RequeueAt(at), ..Self::from(verdict) }
+        Self { next: Next::requeue_at(at), ..Self::from(verdict) }
     }
 }
 
@@ -851,14 +848,13 @@ impl MirrorMemory {
         }
     }
 
-    pub(crate) fn on_decided(&mut self, planned: &PlannedWrite, now: UnixMillis) {
-        let Job::Mirror(_, job) = planned.write.job else { return };
+    pub(crate) fn on_decided(&mut self, job: MirrorJob, queue: QueueKey, now: UnixMillis) {
         self.writing = Some(job);
 
         if job.intent == Intent::Mirror {
             self.limiter.take(CONNECTOR_RATE, now);
         }
-        if let QueueKey::Rewrites(_) = planned.queue {
+        if let QueueKey::Rewrites(_) = queue {
             let overwritten_at = self.write.contention().map(Contention::last_at);
             let due_at = overwritten_at.max(self.write.not_before()).unwrap_or(now);
             self.write.on_rewrite_queued(now.since(due_at));
@@ -1055,25 +1051,21 @@ mod tests {
         }
 
         fn queue(&self, ms: u64) -> Option<QueueKey> {
-            match self.plan(ms).next {
-                Next::Write(Turn::Goes(planned)) => Some(planned.queue),
-                Next::Write(Turn::Waits { queue, .. }) => Some(queue),
-                Next::AwaitChange | Next::RequeueAt(_) => None,
-            }
+            self.plan(ms).next.write.map(|turn| turn.queue)
         }
 
         /// The write that is planned once its queue admits it.
-        fn planned(&self, ms: u64) -> PlannedWrite {
-            match plan(&View { admitted_by: self.queue(ms), ..self.view(ms) }).next {
-                Next::Write(Turn::Goes(planned)) => *planned,
-                next => panic!("no write is planned: {next:?}"),
-            }
+        fn planned(&self, ms: u64) -> (QueueKey, Write) {
+            let admitted = View { admitted_by: self.queue(ms), ..self.view(ms) };
+            let turn = plan(&admitted).next.write.unwrap();
+            (turn.queue, *turn.write.expect("its queue admits it"))
         }
 
         fn write(&mut self, outcome: &Outcome) {
-            let planned = self.planned(0);
+            let (queue, write) = self.planned(0);
+            let Job::Mirror(_, job) = write.job else { panic!("no mirror") };
             let now = self.now();
-            self.memory.on_decided(&planned, now);
+            self.memory.on_decided(job, queue, now);
             self.memory.write.on_started(ActionId(1));
             self.memory.on_finished(ActionId(1), outcome, &self.settings, now).unwrap();
         }
@@ -1092,7 +1084,7 @@ mod tests {
     fn a_flip_is_written_at_once_by_the_leader() {
         let mut stage = Stage::flipped();
 
-        let PlannedWrite { write, queue, .. } = stage.planned(0);
+        let (queue, write) = stage.planned(0);
         assert_eq!(queue, QueueKey::Immediate);
         assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), Some(online("n2", 1)))]);
         assert_eq!(write.urgency, Urgency::Routing);
@@ -1101,7 +1093,7 @@ mod tests {
         assert_eq!(write.because, "upstream says online, the hub's annotation says something else");
 
         stage.is_leader = false;
-        assert_eq!(stage.plan(0).next, Next::AwaitChange);
+        assert_eq!(stage.plan(0).next, Next::AWAIT_CHANGE);
     }
 
     #[test]
@@ -1164,7 +1156,7 @@ mod tests {
             break_it(&mut stage);
 
             let plan = stage.plan(60_000);
-            assert_eq!((plan.verdict, plan.next), (verdict, Next::AwaitChange));
+            assert_eq!((plan.verdict, plan.next), (verdict, Next::AWAIT_CHANGE));
         }
     }
 
@@ -1176,7 +1168,7 @@ mod tests {
         let settled_at = stage.now().plus(300_000);
         let held = Verdict::Held(Cause::UpstreamRestored);
         assert_eq!(stage.plan(0).verdict, held);
-        assert_eq!(stage.plan(0).next, Next::RequeueAt(settled_at));
+        assert_eq!(stage.plan(0).next, Next::requeue_at(settled_at));
         assert_eq!(stage.queue(300_000), Some(QueueKey::Immediate));
 
         stage.upstream_says(&online("n3", 1));
@@ -1189,9 +1181,9 @@ mod tests {
 
         let plan = stage.plan(0);
         assert_eq!(plan.verdict, Verdict::AbsenceGrace(Ground::Listed));
-        assert!(matches!(plan.next, Next::RequeueAt(_)), "{plan:?}");
+        assert!(plan.next.requeue_at.is_some() && plan.next.write.is_none(), "{plan:?}");
 
-        let PlannedWrite { write, queue, .. } = stage.planned(5_000);
+        let (queue, write) = stage.planned(5_000);
         assert_eq!(queue, QueueKey::Removals);
         assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), None)]);
         let absent = write.precondition.absent.unwrap();
@@ -1210,7 +1202,7 @@ mod tests {
 
         let reset_at = stage.now().plus(60_000);
         stage.breaker.reset_at = Some(reset_at);
-        assert_eq!(stage.plan(60_000).next, Next::RequeueAt(reset_at.plus(5_000)), "once more");
+        assert_eq!(stage.plan(60_000).next, Next::requeue_at(reset_at.plus(5_000)), "once more");
 
         stage.breaker.is_tripped = true;
         let held = Verdict::RemovalHeld(Cause::RemovalsHeld, Ground::Listed);
@@ -1275,7 +1267,7 @@ mod tests {
             stage.settings.mirror.annotation_limit_bytes = UPSTREAM_STATUS.len() + room;
             let oversize = stage.plan(0).oversize.unwrap();
             assert_eq!((oversize.room, oversize.is_reduced), (room, text.is_some()));
-            let write = stage.planned(0).write;
+            let (_, write) = stage.planned(0);
             assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), text)]);
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn plan(
     let settings = &view.settings.mirror;
     let write = &view.memory.write;
     if !settings.nudge || !view.is_leader || write.is_in_flight() {
-        return Next::AwaitChange;
+        return Next::AWAIT_CHANGE;
     }
 
     let now = view.now;
@@ -55,11 +55,11 @@ pub(crate) fn plan(
     let due_at = out_of_sync_since.plus(settings.nudge_after_ms);
     let due_at = [next_at, write.not_before()].into_iter().flatten().fold(due_at, UnixMillis::max);
     if now < due_at {
-        return Next::RequeueAt(due_at);
+        return Next::requeue_at(due_at);
     }
     let queue = QueueKey::Nudges(view.place.at.cluster);
     let write = || nudge(view, now.since(out_of_sync_since) / 1_000);
-    Next::Write(Turn::in_queue(queue, Due::at(due_at), view.admitted_by, now, write))
+    Next::write(Turn::in_queue(queue, Due::at(due_at), view.admitted_by, now, write))
 }
 
 fn nudge(view: &mirror::View<'_>, waited_s: u64) -> Write {

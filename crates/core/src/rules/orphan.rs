@@ -124,7 +124,7 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
         return Plan::keep(Verdict::Orphan);
     }
 
-    let next = Next::write_at(now, view.memory.write.readiness(now), now, || {
+    let next = Next::write_at(now, &view.memory.write, now, || {
         let queue = QueueKey::Deletes;
         let due = Due::at(now);
         Turn::in_queue(queue, due, view.admitted_by, now, || delete(view, proof))
@@ -157,12 +157,12 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
 
 impl Plan {
     fn keep(verdict: Verdict) -> Self {
-        Self { verdict, next: Next::AwaitChange }
+        Self { verdict, next: Next::AWAIT_CHANGE }
     }
 
     fn settle(until: UnixMillis) -> Self {
         let verdict = Verdict::Absent(Cause::RouteSettling);
-        Self { verdict, next: Next::RequeueAt(until) }
+        Self { verdict, next: Next::requeue_at(until) }
     }
 }
 
@@ -430,10 +430,8 @@ mod tests {
         }
 
         fn delete(&self) -> Write {
-            match self.plan(NOW).next {
-                Next::Write(Turn::Goes(planned)) => planned.write,
-                next => panic!("no delete is planned: {next:?}"),
-            }
+            let turn = self.plan(NOW).next.write;
+            *turn.and_then(|turn| turn.write).expect("a delete is planned")
         }
     }
 

@@ -427,16 +427,16 @@ fn first_look(memory: &mut TouchMemory, desired: u64, appeared_later: bool, view
 
 /// Which touch is due, and when.
 pub(crate) fn plan(view: &View<'_>, memory: &TouchMemory, admitted_by: Option<QueueKey>) -> Next {
-    let Some(digest) = view.digest_to_announce() else { return Next::AwaitChange };
+    let Some(digest) = view.digest_to_announce() else { return Next::AWAIT_CHANGE };
     let touch = match &memory.state {
         State::Pending(change) => Some(announcement(change, view, memory)),
         State::Announced | State::AtRest => confirmation(view, memory),
         State::New { .. } | State::InFlight(_) => None,
     };
-    let Some(touch) = touch else { return Next::AwaitChange };
+    let Some(touch) = touch else { return Next::AWAIT_CHANGE };
 
     let queue = QueueKey::Touches(view.target.cluster());
-    Next::Write(Turn::in_queue(queue, touch.due, admitted_by, view.now, || {
+    Next::write(Turn::in_queue(queue, touch.due, admitted_by, view.now, || {
         let n = Sequence::after(view.latest(memory)).get();
         let trigger = Trigger { digest, n, c: touch.confirmation };
         view.write(trigger, &touch, memory)
@@ -1127,13 +1127,9 @@ mod tests {
         /// When the next touch is due, and its write.
         fn planned(&mut self) -> Option<(UnixMillis, Write)> {
             self.on(Event::Look);
-            let Next::Write(Turn::Waits { queue, due }) = self.plan(None, self.now) else {
-                return None;
-            };
-            match self.plan(Some(queue), self.now.max(due.at)) {
-                Next::Write(Turn::Goes(planned)) => Some((due.at, planned.write)),
-                next => panic!("a touch that is due does not go: {next:?}"),
-            }
+            let Turn { queue, due, .. } = self.plan(None, self.now).write?;
+            let turn = self.plan(Some(queue), self.now.max(due.at)).write.unwrap();
+            Some((due.at, *turn.write.expect("a touch that is due goes")))
         }
 
         /// When the next touch is due, and its value.

@@ -10,7 +10,6 @@ use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::machine::Machine;
-use crate::plan::Next;
 use crate::rules::orphan::{OrphanMemory, Plan, Verdict, View};
 use crate::world::absence::prove_namespace;
 use crate::world::cluster::Cluster;
@@ -156,10 +155,7 @@ fn because(c: &Controller, view: &View<'_>, plan: &Plan, cause: Cause) -> String
         }
         cause => view.named().and_then(|named| c.notes.of_whole(named, &[cause])),
     };
-    let limit_ms = match plan.next {
-        Next::RequeueAt(at) => at.since(c.now),
-        Next::AwaitChange | Next::Write(_) => TURN_MS,
-    };
+    let limit_ms = plan.next.requeue_at.map_or(TURN_MS, |at| at.since(c.now));
     let of_route = || view.problem(cause, Some(limit_ms)).sentence();
     wider.map_or_else(of_route, Problem::sentence)
 }
