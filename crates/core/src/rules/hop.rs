@@ -59,7 +59,7 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
         Verdict::HubNotLive | Verdict::AbsenceGrace(_) => return None,
         Verdict::UpstreamNotLive if !is_upstream_live(&view.mirror) => return None,
         // Reported for the upstream as a whole.
-        Verdict::UpstreamNotLive | Verdict::Disabled | Verdict::RemovalHeld(..) => {}
+        Verdict::UpstreamNotLive | Verdict::Disabled | Verdict::RemovalHeld(_) => {}
         Verdict::RemovalQueued(_) => {}
         Verdict::Paused => found.push(view.problem(Cause::Paused, view.mirror.now)),
         Verdict::UpstreamNotConfigured => found.problems.extend(view.labels_missing()),

@@ -146,7 +146,7 @@ pub(crate) enum Verdict {
     /// Upstream has no status; the grace period is not over.
     AbsenceGrace(Ground),
     /// Upstream has no status; too many removals are due together.
-    RemovalHeld(Cause, Ground),
+    RemovalHeld(Ground),
     /// Upstream has no status; the removal waits for its rate limit.
     RemovalQueued(Ground),
     /// Upstream has no status; the annotation is to be removed.
@@ -391,7 +391,7 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let ground = view.place.ground();
     let is_allowed = ground == Ground::Allowed;
     if view.breaker.is_tripped && !is_allowed {
-        return Verdict::RemovalHeld(Cause::RemovalsHeld, ground).into();
+        return Verdict::RemovalHeld(ground).into();
     }
 
     // The platform usually deletes the hub Connector itself within the grace period. The period
@@ -556,7 +556,7 @@ impl Verdict {
     pub(crate) fn ground(self) -> Option<Ground> {
         match self {
             Self::AbsenceGrace(ground)
-            | Self::RemovalHeld(_, ground)
+            | Self::RemovalHeld(ground)
             | Self::RemovalQueued(ground)
             | Self::RemovalDue { ground, .. } => Some(ground),
             _ => None,
@@ -564,7 +564,7 @@ impl Verdict {
     }
 
     fn is_held(self) -> bool {
-        matches!(self, Self::Held(_) | Self::RemovalHeld(..) | Self::RemovalQueued(_))
+        matches!(self, Self::Held(_) | Self::RemovalHeld(_) | Self::RemovalQueued(_))
     }
 
     /// The annotation routes as upstream's status asks.
@@ -1205,7 +1205,7 @@ mod tests {
         assert_eq!(stage.plan(60_000).next, Next::requeue_at(reset_at.plus(5_000)), "once more");
 
         stage.breaker.is_tripped = true;
-        let held = Verdict::RemovalHeld(Cause::RemovalsHeld, Ground::Listed);
+        let held = Verdict::RemovalHeld(Ground::Listed);
         assert_eq!(stage.plan(5_000).verdict, held);
         let allowing = namespace(HUB_NAMESPACE, "u-ns", 100).annotation(ALLOW_REMOVALS, "true");
         stage.stage.shows("hub", allowing);

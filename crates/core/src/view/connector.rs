@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::edges::EdgeAt;
 use super::fleet::{Connector, LivenessView, UpstreamName, worst_of};
 use super::hubs::HubAt;
-use super::judged::{HopAt, Judged, Names, unknown_since};
+use super::judged::{HopAt, Judged, Names};
 use super::upstream;
 use crate::contract::cause::{Cause, Hop, Kubectl, Problem, State};
 use crate::controller::Controller;
@@ -150,17 +150,10 @@ impl<'c> ConnectorAt<'c> {
         let hub = self.hubs.first();
         let expected = || at_hub.cloned();
         let at_edges = self.edges.iter().map(|edge| edge.hop(self.c, hub, expected()));
+        let object = || self.place.map(NamespacedName::key);
         let elsewhere = self.missing_edges().into_iter().map(|(cluster, judged)| HopAt {
-            hop: Hop::Carried,
-            cluster,
-            kind: Kind::Connector,
-            object: self.place.map(NamespacedName::key),
-            judged,
-            says: None,
             expected: expected(),
-            since: unknown_since([cluster], &[Kind::Connector]),
-            next_attempt: None,
-            evidence: Vec::new(),
+            ..HopAt::new(Hop::Carried, cluster, Kind::Connector, object(), judged)
         });
         at_edges.chain(elsewhere).collect()
     }
@@ -192,7 +185,7 @@ impl<'c> ConnectorAt<'c> {
 impl<'c> Unlinked<'c> {
     fn judged(self, c: &'c Controller) -> Judged<'c> {
         let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
-        if let Some(unknown) = self.compared(c).find_map(not_live) {
+        if let Some(unknown) = c.world.hubs().chain([self.cluster]).find_map(not_live) {
             return unknown;
         }
         let causes = [Cause::NotReplicated];
@@ -210,10 +203,6 @@ impl<'c> Unlinked<'c> {
         c.notes.of_wholes().find(is_it)
     }
 
-    fn compared(self, c: &'c Controller) -> impl Iterator<Item = &'c Cluster> {
-        c.world.hubs().chain([self.cluster])
-    }
-
     fn upstream_hop(self, c: &'c Controller) -> HopAt<'c> {
         upstream::hop(c, self.cluster, self.name, Some(self.row))
     }
@@ -224,19 +213,12 @@ impl<'c> Unlinked<'c> {
         let upstream = self.upstream_hop(c);
         let judged = self.judged(c);
         Some(HopAt {
-            hop: Hop::Mirrored,
-            cluster: hub,
-            kind: Kind::Connector,
-            object: None,
-            judged,
-            says: None,
             expected: upstream.says,
             since: match judged.state {
-                State::Unknown => unknown_since(self.compared(c), &[Kind::Connector]),
+                State::Unknown => judged.unknown_since,
                 _ => Some(self.row.changed_at),
             },
-            next_attempt: None,
-            evidence: Vec::new(),
+            ..HopAt::new(Hop::Mirrored, hub, Kind::Connector, None, judged)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::fleet::LivenessView;
 use super::hubs::{HubAt, next_attempt, write_evidence};
-use super::judged::{HopAt, Judged, unknown_since};
+use super::judged::{HopAt, Judged};
 use crate::contract::cause::{Cause, Hop, Problem, State};
 use crate::controller::{Controller, Finder};
 use crate::data::ids::{Kind, Role};
@@ -52,33 +52,24 @@ impl<'c> EdgeAt<'c> {
     }
 
     pub(super) fn judged(&self, c: &'c Controller, hub: Option<&HubAt<'c>>) -> Judged<'c> {
+        // If no known hub has the Connector, a hub that is not watched may have it.
+        let is_needed = hub.is_none() && c.settings.mirror.enabled;
+        let hubs = c.world.hubs().filter(|_| is_needed);
+        let mut compared =
+            std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs);
         let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
-        if let Some(unknown) = self.compared(c, hub).find_map(not_live) {
+        if let Some(unknown) = compared.find_map(not_live) {
             return unknown;
         }
         match hub {
             // Where the hub is the edge itself, both are one object.
-            Some(hub) if hub.cluster.id != self.cluster.id && self.is_out_of_sync(hub) => {
+            Some(hub)
+                if hub.cluster.id != self.cluster.id && hub.digest() != self.row.annotation =>
+            {
                 hub.not_carried(self.cluster).unwrap_or(Judged::state(State::Pending))
             }
             _ => Judged::ok(),
         }
-    }
-
-    /// The clusters whose objects are compared. If no known hub has the Connector, a hub that is
-    /// not watched may have it.
-    fn compared(
-        &self,
-        c: &'c Controller,
-        hub: Option<&HubAt<'c>>,
-    ) -> impl Iterator<Item = &'c Cluster> {
-        let is_needed = hub.is_none() && c.settings.mirror.enabled;
-        let hubs = c.world.hubs().filter(move |_| is_needed);
-        std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs)
-    }
-
-    fn is_out_of_sync(&self, hub: &HubAt<'_>) -> bool {
-        hub.digest() != self.row.annotation
     }
 
     pub(super) fn hop(
@@ -91,25 +82,19 @@ impl<'c> EdgeAt<'c> {
         let out_of_sync_since =
             hub.and_then(|hub| hub.memory?.hop.out_of_sync_since(self.cluster.id));
         let since = match judged.state {
-            State::Unknown => unknown_since(self.compared(c, hub), &[Kind::Connector]),
+            State::Unknown => judged.unknown_since,
             State::Ok => self.row.changed_at,
             _ => out_of_sync_since,
         };
-        let is_out_of_sync = matches!(judged.state, State::Pending | State::Stuck);
+        let late_hub = hub.filter(|_| matches!(judged.state, State::Pending | State::Stuck));
+        let object = Some(self.name.key());
         HopAt {
-            hop: Hop::Carried,
-            cluster: self.cluster,
-            kind: Kind::Connector,
-            object: Some(self.name.key()),
-            judged,
             says: Some(self.says()),
             expected,
             since,
-            next_attempt: hub.filter(|_| is_out_of_sync).and_then(HubAt::next_attempt),
-            evidence: hub
-                .filter(|_| is_out_of_sync)
-                .map(HubAt::carried_evidence)
-                .unwrap_or_default(),
+            next_attempt: late_hub.and_then(HubAt::next_attempt),
+            evidence: late_hub.map(HubAt::carried_evidence).unwrap_or_default(),
+            ..HopAt::new(Hop::Carried, self.cluster, Kind::Connector, object, judged)
         }
     }
 
@@ -129,17 +114,12 @@ impl<'c> EdgeAt<'c> {
 
     /// The hop of a connector that no HTTPProxy references.
     fn unreferenced_hop(&self, c: &'c Controller) -> HopAt<'c> {
+        let unknown = Judged::not_live(c, self.cluster, Role::Edge.liveness_kinds());
+        let judged = no_gateway(c, self.cluster);
         HopAt {
-            hop: Hop::Announced,
-            cluster: self.cluster,
-            kind: Kind::Gateway,
-            object: None,
-            judged: no_gateway(c, self.cluster),
-            says: None,
             expected: Some(self.says()),
-            since: unknown_since([self.cluster], Role::Edge.liveness_kinds()),
-            next_attempt: None,
-            evidence: Vec::new(),
+            since: unknown.and_then(|unknown| unknown.unknown_since),
+            ..HopAt::new(Hop::Announced, self.cluster, Kind::Gateway, None, judged)
         }
     }
 }
@@ -198,7 +178,7 @@ impl<'c> GatewayAt<'c> {
         let since = match judged.state {
             State::Ok => memory.and_then(TouchMemory::unconfirmed_since),
             State::Pending | State::Stuck => memory.and_then(|memory| memory.waiting_since),
-            State::Unknown => unknown_since([self.cluster], Role::Edge.liveness_kinds()),
+            State::Unknown => judged.unknown_since,
             State::Held => None,
         };
         let write = memory.map(|memory| &memory.write).filter(|_| is_open);
@@ -206,17 +186,13 @@ impl<'c> GatewayAt<'c> {
             write.and_then(|write| write_evidence(write, self.problems())).into_iter().collect();
         evidence.extend(self.trigger());
 
+        let object = Some(self.name.key());
         HopAt {
-            hop: Hop::Announced,
-            cluster: self.cluster,
-            kind: Kind::Gateway,
-            object: Some(self.name.key()),
-            judged,
-            says: None,
             expected: Some(expected),
             since,
             next_attempt: write.and_then(|write| next_attempt(write, c.now)),
             evidence,
+            ..HopAt::new(Hop::Announced, self.cluster, Kind::Gateway, object, judged)
         }
     }
 

@@ -1,7 +1,7 @@
 //! A connector at a hub: its annotation and the writes to it.
 
 use super::fleet::{LivenessView, UpstreamName};
-use super::judged::{HopAt, Judged, unknown_since};
+use super::judged::{HopAt, Judged};
 use super::upstream;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Hop, Problem, State};
@@ -103,9 +103,8 @@ impl<'c> HubAt<'c> {
             Verdict::Disabled => return Judged::cause(State::Ok, Cause::RuleOff),
             Verdict::HubNotLive => return self.not_live(self.cluster),
             _ if !is_configured => return self.not_configured(),
-            Verdict::Held(reason) | Verdict::RemovalHeld(reason, _) => {
-                return self.held(reason);
-            }
+            Verdict::Held(reason) => return self.held(reason),
+            Verdict::RemovalHeld(_) => return self.held(Cause::RemovalsHeld),
             Verdict::UpstreamNotLive => {
                 let unknown = Judged::state(State::Unknown);
                 return self.upstream.map_or(unknown, |upstream| self.not_live(upstream));
@@ -183,7 +182,7 @@ impl<'c> HubAt<'c> {
             cause => self.problems.iter().find(|problem| problem.cause == cause),
         };
         let state = cause.info().state.unwrap_or(State::Held);
-        Judged { state, cause: Some(cause), problem }
+        Judged { problem, ..Judged::cause(state, cause) }
     }
 
     /// The problem of an unreadable object. If a list lacks the Connector, any unreadable object
@@ -204,17 +203,14 @@ impl<'c> HubAt<'c> {
         let upstream = self.upstream.map(|_| LivenessView::new(stamp.unwrap_or_default()));
         let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
         let expected = upstream.filter(|_| is_known);
+        let object = Some(self.name.key());
         HopAt {
-            hop: Hop::Mirrored,
-            cluster: self.cluster,
-            kind: Kind::Connector,
-            object: Some(self.name.key()),
-            judged,
             says: self.says(at_edges),
             expected,
             since: self.since(judged),
             next_attempt: self.next_attempt().filter(|_| self.is_to_be_written()),
             evidence: self.evidence(),
+            ..HopAt::new(Hop::Mirrored, self.cluster, Kind::Connector, object, judged)
         }
     }
 
@@ -223,9 +219,8 @@ impl<'c> HubAt<'c> {
             (_, Verdict::Deferred { since }) => Some(since),
             (State::Ok, _) => self.in_sync_since(),
             (State::Pending | State::Stuck, _) => self.out_of_sync_since(),
-            (State::Unknown, Verdict::HubNotLive) => unknown_since([self.cluster], &COMPARED),
-            (State::Unknown, Verdict::UpstreamNotLive) => unknown_since(self.upstream, &COMPARED),
-            (State::Unknown | State::Held, _) => None,
+            (State::Unknown, _) => judged.unknown_since,
+            (State::Held, _) => None,
         }
     }
 

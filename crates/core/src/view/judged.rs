@@ -14,11 +14,13 @@ pub(super) struct Judged<'c> {
     pub(super) cause: Option<Cause>,
     /// An open problem with this cause.
     pub(super) problem: Option<&'c Problem>,
+    /// Since when a watch that would show the state is not live.
+    pub(super) unknown_since: Option<UnixMillis>,
 }
 
 impl<'c> Judged<'c> {
     pub(super) fn state(state: State) -> Self {
-        Self { state, cause: None, problem: None }
+        Self { state, cause: None, problem: None, unknown_since: None }
     }
 
     pub(super) fn ok() -> Self {
@@ -46,29 +48,16 @@ impl<'c> Judged<'c> {
 
     /// The first of these kinds whose watch is not live, with the cause of the problem.
     pub(super) fn not_live(c: &'c Controller, cluster: &Cluster, kinds: &[Kind]) -> Option<Self> {
-        let kind = not_live_kind(cluster, kinds)?;
+        let kind = *kinds.iter().find(|kind| !cluster.is_live(**kind))?;
+        // Where tiers share a cluster, a live watch also needs the watch of namespaces.
+        let is_own = cluster.watch(kind).live_since().is_none();
+        let kind = if is_own { kind } else { Kind::Namespace };
+
         let problem = c.notes.of(&Finder::Watch(cluster.id, kind)).first();
         let cause = problem.map(|problem| problem.cause);
-        Some(Self { state: State::Unknown, cause, problem })
+        let unknown_since = cluster.watch(kind).unknown_since;
+        Some(Self { state: State::Unknown, cause, problem, unknown_since })
     }
-}
-
-/// Since when that watch is not live, in the first such cluster.
-pub(super) fn unknown_since<'c>(
-    clusters: impl IntoIterator<Item = &'c Cluster>,
-    kinds: &[Kind],
-) -> Option<UnixMillis> {
-    let mut clusters = clusters.into_iter();
-    let (cluster, kind) =
-        clusters.find_map(|cluster| Some((cluster, not_live_kind(cluster, kinds)?)))?;
-    cluster.watch(kind).unknown_since
-}
-
-/// Where tiers share a cluster, a live watch also needs the watch of namespaces.
-fn not_live_kind(cluster: &Cluster, kinds: &[Kind]) -> Option<Kind> {
-    let kind = *kinds.iter().find(|kind| !cluster.is_live(**kind))?;
-    let is_own = cluster.watch(kind).live_since().is_none();
-    Some(if is_own { kind } else { Kind::Namespace })
 }
 
 /// A hop before its texts are added.
@@ -95,7 +84,28 @@ pub(super) struct Names {
     pub(super) hub: Option<ClusterName>,
 }
 
-impl HopAt<'_> {
+impl<'c> HopAt<'c> {
+    pub(super) fn new(
+        hop: Hop,
+        cluster: &'c Cluster,
+        kind: Kind,
+        object: Option<ObjectKey>,
+        judged: Judged<'c>,
+    ) -> Self {
+        Self {
+            hop,
+            cluster,
+            kind,
+            object,
+            judged,
+            says: None,
+            expected: None,
+            since: judged.unknown_since,
+            next_attempt: None,
+            evidence: Vec::new(),
+        }
+    }
+
     pub(super) fn view(self, names: &Names, kubectl: Kubectl<'_>) -> HopView {
         let Judged { state, cause, problem, .. } = self.judged;
         let since = self.since();

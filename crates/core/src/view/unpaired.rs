@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::fleet::HopView;
-use super::judged::{HopAt, Judged, Names, unknown_since};
+use super::judged::{HopAt, Judged, Names};
 use crate::contract::cause::{Cause, Hop, Kubectl, State};
 use crate::controller::Controller;
 use crate::data::ids::{Kind, Role};
@@ -65,16 +65,5 @@ fn hop<'c>(
     judged: Judged<'c>,
 ) -> HopAt<'c> {
     let unknown = Judged::not_live(c, cluster, Role::Edge.liveness_kinds());
-    HopAt {
-        hop: Hop::Announced,
-        cluster,
-        kind,
-        object: Some(name.key()),
-        judged: unknown.unwrap_or(judged),
-        says: None,
-        expected: None,
-        since: unknown_since([cluster], Role::Edge.liveness_kinds()),
-        next_attempt: None,
-        evidence: Vec::new(),
-    }
+    HopAt::new(Hop::Announced, cluster, kind, Some(name.key()), unknown.unwrap_or(judged))
 }

@@ -1,7 +1,7 @@
 //! A connector at its upstream.
 
 use super::fleet::LivenessView;
-use super::judged::{HopAt, Judged, unknown_since};
+use super::judged::{HopAt, Judged};
 use crate::contract::cause::{Hop, State};
 use crate::controller::Controller;
 use crate::data::ids::Kind;
@@ -23,20 +23,15 @@ pub(super) fn hop<'c>(
     let is_absent = row.is_none() && judged.state == State::Ok;
     let absent = is_absent.then(|| format!("{} has no Connector {}", cluster.name, name.key()));
 
+    let hop = HopAt::new(Hop::Upstream, cluster, Kind::Connector, Some(name.key()), judged);
     HopAt {
-        hop: Hop::Upstream,
-        cluster,
-        kind: Kind::Connector,
-        object: Some(name.key()),
-        judged,
         says,
-        expected: None,
         since: match judged.state {
-            State::Unknown => unknown_since([cluster], &[Kind::Connector]),
+            State::Unknown => judged.unknown_since,
             _ => row.map(|row| row.changed_at),
         },
-        next_attempt: None,
         evidence: absent.into_iter().chain(why_not.and_then(why_not_ready)).collect(),
+        ..hop
     }
 }
 
