@@ -13,13 +13,13 @@ use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::plan::{Next, TouchReason};
-use crate::rules::touch::{self, Effect, Event, Finished, ProofTarget, Stamp};
+use crate::rules::touch::{self, Event, Finished, ProofTarget, Stamp};
 use crate::scheduler::Timer;
 use crate::subject::{Subject, Target};
 use crate::world::change::{Change, EdgeChange};
 use crate::world::cluster::Cluster;
 use crate::write_queue::QueueKey;
-use crate::write_state::{Completion, written_version};
+use crate::write_state::written_version;
 
 /// `None` if the Gateway no longer exists. A class keeps its memory for when a Gateway joins it
 /// again.
@@ -31,9 +31,6 @@ pub(super) fn plan(
     let Controller { world, memory, settings, notes, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else {
         notes.found(&Finder::Subject(Subject::Target(target.clone())), Vec::new());
-        if let Some(edge) = memory.edges.get_mut(&target.cluster()) {
-            edge.report.on_planned(false);
-        }
         return matches!(target, Target::Class(..)).then_some(Next::AWAIT_CHANGE);
     };
     let edge = memory.edges.entry(target.cluster()).or_default();
@@ -42,14 +39,15 @@ pub(super) fn plan(
     let next = touch::plan(&view, memory, admitted_by);
 
     let due_at = next.write.as_ref().map(|turn| turn.due.at);
-    edge.report.on_planned(due_at.is_some_and(|at| at <= *now));
+    let is_due = due_at.is_some_and(|at| at <= *now);
+    edge.report.is_due |= is_due;
     let is_ready = view.cluster.edge.ready_since.is_some();
     // Announcements around an outage are confirmed once more, so their times must still be known.
     let may_rest = due_at.is_none() && is_ready && edge.outages.is_empty();
     memory.on_planned(may_rest && view.class.is_none(), *now);
 
     let subject = Subject::Target(target.clone());
-    let is_queued = due_at.is_some_and(|at| at <= *now) && edge.report.is_reported();
+    let is_queued = is_due && edge.report.is_reported();
     let found = touch::find(&view, memory, is_queued);
     let next_at = found.next_at;
     notes.found_by_rule(&subject, found);
@@ -174,7 +172,7 @@ fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
     let Controller { world, memory, settings, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
     let memory = memory.targets.entry(target.clone()).or_default();
-    if touch::on(memory, event, &view) == Effect::Announced {
+    if touch::on(memory, event, &view) {
         announced_all(c, target);
     }
 }
@@ -227,12 +225,15 @@ fn announced_all(c: &mut Controller, target: &Target) {
 fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName>) {
     for name in connectors {
         let at = ObjectRef { cluster: edge, kind: Kind::Connector, name };
-        let is_last = targets_waiting(c, &at) == 0;
-        let Controller { world, memory, notes, now, .. } = &mut *c;
-        let Some(cluster) = world.clusters.get(&edge) else { return };
-        if !is_last {
+        let is_awaited = |target: &Target| {
+            let memory = c.memory.targets.get(target);
+            memory.is_some_and(|memory| memory.waiting.contains(&at.name))
+        };
+        if targets_of(c, &at).iter().any(is_awaited) {
             continue;
         }
+        let Controller { world, memory, notes, now, .. } = &mut *c;
+        let Some(cluster) = world.clusters.get(&edge) else { return };
 
         let name = at.name;
         let memory = memory.edges.entry(edge).or_default();
@@ -251,46 +252,30 @@ fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName
 
 pub(super) fn on_finished(c: &mut Controller, target: &Target, id: ActionId, outcome: &Outcome) {
     // The Gateway may be gone, or another one may have its name.
-    let Some(finished) = take_over(c, target, id, outcome) else { return };
+    let Some(cluster) = c.world.clusters.get_mut(&target.cluster()) else { return };
+    let Some(memory) = c.memory.targets.get_mut(target) else { return };
+    let finished = memory.on_finished(id, outcome, &cluster.edge, &c.settings, c.now);
+    let Some(Finished { gateway, trigger, is_written, is_trigger_seen, is_latest }) = finished
+    else {
+        return;
+    };
 
-    match finished.completion {
-        Completion::Written { .. } if finished.is_latest => announced_all(c, target),
-        Completion::Written { .. } => {}
-        Completion::NotWritten => on_not_written(c, target, &finished, outcome),
-    }
-    update_pause(c, target);
-}
-
-fn take_over(
-    c: &mut Controller,
-    target: &Target,
-    id: ActionId,
-    outcome: &Outcome,
-) -> Option<Finished> {
-    let edge = &mut c.world.clusters.get_mut(&target.cluster())?.edge;
-    let memory = c.memory.targets.get_mut(target)?;
-    let finished = memory.on_finished(id, outcome, edge, &c.settings, c.now)?;
-
-    if let Completion::Written { .. } = finished.completion {
-        let Finished { gateway, trigger, is_trigger_seen, .. } = &finished;
-        edge.on_touched(gateway, written_version(outcome), *is_trigger_seen, *trigger);
-        let cluster = target.cluster();
-        c.symptoms.on_written(ObjectRef { cluster, kind: Kind::Gateway, name: gateway.clone() });
-    }
-    Some(finished)
-}
-
-/// If one Gateway of a class cannot be written, another one carries the trigger.
-fn on_not_written(c: &mut Controller, target: &Target, finished: &Finished, outcome: &Outcome) {
     let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
-    let Target::Class(edge, class) = target else { return };
-    if is_about_object
-        && let Some(cluster) = c.world.clusters.get_mut(edge)
-        && let Some(memory) = c.memory.targets.get_mut(target)
+    if is_written {
+        let version = written_version(outcome);
+        cluster.edge.on_touched(&gateway, version, is_trigger_seen, trigger);
+        c.symptoms.on_written(cluster.object(Kind::Gateway, &gateway));
+    } else if let Target::Class(_, class) = target
+        && is_about_object
     {
-        let has_another = cluster.edge.on_refused(class, &finished.gateway);
+        // If one Gateway of a class cannot be written, another one carries the trigger.
+        let has_another = cluster.edge.on_refused(class, &gateway);
         memory.on_member_refused(has_another);
     }
+    if is_latest {
+        announced_all(c, target);
+    }
+    update_pause(c, target);
 }
 
 /// The confirmation after an outage is due.
@@ -324,14 +309,15 @@ pub(super) fn report_waiting(c: &mut Controller) {
     let Controller { world, memory, scheduler, settings, notes, now, .. } = c;
     for (id, edge) in &mut memory.edges {
         let queue = scheduler.queue(QueueKey::Touches(*id));
-        if let Some(waiting) = edge.report.news(queue, settings.touch.max_per_second, *now) {
+        let per_second = settings.touch.max_per_second;
+        if let Some(touches) = edge.report.news(queue, per_second, *now) {
             let name = world.name_of(*id);
             let finder = Finder::Whole(name.clone(), Cause::TouchesQueued);
             let mut problem = Problem::new(Cause::TouchesQueued, About::cluster(&name), *now);
             problem.facts.edge = Some(name);
-            problem.facts.part = usize::try_from(waiting.touches).unwrap_or(usize::MAX);
-            problem.facts.limit_ms = Some(waiting.seconds() * 1_000);
-            notes.found_one(&finder, Some(problem).filter(|_| waiting.touches > 0));
+            problem.facts.part = usize::try_from(touches).unwrap_or(usize::MAX);
+            problem.facts.limit_ms = Some(touches.div_ceil(u64::from(per_second).max(1)) * 1_000);
+            notes.found_one(&finder, Some(problem).filter(|_| touches > 0));
         }
     }
 }
@@ -348,15 +334,6 @@ fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
     targets.sort_unstable();
     targets.dedup();
     targets
-}
-
-/// How many targets have yet to announce the latest change of a connector.
-fn targets_waiting(c: &Controller, connector: &ObjectRef) -> usize {
-    let is_waiting = |target: &Target| {
-        let memory = c.memory.targets.get(target);
-        memory.is_some_and(|memory| memory.waiting.contains(&connector.name))
-    };
-    targets_of(c, connector).into_iter().filter(is_waiting).count()
 }
 
 /// The Gateways that reference a connector, whether or not they exist.

@@ -91,10 +91,10 @@ pub(crate) struct TouchMemory {
 pub(crate) struct Finished {
     pub(crate) gateway: NamespacedName,
     pub(crate) trigger: Trigger,
-    pub(crate) completion: Completion,
+    pub(crate) is_written: bool,
     /// The watch has shown another trigger since the touch was decided.
     pub(crate) is_trigger_seen: bool,
-    /// It announces every change so far.
+    /// It is written, and announces every change so far.
     pub(crate) is_latest: bool,
 }
 
@@ -196,14 +196,6 @@ pub(crate) struct Stamp<'e> {
     pub(crate) is_own: bool,
 }
 
-/// What the controller must do besides keeping the new state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    None,
-    /// The connectors in [`TouchMemory::waiting`] have been announced.
-    Announced,
-}
-
 /// `None` if there is no such Gateway, or if the class has none.
 pub(crate) fn view<'w>(
     world: &'w World,
@@ -237,8 +229,9 @@ pub(crate) fn view<'w>(
 }
 
 /// The table of transitions, except for those that need no view: [`TouchMemory::on_started`],
-/// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`].
-pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) -> Effect {
+/// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`]. Returns whether the connectors in
+/// [`TouchMemory::waiting`] have been announced.
+pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) -> bool {
     if memory.state == State::AtRest {
         // A trigger that another writer sets now may be of any age, so it is confirmed immediately.
         memory.latest = view.latest(memory);
@@ -262,7 +255,7 @@ pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) ->
         Event::TriggerSeen { .. } => {}
         Event::Stamped(stamp) => on_stamp(memory, stamp, view),
     }
-    Effect::None
+    false
 }
 
 /// The first look at a Gateway. Later looks compare the announced digest with the desired one.
@@ -306,30 +299,33 @@ fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
     }
 }
 
-fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
+fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> bool {
     if let State::InFlight(ongoing) = &mut memory.state {
         ongoing.is_trigger_seen = true;
         // The watch may show a write before its outcome arrives.
         if ongoing.gateway == *view.gateway && view.trigger() == Some(ongoing.trigger) {
-            return Effect::None;
+            return false;
         }
     } else {
         memory.write.on_object_changed();
     }
     if view.desired.is_none() {
-        return Effect::None;
+        return false;
     }
 
     match view.trigger() {
         Some(trigger) if Some(trigger.digest) == view.desired => {
             on_announced_elsewhere(memory, trigger, view.now)
         }
-        _ => on_overwritten(memory, view),
+        _ => {
+            on_overwritten(memory, view);
+            false
+        }
     }
 }
 
 /// Another instance announced the desired digest. After our change, this replaces our own touch.
-fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixMillis) -> Effect {
+fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixMillis) -> bool {
     if announces_after(trigger, memory.latest) {
         let pending = memory.state.pending();
         memory.announced.only_last = pending.is_some_and(|pending| pending.only_last);
@@ -342,22 +338,22 @@ fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixM
     match &mut memory.state {
         State::Pending(change) if announces(change) => {
             memory.state = State::Announced;
-            Effect::Announced
+            true
         }
         State::InFlight(ongoing) if ongoing.next.as_ref().is_some_and(announces) => {
             ongoing.next = None;
-            Effect::Announced
+            true
         }
-        _ => Effect::None,
+        _ => false,
     }
 }
 
 /// The trigger is written again, after pauses that grow while the overwrites continue.
-fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
+fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) {
     memory.latest = view.latest(memory);
     if view.is_paused() {
         // An operator may be trying values by hand.
-        return Effect::None;
+        return;
     }
 
     let Settings { touch, mirror, .. } = view.settings;
@@ -375,7 +371,6 @@ fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
         State::InFlight(ongoing) => _ = ongoing.next.get_or_insert(change),
         State::New { .. } | State::Pending(_) => {}
     }
-    Effect::None
 }
 
 fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
@@ -764,18 +759,16 @@ impl TouchMemory {
             Some(change) => State::Pending(change.into()),
             None => State::Announced,
         };
-        Some(Finished { gateway, trigger, completion, is_trigger_seen, is_latest })
+        Some(Finished { gateway, trigger, is_written, is_trigger_seen, is_latest })
     }
 
-    /// The API server refused to write one Gateway of a class. Returns whether another one is tried
-    /// without a pause. After a few refusals, none is: they most likely concern all Gateways.
-    pub(crate) fn on_member_refused(&mut self, has_another: bool) -> bool {
+    /// The API server refused to write one Gateway of a class. Another one is tried without a
+    /// pause. After a few refusals, none is: they most likely concern all Gateways.
+    pub(crate) fn on_member_refused(&mut self, has_another: bool) {
         self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
-        let is_replaced = has_another && self.refused_in_a_row <= OTHERS_AT_ONCE;
-        if is_replaced {
+        if has_another && self.refused_in_a_row <= OTHERS_AT_ONCE {
             self.write.end_backoff();
         }
-        is_replaced
     }
 
     /// Schedules one more confirmation if the last announcement was around the outage. Returns
@@ -1089,11 +1082,11 @@ mod tests {
             stage
         }
 
-        fn on(&mut self, event: Event<'_>) -> Effect {
+        fn on(&mut self, event: Event<'_>) -> bool {
             let mut memory = std::mem::take(&mut self.memory);
-            let effect = on(&mut memory, event, &self.view(self.now));
+            let is_announced = on(&mut memory, event, &self.view(self.now));
             self.memory = memory;
-            effect
+            is_announced
         }
 
         fn view(&self, now: UnixMillis) -> View<'_> {
@@ -1114,7 +1107,8 @@ mod tests {
             self.cluster.edge.gateways.seen_mut(&self.name).unwrap()
         }
 
-        fn shows(&mut self, trigger: Trigger) -> Effect {
+        /// Returns whether that announces what waits.
+        fn shows(&mut self, trigger: Trigger) -> bool {
             self.gateway().trigger = Some(trigger);
             let name = self.name.clone();
             self.on(Event::TriggerSeen { gateway: &name })
@@ -1152,7 +1146,7 @@ mod tests {
             let Self { memory, settings, cluster, now, .. } = self;
             let finished = memory.on_finished(ActionId(1), outcome, &cluster.edge, settings, *now);
             let finished = finished.expect("a touch is in flight");
-            if let Completion::Written { .. } = finished.completion {
+            if finished.is_written {
                 self.gateway().trigger = Some(finished.trigger);
             }
             finished
@@ -1223,7 +1217,7 @@ mod tests {
             let mut stage = Stage::new();
             stage.flips(2);
             let touched = stage.touch();
-            assert_eq!(stage.shows(touched), Effect::None);
+            assert!(!stage.shows(touched));
 
             assert!(stage.finish(&outcome).is_latest);
         }
@@ -1298,17 +1292,17 @@ mod tests {
     fn an_announcement_by_another_instance_is_enough_and_nothing_less() {
         let confirmed_at = 105_050;
         let announced_at = 100_100;
-        for (n, c, effect, next) in [
-            (5, 0, Effect::Announced, (confirmed_at, trigger(2, 6, 1))),
-            (9, 0, Effect::Announced, (confirmed_at, trigger(2, 10, 1))),
-            (5, 1, Effect::None, (announced_at, trigger(2, 6, 0))),
-            (4, 0, Effect::None, (announced_at, trigger(2, 5, 0))),
+        for (n, c, is_announced, next) in [
+            (5, 0, true, (confirmed_at, trigger(2, 6, 1))),
+            (9, 0, true, (confirmed_at, trigger(2, 10, 1))),
+            (5, 1, false, (announced_at, trigger(2, 6, 0))),
+            (4, 0, false, (announced_at, trigger(2, 5, 0))),
         ] {
             let mut stage = Stage::new();
             stage.flips(2);
             stage.now = UnixMillis(100_050);
 
-            assert_eq!(stage.shows(trigger(2, n, c)), effect, "{n} {c}");
+            assert_eq!(stage.shows(trigger(2, n, c)), is_announced, "{n} {c}");
             assert_eq!(stage.next(), Some(next), "{n} {c}");
         }
     }
@@ -1335,7 +1329,7 @@ mod tests {
         stage.gateway().is_paused = true;
         stage.memory.on_paused(true, stage.now);
         assert_eq!(stage.next(), None);
-        assert_eq!(stage.shows(trigger(8, 4, 0)), Effect::None, "that is no contention");
+        assert!(!stage.shows(trigger(8, 4, 0)), "that is no contention");
 
         stage.gateway().is_paused = false;
         assert!(stage.memory.on_paused(false, stage.now));

@@ -20,21 +20,6 @@ pub(crate) struct EdgeMemory {
     pub(crate) report: WaitingReport,
 }
 
-/// How many touches of an edge are due and wait, and the rate at which they are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TouchesWaiting {
-    /// One per Gateway; 0 once none waits.
-    pub(crate) touches: u64,
-    pub(crate) per_second: u32,
-}
-
-impl TouchesWaiting {
-    /// How many seconds these touches take if no more are added.
-    pub(crate) fn seconds(self) -> u64 {
-        self.touches.div_ceil(u64::from(self.per_second).max(1))
-    }
-}
-
 /// The last report of touches that wait for the edge's rate limit.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingReport {
@@ -42,17 +27,8 @@ pub(crate) struct WaitingReport {
     reported: u64,
     /// When to count them again.
     count_at: UnixMillis,
-    activity: Activity,
-}
-
-/// What happened to the queue of touches in this step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Activity {
-    #[default]
-    None,
-    Planned,
-    /// A touch is due: it is sent now, or waits.
-    Due,
+    /// A touch was due in this step: it is sent now, or waits.
+    pub(crate) is_due: bool,
 }
 
 impl EdgeMemory {
@@ -67,60 +43,36 @@ impl EdgeMemory {
 }
 
 impl WaitingReport {
-    /// Takes the plan of a target. `is_due`: its touch is sent now, or waits for the edge's limit.
-    pub(crate) fn on_planned(&mut self, is_due: bool) {
-        let activity = if is_due { Activity::Due } else { Activity::Planned };
-        self.activity = self.activity.max(activity);
-    }
-
     /// The queue as a whole is reported, so a single touch in it is not.
     pub(crate) fn is_reported(&self) -> bool {
         self.reported > 0
     }
 
-    /// Returns a report if the queue became long, doubled or halved since the last report, or is
-    /// empty again. Counts at most once a second.
+    /// Returns how many touches are due and wait, one for each Gateway, if the queue became long,
+    /// doubled or halved since the last report, or is empty again. Counts at most once a second.
     pub(crate) fn news(
         &mut self,
         queue: Option<&WriteQueue>,
         per_second: u32,
         now: UnixMillis,
-    ) -> Option<TouchesWaiting> {
-        let activity = std::mem::take(&mut self.activity);
-        let is_waiting = || queue.is_some_and(|queue| queue.is_waiting(now));
-        if activity >= Activity::Planned && self.reported > 0 && !is_waiting() {
+    ) -> Option<u64> {
+        let is_due = std::mem::take(&mut self.is_due);
+        if self.reported > 0 && !queue.is_some_and(|queue| queue.is_waiting(now)) {
             self.reported = 0;
-            return Some(TouchesWaiting { touches: 0, per_second });
+            return Some(0);
         }
-        if activity < Activity::Due || now < self.count_at {
+        if !is_due || now < self.count_at {
             return None;
         }
 
         self.count_at = now.plus(COUNT_EVERY_MS);
-        let waiting = touches_waiting(queue, per_second, now)?;
-        let is_news = waiting.touches >= self.reported * 2 || waiting.touches <= self.reported / 2;
-        if is_news {
-            self.reported = waiting.touches;
-        }
-        is_news.then_some(waiting)
+        let waiting = queue.map_or(0, |queue| queue.waiting(now) as u64);
+        let takes_long = waiting > per_second.into();
+        let is_other = waiting >= self.reported * 2 || waiting <= self.reported / 2;
+        let news = Some(waiting).filter(|_| takes_long && is_other)?;
+        self.reported = news;
+        Some(news)
     }
-}
-
-/// The touches of an edge that are due and wait; `None` if they take less than a second.
-pub(crate) fn touches_waiting(
-    queue: Option<&WriteQueue>,
-    per_second: u32,
-    now: UnixMillis,
-) -> Option<TouchesWaiting> {
-    many_waiting(count(queue, now), per_second)
-}
-
-fn count(queue: Option<&WriteQueue>, now: UnixMillis) -> u64 {
-    queue.map_or(0, |queue| queue.waiting(now) as u64)
-}
-
-fn many_waiting(touches: u64, per_second: u32) -> Option<TouchesWaiting> {
-    (touches > per_second.into()).then_some(TouchesWaiting { touches, per_second })
 }
 
 #[cfg(test)]
@@ -144,8 +96,8 @@ mod tests {
         (0..100).for_each(|n| queue.insert(&subject(n), Due::at(now), now));
         let mut report = WaitingReport::default();
         let mut news = |queue: &WriteQueue, now| {
-            report.on_planned(true);
-            report.news(Some(queue), 50, now).map(|waiting| waiting.touches)
+            report.is_due = true;
+            report.news(Some(queue), 50, now)
         };
 
         assert_eq!(news(&queue, now), Some(100));
