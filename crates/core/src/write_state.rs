@@ -52,8 +52,8 @@ pub(crate) struct Failure {
     failures: u32,
     /// Conflicts in a row.
     conflicts: u8,
-    /// The attempt before failed, too. Conflicts count from the fourth one on.
-    is_repeated: bool,
+    /// The attempt before failed, too, so it is a problem. Conflicts count from the fourth one on.
+    pub(crate) is_repeated: bool,
 }
 
 /// What the next attempt waits for.
@@ -84,8 +84,9 @@ pub(crate) enum FailureClass {
 /// Another writer keeps changing the value.
 #[derive(Debug)]
 pub(crate) struct Contention {
-    overwrites: u32,
-    last_at: UnixMillis,
+    /// How often the value was overwritten without a quiet period in between.
+    pub(crate) overwrites: u32,
+    pub(crate) last_at: UnixMillis,
     queued_ms: u64,
     /// The field manager of the last such writer, if known.
     pub(crate) manager: Option<Box<str>>,
@@ -187,7 +188,12 @@ impl WriteState {
     ) -> Option<Completion> {
         let Started { object_changed, .. } = self.in_flight.take_if(|started| started.id == id)?;
 
-        let mut fail = |class| self.on_failed(class, outcome, retry, now);
+        let mut fail = |class| {
+            let previous = self.failure.take();
+            let failure = Failure::new(class, outcome, previous.as_deref(), retry, now);
+            self.failure = Some(Box::new(failure));
+            Completion::NotWritten
+        };
         let completion = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 self.failure = None;
@@ -213,19 +219,6 @@ impl WriteState {
             self.on_object_changed();
         }
         Some(completion)
-    }
-
-    fn on_failed(
-        &mut self,
-        class: FailureClass,
-        outcome: &Outcome,
-        retry: &RetrySettings,
-        now: UnixMillis,
-    ) -> Completion {
-        let previous = self.failure.take();
-        let failure = Failure::new(class, outcome, previous.as_deref(), retry, now);
-        self.failure = Some(Box::new(failure));
-        Completion::NotWritten
     }
 
     pub(crate) fn on_object_changed(&mut self) {
@@ -347,11 +340,6 @@ impl Failure {
         }
     }
 
-    /// Whether it is the second failure in a row, and thus a problem.
-    pub(crate) fn is_repeated(&self) -> bool {
-        self.is_repeated
-    }
-
     fn waits_until(&self) -> Option<UnixMillis> {
         match self.wait {
             Wait::Until(at) => Some(at),
@@ -391,15 +379,6 @@ pub(crate) fn written_version(outcome: &Outcome) -> ResourceVersion {
 }
 
 impl Contention {
-    /// How often the value was overwritten without a quiet period in between.
-    pub(crate) fn overwrites(&self) -> u32 {
-        self.overwrites
-    }
-
-    pub(crate) fn last_at(&self) -> UnixMillis {
-        self.last_at
-    }
-
     /// Whether the last overwrite is so recent that another one makes the pause longer.
     pub(crate) fn is_recent(&self, quiet_ms: u64, now: UnixMillis) -> bool {
         now < self.quiet_at(quiet_ms)
@@ -493,7 +472,7 @@ mod tests {
             let mut state = WriteState::default();
             let found = outcomes.clone().map(|outcome| {
                 write(&mut state, &outcome);
-                state.failure().is_some_and(Failure::is_repeated)
+                state.failure().is_some_and(|failure| failure.is_repeated)
             });
             assert_eq!(found, [false, is_repeated], "{outcomes:?}");
         }
@@ -558,6 +537,6 @@ mod tests {
         assert_eq!(pauses, [None, None, Some(1_000), Some(2_000), Some(4_000), Some(4_000)]);
 
         assert_eq!(overwrite(NOW.plus(LIMITS.quiet_ms + 1)), None);
-        assert_eq!(state.contention().map(Contention::overwrites), Some(1));
+        assert_eq!(state.contention().map(|last| last.overwrites), Some(1));
     }
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::circuit_breaker::{BreakerKey, BreakerLimit, BreakerState, CircuitBreaker};
-use crate::contract::settings::{MirrorSettings, OrphanSettings, Settings};
+use crate::contract::settings::Settings;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
@@ -167,8 +167,9 @@ impl Breakers {
     ) -> Vec<Updated> {
         let changed = std::mem::take(&mut self.changed);
         let update = |key| {
-            let is_in_sight = is_evidence_in_sight(&key, world, roster, settings, now);
-            self.update_one(key, is_in_sight, world, settings, now)
+            let may_reset = is_evidence_in_sight(&key, world, roster, settings, now);
+            let limit = limit_of(&key, settings);
+            self.update_one(key, may_reset, limit, world, now)
         };
         changed.into_iter().filter_map(update).collect()
     }
@@ -177,18 +178,10 @@ impl Breakers {
         &mut self,
         key: BreakerKey,
         may_reset: bool,
+        limit: BreakerLimit,
         world: &World,
-        settings: &Settings,
         now: UnixMillis,
     ) -> Option<Updated> {
-        let limit = match &key {
-            BreakerKey::Removals(_) | BreakerKey::FleetRemovals => {
-                removal_limit(&settings.mirror).within(settings.shard)
-            }
-            BreakerKey::Orphans(_) | BreakerKey::DeletedProjects => {
-                orphan_limit(&settings.orphans).within(settings.shard)
-            }
-        };
         // Expired entries leave the population, too.
         self.breakers.get_mut(&key)?.drop_expired(limit, now);
         let population = self.population(&key, world)?;
@@ -256,14 +249,19 @@ impl Breakers {
     }
 }
 
-fn removal_limit(settings: &MirrorSettings) -> BreakerLimit {
-    let share = BreakerLimit::of_share(settings.max_share, settings.share_from.into());
-    BreakerLimit { window_ms: REMOVAL_WINDOW_MS, guards_all: true, ..share }
-}
-
-/// The share applies to populations of more than `share_from`.
-fn orphan_limit(settings: &OrphanSettings) -> BreakerLimit {
-    BreakerLimit::of_share(settings.max_share, u64::from(settings.share_from) + 1)
+fn limit_of(key: &BreakerKey, settings: &Settings) -> BreakerLimit {
+    let Settings { mirror, orphans, shard, .. } = settings;
+    let limit = match key {
+        BreakerKey::Removals(_) | BreakerKey::FleetRemovals => {
+            let share = BreakerLimit::of_share(mirror.max_share, mirror.share_from.into());
+            BreakerLimit { window_ms: REMOVAL_WINDOW_MS, guards_all: true, ..share }
+        }
+        // The share applies to populations of more than `share_from`.
+        BreakerKey::Orphans(_) | BreakerKey::DeletedProjects => {
+            BreakerLimit::of_share(orphans.max_share, u64::from(orphans.share_from) + 1)
+        }
+    };
+    limit.within(*shard)
 }
 
 fn removal_keys(upstream: &ClusterName) -> [BreakerKey; 2] {

@@ -100,39 +100,37 @@ impl Memory {
             return Vec::new();
         }
 
-        let mut released = self.failed(cluster, kind);
-        released.retain(|subject| {
-            let write = self.write_state(subject);
-            write.is_some_and(|write| write.on_api_answers(up_to, now))
-        });
+        let is_over = |of: ClusterId, write: &mut WriteState| {
+            of == cluster && write.on_api_answers(up_to, now)
+        };
+        let released: Vec<_> = match kind {
+            Kind::Connector => {
+                let hub = self.hub.iter_mut().filter_map(|(at, memory)| {
+                    let is_released =
+                        memory.is_out_of_sync() && is_over(at.cluster, &mut memory.mirror.write);
+                    is_released.then(|| Subject::HubConnector(at.clone()))
+                });
+                hub.collect()
+            }
+            Kind::Gateway => {
+                let targets = self.targets.iter_mut().filter_map(|(target, memory)| {
+                    let is_released = is_over(target.cluster(), &mut memory.write);
+                    is_released.then(|| Subject::Target(target.clone()))
+                });
+                targets.collect()
+            }
+            Kind::HttpRoute => {
+                let routes = self.routes.iter_mut().filter_map(|(at, memory)| {
+                    let is_released = is_over(at.cluster, &mut memory.write);
+                    is_released.then(|| Subject::Route(at.clone()))
+                });
+                routes.collect()
+            }
+            Kind::HttpProxy | Kind::Namespace => Vec::new(),
+        };
         if !released.is_empty() {
             self.released.insert((cluster, kind), now);
         }
         released
-    }
-
-    /// The subjects of one kind in one cluster whose last write failed.
-    fn failed(&self, cluster: ClusterId, kind: Kind) -> Vec<Subject> {
-        let has_failed =
-            |of: ClusterId, write: &WriteState| of == cluster && write.failure().is_some();
-        match kind {
-            Kind::Connector => {
-                let hub = self.hub.iter().filter(|(at, memory)| {
-                    memory.is_out_of_sync() && has_failed(at.cluster, &memory.mirror.write)
-                });
-                hub.map(|(at, _)| Subject::HubConnector(at.clone())).collect()
-            }
-            Kind::Gateway => {
-                let targets = self.targets.iter();
-                let failed = targets.filter(|(of, memory)| has_failed(of.cluster(), &memory.write));
-                failed.map(|(target, _)| Subject::Target(target.clone())).collect()
-            }
-            Kind::HttpRoute => {
-                let routes = self.routes.iter();
-                let failed = routes.filter(|(at, memory)| has_failed(at.cluster, &memory.write));
-                failed.map(|(at, _)| Subject::Route(at.clone())).collect()
-            }
-            Kind::HttpProxy | Kind::Namespace => Vec::new(),
-        }
     }
 }

@@ -10,6 +10,7 @@ use crate::contract::error_cause::RequestFailure;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::time::UnixMillis;
 use crate::rules::naming::{self, Verdict};
 use crate::subject::Subject;
 
@@ -55,8 +56,7 @@ pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) 
 pub(super) fn on_restored(c: &mut Controller, upstream: &ClusterName) {
     let connectors = c.world.links.counts_of(upstream).connectors;
     let about = first_naming(c, upstream, connectors);
-    let mut problem = Problem::new(Cause::UpstreamRestored, about, c.now);
-    problem.facts.upstream = Some(upstream.clone());
+    let problem = of_upstream(upstream, Cause::UpstreamRestored, about, c.now);
     found(c, upstream, problem);
 }
 
@@ -99,30 +99,27 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
 
 /// Reports whether hub labels and an upstream's name match.
 pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verdict) {
-    let mut not_followed = None;
-    let mut not_replicated = None;
-    match verdict {
+    let problem = match verdict {
         Verdict::NotFollowed(connectors) => {
             let about = first_naming(c, upstream, connectors);
-            let mut problem = Problem::new(Cause::UpstreamUnknown, about, c.now);
-            problem.facts.upstream = Some(upstream.clone());
+            let mut problem = of_upstream(upstream, Cause::UpstreamUnknown, about, c.now);
             let meant = naming::meant(&c.world, upstream);
             problem.facts.what = meant.map(|name| name.as_str().into());
-            not_followed = Some(problem);
+            Some(problem)
         }
         Verdict::NotReplicated(connectors) => {
             let about = first_of(c, upstream, connectors);
-            let mut problem = Problem::new(Cause::NotReplicated, about, c.now);
-            problem.facts.upstream = Some(upstream.clone());
-            not_replicated = Some(problem);
+            Some(of_upstream(upstream, Cause::NotReplicated, about, c.now))
         }
-        Verdict::Fits | Verdict::Unknown => {}
-    }
-    let finder = |cause| Finder::Whole(upstream.clone(), cause);
-    c.notes.found_one(&finder(Cause::UpstreamUnknown), not_followed);
-    // The upstream is in the run. Whether it has Connectors may be unknown.
-    if verdict != Verdict::Unknown {
-        c.notes.found_one(&finder(Cause::NotReplicated), not_replicated);
+        Verdict::Fits | Verdict::Unknown => None,
+    };
+    for cause in [Cause::UpstreamUnknown, Cause::NotReplicated] {
+        // The upstream is in the run, but whether it has Connectors is unknown.
+        if verdict == Verdict::Unknown && cause == Cause::NotReplicated {
+            continue;
+        }
+        let found = problem.iter().filter(|problem| problem.cause == cause).cloned().collect();
+        c.notes.found(&Finder::Whole(upstream.clone(), cause), found);
     }
 }
 
@@ -132,9 +129,7 @@ pub(super) fn on_project(c: &mut Controller, project: &ClusterName) {
     let problem = deleted.map(|at| {
         let connectors = c.world.links.counts_of(project).connectors;
         let about = first_naming(c, project, connectors);
-        let mut problem = Problem::new(Cause::ProjectMissing, about, at);
-        problem.facts.upstream = Some(project.clone());
-        problem
+        of_upstream(project, Cause::ProjectMissing, about, at)
     });
     c.notes.found_one(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
 }
@@ -159,6 +154,12 @@ pub(super) fn forget_cluster(c: &mut Controller, id: ClusterId, name: &ClusterNa
     });
     let elsewhere: Vec<Subject> = c.notes.subjects_in(name);
     c.dirty.extend(elsewhere);
+}
+
+fn of_upstream(upstream: &ClusterName, cause: Cause, about: About, since: UnixMillis) -> Problem {
+    let mut problem = Problem::new(cause, about, since);
+    problem.facts.upstream = Some(upstream.clone());
+    problem
 }
 
 fn found(c: &mut Controller, cluster: &ClusterName, problem: Problem) {

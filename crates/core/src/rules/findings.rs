@@ -55,7 +55,7 @@ impl Findings {
         now: UnixMillis,
     ) -> bool {
         let failure = writes.state.failure().filter(|failure| {
-            let is_lasting = failure.is_repeated() || now >= writes.late_at;
+            let is_lasting = failure.is_repeated || now >= writes.late_at;
             is_lasting && failure.class != FailureClass::Conflict
         });
         if let Some((failure, since)) = failure.zip(writes.wanted_since) {
@@ -87,7 +87,7 @@ impl Findings {
     ) -> bool {
         let quiet_ms = settings.contention_quiet_ms;
         let contention = writes.state.contention().filter(|last| {
-            last.overwrites() >= settings.contention_count && last.is_recent(quiet_ms, now)
+            last.overwrites >= settings.contention_count && last.is_recent(quiet_ms, now)
         });
         let Some(contention) = contention else { return false };
         let manager = contention.manager.as_deref().map(|manager| match manager {
@@ -95,7 +95,7 @@ impl Findings {
             manager => manager.into(),
         });
         let facts = Facts { manager, key: Some(writes.key.into()), ..Facts::default() };
-        let problem = Problem::new(Cause::Overwritten, writes.about.clone(), contention.last_at());
+        let problem = Problem::new(Cause::Overwritten, writes.about.clone(), contention.last_at);
         self.push(Problem { facts, ..problem });
         self.requeue_at(contention.quiet_at(quiet_ms));
         true

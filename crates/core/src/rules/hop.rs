@@ -78,9 +78,9 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
     }
     if let Some(oversize) = view.oversize {
         let mut problem = view.problem(Cause::StatusTooLarge, view.mirror.now);
-        let kept = match oversize.is_reduced {
-            true => "only Ready and connectionDetails are kept",
-            false => "nothing of it fits",
+        let kept = match oversize {
+            Oversize::Reduced => "only Ready and connectionDetails are kept",
+            Oversize::NothingFits => "nothing of it fits",
         };
         problem.facts.what = Some(kept.into());
         found.push(problem);

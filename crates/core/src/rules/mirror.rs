@@ -49,7 +49,7 @@ use crate::world::links::Link;
 use crate::world::table::Row;
 use crate::world::upstream::{Status, UpstreamConnector};
 use crate::write_queue::{Due, QueueKey};
-use crate::write_state::{Completion, Contention, ContentionLimits, WriteState};
+use crate::write_state::{Completion, ContentionLimits, WriteState};
 
 /// One Connector that flaps must not keep the hub busy for all others: a burst of 20, then one
 /// write each `DEFER_MS_MIN`.
@@ -204,11 +204,10 @@ pub(crate) struct LastChange {
 
 /// The status does not fit into the object's annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Oversize {
-    pub(crate) bytes: usize,
-    pub(crate) room: usize,
+pub(crate) enum Oversize {
     /// The part that routing needs does fit.
-    pub(crate) is_reduced: bool,
+    Reduced,
+    NothingFits,
 }
 
 impl<'w> Place<'w> {
@@ -362,7 +361,7 @@ fn plan_retry(view: &View<'_>, due: Due) -> Next {
 
 fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
     let is_rewrite = view.overwritten_at(desired).is_some();
-    let overwrites = view.memory.write.contention().map_or(0, Contention::overwrites);
+    let overwrites = view.memory.write.contention().map_or(0, |last| last.overwrites);
 
     // A writer that contends for one value often contends for the values of the whole fleet.
     if is_rewrite && overwrites >= view.settings.mirror.contention_count {
@@ -516,14 +515,14 @@ impl<'w> View<'w> {
 
     /// When another writer last changed the annotation, if that was after upstream's last change.
     fn overwritten_at(&self, desired: &Desired<'_>) -> Option<UnixMillis> {
-        let last_at = self.memory.write.contention().map(Contention::last_at)?;
+        let last_at = self.memory.write.contention().map(|last| last.last_at)?;
         (last_at > desired.since).then_some(last_at)
     }
 
     /// From when lateness counts. An annotation that another writer changed is late only from then
     /// on.
     fn late_from(&self, since: UnixMillis) -> UnixMillis {
-        let overwritten_at = self.memory.write.contention().map(Contention::last_at);
+        let overwritten_at = self.memory.write.contention().map(|last| last.last_at);
         self.unblocked_from(since).max(overwritten_at.unwrap_or_default())
     }
 
@@ -706,14 +705,14 @@ fn fit(
 
     let other_bytes = row.other_annotation_bytes as usize + UPSTREAM_STATUS.len();
     let room = settings.annotation_limit_bytes.saturating_sub(other_bytes);
-    let bytes = status.bytes as usize;
-    if bytes <= room {
+    if status.bytes as usize <= room {
         return (Some(status.digest), None);
     }
 
-    let reduced = go_json::reduce(&status.text.text()).filter(|reduced| reduced.len() <= room);
-    let oversize = Oversize { bytes, room, is_reduced: reduced.is_some() };
-    (reduced.map(|text| Status::from(text).digest), Some(oversize))
+    match go_json::reduce(&status.text.text()).filter(|reduced| reduced.len() <= room) {
+        Some(text) => (Some(Status::from(text).digest), Some(Oversize::Reduced)),
+        None => (None, Some(Oversize::NothingFits)),
+    }
 }
 
 impl Desired<'_> {
@@ -722,8 +721,8 @@ impl Desired<'_> {
         let text = self.status?.text.text();
         match self.oversize {
             None => Some(text),
-            Some(oversize) if oversize.is_reduced => go_json::reduce(&text),
-            Some(_) => None,
+            Some(Oversize::Reduced) => go_json::reduce(&text),
+            Some(Oversize::NothingFits) => None,
         }
     }
 }
@@ -855,7 +854,7 @@ impl MirrorMemory {
             self.limiter.take(CONNECTOR_RATE, now);
         }
         if let QueueKey::Rewrites(_) = queue {
-            let overwritten_at = self.write.contention().map(Contention::last_at);
+            let overwritten_at = self.write.contention().map(|last| last.last_at);
             let due_at = overwritten_at.max(self.write.not_before()).unwrap_or(now);
             self.write.on_rewrite_queued(now.since(due_at));
         }
@@ -1265,8 +1264,8 @@ mod tests {
 
         for (room, text) in [(reduced.len(), Some(reduced)), (3, None)] {
             stage.settings.mirror.annotation_limit_bytes = UPSTREAM_STATUS.len() + room;
-            let oversize = stage.plan(0).oversize.unwrap();
-            assert_eq!((oversize.room, oversize.is_reduced), (room, text.is_some()));
+            let oversize = if text.is_some() { Oversize::Reduced } else { Oversize::NothingFits };
+            assert_eq!(stage.plan(0).oversize, Some(oversize));
             let (_, write) = stage.planned(0);
             assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), text)]);
         }

@@ -136,7 +136,7 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
 pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
     let mut found = Findings::default();
     // Repeated conflicts mean that the live check before each delete disagrees with the watches.
-    let failure = view.memory.write.failure().filter(|failure| failure.is_repeated());
+    let failure = view.memory.write.failure().filter(|failure| failure.is_repeated);
     if let Some(failure) = failure.filter(|_| verdict == Verdict::Orphan) {
         found.push_failure(failure, "delete", &view.about(), view.now);
         return found;

@@ -1314,12 +1314,12 @@ mod tests {
         for n in 5..15 {
             stage.shows(trigger(n.into(), n, 0));
             stage.flips(n.into());
-            assert_eq!(stage.memory.write.contention().map(|c| c.overwrites()), None, "{n}");
+            assert_eq!(stage.memory.write.contention().map(|c| c.overwrites), None, "{n}");
         }
         for n in 15..18 {
             stage.shows(trigger(1, n, 0));
         }
-        assert_eq!(stage.memory.write.contention().map(|c| c.overwrites()), Some(3));
+        assert_eq!(stage.memory.write.contention().map(|c| c.overwrites), Some(3));
     }
 
     #[test]

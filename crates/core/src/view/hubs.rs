@@ -199,8 +199,7 @@ impl<'c> HubAt<'c> {
 
     pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'c> {
         let judged = self.judged();
-        let stamp = self.connector().map(UpstreamConnector::stamp);
-        let upstream = self.upstream.map(|_| LivenessView::new(stamp.unwrap_or_default()));
+        let upstream = self.upstream.map(|_| self.upstream_says());
         let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
         let expected = upstream.filter(|_| is_known);
         let object = Some(self.name.key());
@@ -224,6 +223,11 @@ impl<'c> HubAt<'c> {
         }
     }
 
+    fn upstream_says(&self) -> LivenessView {
+        let stamp = self.connector().map(UpstreamConnector::stamp);
+        LivenessView::new(stamp.unwrap_or_default())
+    }
+
     fn write(&self) -> Option<&'c WriteState> {
         Some(&self.memory?.mirror.write)
     }
@@ -236,7 +240,7 @@ impl<'c> HubAt<'c> {
 
     fn evidence(&self) -> Vec<String> {
         let mut evidence = Vec::new();
-        let overwrites = self.contention().map_or(0, Contention::overwrites);
+        let overwrites = self.contention().map_or(0, |last| last.overwrites);
         if overwrites > 0 {
             evidence.push(format!("overwritten {} lately", times(overwrites)));
         }
@@ -271,7 +275,7 @@ impl<'c> HubAt<'c> {
 
     /// When upstream last changed, or when another writer changed the annotation after that.
     fn out_of_sync_since(&self) -> Option<UnixMillis> {
-        self.changed_at.max(self.contention().map(Contention::last_at))
+        self.changed_at.max(self.contention().map(|last| last.last_at))
     }
 
     /// An object at rest has no memory. It has been right at least since everything was listed and
@@ -289,7 +293,7 @@ impl<'c> HubAt<'c> {
     pub(super) fn says(&self, at_edges: &[&EdgeConnector]) -> Option<LivenessView> {
         let digest = self.digest()?;
         if self.routes_as_desired() {
-            return Some(LivenessView::new(self.connector()?.stamp()));
+            return Some(self.upstream_says());
         }
 
         let same = at_edges.iter().find(|row| row.annotation == Some(digest))?;
