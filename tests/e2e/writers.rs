@@ -1,5 +1,5 @@
 //! Other writers: the platform's replicator, an extension server, a person. A person also pauses an object by
-//! annotation, and gives back a permission.
+//! annotation, and grants a permission again.
 
 use crate::prelude::*;
 
