@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::contract::settings::Settings;
 
 /// Values that are not keys. The keys override the machine's settings among them
-/// ([`Config::settings`]).
+/// ([`Config::settings`](super::Config::settings)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Constants {
