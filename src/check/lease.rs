@@ -167,7 +167,8 @@ impl<'a> LeaseCheck<'a> {
             }
             Some(Holder { holder, writer, .. }) => match writer.as_deref() {
                 Some(FIELD_MANAGER) => {
-                    return Draft::passed(Check::Leader, name, format!("{holder} renews it"));
+                    let evidence = format!("{holder} renews Lease {}", self.key);
+                    return Draft::passed(Check::Leader, name, evidence);
                 }
                 None => {
                     let unseen = format!("who wrote `holderIdentity` of Lease {}", self.key);
@@ -184,7 +185,8 @@ impl<'a> LeaseCheck<'a> {
         let page = self.cluster.api(Kind::Connector).list(&ListParams::default().limit(1)).await;
         match page.map_err(call_error) {
             Ok(page) if page.items.is_empty() => {
-                let evidence = format!("{evidence}; there are no Connectors yet");
+                let evidence =
+                    format!("Lease {}: {evidence}; there are no Connectors yet", self.key);
                 Draft::passed(Check::Leader, name, evidence)
             }
             Ok(_) => {

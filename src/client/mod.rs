@@ -80,7 +80,7 @@ impl ClusterClient {
         Self { name, roles, connection, requests }
     }
 
-    /// A client whose requests go to `client`, such as an in-memory API server.
+    /// A client without roles whose requests go to `client`, such as an in-memory API server.
     pub fn with_client(name: ClusterName, client: kube::Client, metrics: Arc<Metrics>) -> Self {
         let connection = Connection::fixed(name.clone(), client);
         let requests = metrics.requests(&name);

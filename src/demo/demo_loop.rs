@@ -75,7 +75,7 @@ impl DemoLoop<'_> {
         }
     }
 
-    /// Keeps everything running until `stop` turns true. `is_printed`: the story is.
+    /// Keeps everything running until `stop` turns true. `is_printed`: says so on `out`.
     pub(super) async fn linger(
         &mut self,
         is_printed: bool,

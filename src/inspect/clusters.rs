@@ -105,7 +105,8 @@ impl ClusterWatcher {
     }
 
     /// Waits until every list is complete or has failed once, for at most `within`. Meanwhile reads the
-    /// holder of each shard's Lease. `progress` receives the progress.
+    /// Lease of each shard: each may have a problem, but only shard 0's leader is kept. `progress` receives
+    /// the progress.
     pub async fn wait_for_lists(
         &mut self,
         config: &Config,
@@ -116,17 +117,17 @@ impl ClusterWatcher {
         let election = &config.leader_election;
         let hub = config.election_cluster().map(|cluster| &cluster.name);
         let hub = hub.and_then(|name| self.engine.fleet.table().get(name));
-        let leases = hub.iter().flat_map(|hub| {
-            let of = election.shards;
-            let group = move |index| Group::new(&election.lease_name, Shard { index, of });
-            let namespace = &election.lease_namespace;
-            (0..of).map(move |index| {
-                LeaseClient::new(hub.clone(), namespace.clone(), &group(index), within, None)
-            })
-        });
+        let mut leases = Vec::new();
+        if let Some(hub) = hub {
+            for index in 0..election.shards {
+                let group = Group::new(&election.lease_name, Shard { index, of: election.shards });
+                let namespace = election.lease_namespace.clone();
+                leases.push(LeaseClient::new(hub.clone(), namespace, &group, within, None));
+            }
+        }
         // The namespace of a pod may differ from the reader's.
         let is_known = election.lease_namespace.is_some();
-        let leaders = join_all(leases.map(|lease| leader_by(lease, is_known)));
+        let leaders = join_all(leases.into_iter().map(|lease| leader_by(lease, is_known)));
         let mut leaders = std::pin::pin!(leaders);
         let mut is_read = false;
         let mut told = String::new();
@@ -136,6 +137,7 @@ impl ClusterWatcher {
                     found = &mut leaders, if !is_read => {
                         is_read = true;
                         for (shard, (leader, problem)) in found.into_iter().enumerate() {
+                            // `Fleet` has room for one leader. A single instance uses this Lease, too.
                             if shard == 0 {
                                 self.leader = leader;
                             }

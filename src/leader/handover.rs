@@ -47,7 +47,7 @@ impl Visibility {
         Some(blind.0.clone())
     }
 
-    /// The cluster that is a reason for this leader to stand down.
+    /// Updates what this leader observes. Returns a lost cluster that is a reason to stand down.
     pub(super) fn find_lost(&mut self, now: u64, listeners: &Listeners) -> Option<ClusterName> {
         let has = |name: &ClusterName, role| {
             listeners.clusters.get(name).is_some_and(|cluster| cluster.roles().contains(&role))

@@ -76,7 +76,7 @@ pub struct LeaseClient {
 }
 
 impl LeaseClient {
-    /// The Lease of this instance's shard. Each request may take `timeout`. It needs a separate
+    /// The Lease of the shard in `group`. Each request may take `timeout`. An election needs a separate
     /// [`ClusterClient`]: on a connection busy with other requests, renewals would be late. Changes of
     /// leadership are posted to `events`.
     pub fn new(

@@ -152,7 +152,8 @@ impl Publisher {
         self.listeners.held.set(problem);
     }
 
-    /// Reports that the gate opened or closed, or stays open for longer.
+    /// Reports that the gate opened or closed, or stays open for longer. `gate`: until when it is open, by
+    /// the election's clock; `instant`: the same moment.
     pub(super) fn set_gate(
         &mut self,
         now: u64,

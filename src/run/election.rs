@@ -25,7 +25,7 @@ impl Run {
         let group = Group::new(&election.lease_name, self.engine.machine.settings().shard);
         let metrics = self.engine.metrics.clone();
         let spec = cluster.connection();
-        // Its renewals wait for no other request's connection.
+        // Separate connections, so that no renewal waits behind other requests.
         let connections = Connections::default();
         let client =
             ClusterClient::new(cluster.name, cluster.roles, spec, &connections, metrics.clone());

@@ -220,12 +220,12 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
 
     fn is_exceeded(&self, population: u64, limit: BreakerLimit) -> bool {
         let count = self.entries.len() as u64;
-        let is_share = limit.share.is_exceeded(count, population)
+        let is_share_exceeded = limit.share.is_exceeded(count, population)
             && count >= limit.count_min
             && population >= limit.population_min;
         let is_all = limit.guards_all && count >= 2 && count >= population;
         let is_any_seen = || self.entries.values().any(|entry| entry.is_seen);
-        is_share || (is_all && !is_any_seen())
+        is_share_exceeded || (is_all && !is_any_seen())
     }
 
     pub(crate) fn drop_expired(&mut self, limit: BreakerLimit, now: UnixMillis) {

@@ -88,8 +88,8 @@ pub(crate) struct Turn {
     pub(crate) write: Option<Box<Write>>,
 }
 
-/// What to do next for a subject: by default, wait for a change.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// What to do next for a subject. With neither, it waits for a change.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     pub(crate) write: Option<Turn>,
     /// When to plan it again.

@@ -20,11 +20,16 @@ use crate::write_queue::QueueKey;
 #[derive(Default)]
 pub(crate) struct InFlight {
     /// Decided in this step. Empty between two steps.
-    decided: BTreeMap<Subject, (QueueKey, Box<Write>)>,
+    decided: BTreeMap<Subject, Decided>,
     last_id: u64,
     actions: BTreeMap<ActionId, Submitted>,
     /// Not yet taken by the executor, oldest first.
     outbox: VecDeque<Decision>,
+}
+
+struct Decided {
+    queue: QueueKey,
+    write: Box<Write>,
 }
 
 pub(crate) struct Submitted {
@@ -36,7 +41,7 @@ pub(crate) struct Submitted {
 
 impl InFlight {
     pub(crate) fn decide(&mut self, subject: Subject, queue: QueueKey, write: Box<Write>) {
-        self.decided.insert(subject, (queue, write));
+        self.decided.insert(subject, Decided { queue, write });
     }
 
     /// Whether this step already decided a write of the subject.
@@ -52,11 +57,11 @@ impl InFlight {
         now: UnixMillis,
     ) {
         let mut decided: Vec<_> = std::mem::take(&mut self.decided).into_iter().collect();
-        decided.sort_by_cached_key(|(_, (_, write))| {
-            let at = write.job.object();
+        decided.sort_by_cached_key(|(_, decided)| {
+            let at = decided.write.job.object();
             (name_of(at.cluster), at.kind, at.name.clone())
         });
-        for (subject, (queue, write)) in decided {
+        for (subject, Decided { queue, write }) in decided {
             self.last_id += 1;
             let id = ActionId(self.last_id);
             on_started(&write.job, id);

@@ -100,28 +100,28 @@ impl Memory {
             return Vec::new();
         }
 
-        let is_over = |of: ClusterId, write: &mut WriteState| {
+        let release = |of: ClusterId, write: &mut WriteState| {
             of == cluster && write.on_api_answers(up_to, now)
         };
         let released: Vec<_> = match kind {
             Kind::Connector => {
                 let hub = self.hub.iter_mut().filter_map(|(at, memory)| {
                     let is_released =
-                        memory.is_out_of_sync() && is_over(at.cluster, &mut memory.mirror.write);
+                        memory.is_out_of_sync() && release(at.cluster, &mut memory.mirror.write);
                     is_released.then(|| Subject::HubConnector(at.clone()))
                 });
                 hub.collect()
             }
             Kind::Gateway => {
                 let targets = self.targets.iter_mut().filter_map(|(target, memory)| {
-                    let is_released = is_over(target.cluster(), &mut memory.write);
+                    let is_released = release(target.cluster(), &mut memory.write);
                     is_released.then(|| Subject::Target(target.clone()))
                 });
                 targets.collect()
             }
             Kind::HttpRoute => {
                 let routes = self.routes.iter_mut().filter_map(|(at, memory)| {
-                    let is_released = is_over(at.cluster, &mut memory.write);
+                    let is_released = release(at.cluster, &mut memory.write);
                     is_released.then(|| Subject::Route(at.clone()))
                 });
                 routes.collect()

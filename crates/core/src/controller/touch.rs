@@ -172,7 +172,8 @@ fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
     let Controller { world, memory, settings, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
     let memory = memory.targets.entry(target.clone()).or_default();
-    if touch::on(memory, event, &view) {
+    let is_announced = touch::on(memory, event, &view);
+    if is_announced {
         announced_all(c, target);
     }
 }

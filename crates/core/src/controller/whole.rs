@@ -113,13 +113,14 @@ pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verd
         }
         Verdict::Fits | Verdict::Unknown => None,
     };
-    for cause in [Cause::UpstreamUnknown, Cause::NotReplicated] {
-        // The upstream is in the run, but whether it has Connectors is unknown.
-        if verdict == Verdict::Unknown && cause == Cause::NotReplicated {
-            continue;
-        }
-        let found = problem.iter().filter(|problem| problem.cause == cause).cloned().collect();
-        c.notes.found(&Finder::Whole(upstream.clone(), cause), found);
+    let mut found_one = |cause| {
+        let found = problem.clone().filter(|problem| problem.cause == cause);
+        c.notes.found_one(&Finder::Whole(upstream.clone(), cause), found);
+    };
+    found_one(Cause::UpstreamUnknown);
+    // Where the verdict is unknown, the upstream is in the run, and whether it has Connectors is unknown.
+    if verdict != Verdict::Unknown {
+        found_one(Cause::NotReplicated);
     }
 }
 

@@ -1107,7 +1107,7 @@ mod tests {
             self.cluster.edge.gateways.seen_mut(&self.name).unwrap()
         }
 
-        /// Returns whether that announces what waits.
+        /// Returns whether the trigger announces the waiting connectors.
         fn shows(&mut self, trigger: Trigger) -> bool {
             self.gateway().trigger = Some(trigger);
             let name = self.name.clone();

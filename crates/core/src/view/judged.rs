@@ -14,7 +14,7 @@ pub(super) struct Judged<'c> {
     pub(super) cause: Option<Cause>,
     /// An open problem with this cause.
     pub(super) problem: Option<&'c Problem>,
-    /// Since when a watch that would show the state is not live.
+    /// If the state is unknown because a watch is not live: since when.
     pub(super) unknown_since: Option<UnixMillis>,
 }
 

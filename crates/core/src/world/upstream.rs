@@ -22,8 +22,9 @@ pub(crate) struct UpstreamConnector {
     pub(crate) is_before_restore: bool,
     /// The watch showed that the status was removed. A list that lacks it is not enough.
     pub(crate) is_loss_seen: bool,
-    /// Digest of the status as upstream encodes it, for a quick check that nothing changed. `None`
-    /// before the first look, and while the object cannot be read.
+    /// Digest of the status as upstream encodes it, for a quick check that nothing changed.
+    /// `Some(None)`: the object has no status. `None`: before the first look, and while the object
+    /// cannot be read.
     raw: Option<Option<Digest>>,
 }
 

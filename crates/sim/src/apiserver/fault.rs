@@ -1,4 +1,4 @@
-//! What a server does wrong on request.
+//! The faults that a test can inject into a server.
 
 use super::resource::{ApiVerb, Resource};
 

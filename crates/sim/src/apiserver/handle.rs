@@ -1,4 +1,5 @@
-//! The handle of a running server, for tests and the demo: inject faults, count requests.
+//! The start of a Milo, and the handles of running servers, for tests and the demo: inject faults, count
+//! requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -189,7 +190,7 @@ impl SimApiServerHandle {
         self.restore(&ServerBackup::default());
     }
 
-    /// Creates or replaces an object of a kind that is not in [`SimClusters`](crate::SimClusters).
+    /// Creates or replaces an object of a kind that is not in [`SimClusters`].
     pub fn put_raw(&self, resource: Resource, key: ObjectKey, object: Value) {
         self.server.lock().put_raw(resource, key, object);
     }

@@ -45,19 +45,19 @@ impl Serialize for LivenessFields {
 impl<'de> Deserialize<'de> for LivenessFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = Box::<RawValue>::deserialize(deserializer)?;
-        let annotations = within(&fields, METADATA).and_then(|fields| within(fields, ANNOTATIONS));
-        let annotation = format!("f:{UPSTREAM_STATUS}");
+        let fields = subsets(&fields);
+        let metadata = fields.get(METADATA).map(|raw| subsets(raw)).unwrap_or_default();
+        let annotations = metadata.get(ANNOTATIONS).map(|raw| subsets(raw)).unwrap_or_default();
         Ok(Self {
-            status: within(&fields, STATUS).is_some(),
-            annotation: annotations.is_some_and(|fields| within(fields, &annotation).is_some()),
+            status: fields.contains_key(STATUS),
+            annotation: annotations.contains_key(&format!("f:{UPSTREAM_STATUS}")),
         })
     }
 }
 
-/// The subset of this name. The names within it are not read.
-fn within<'a>(fields: &'a RawValue, name: &str) -> Option<&'a RawValue> {
-    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(fields.get()).ok()?;
-    fields.get(name).copied()
+/// The fields in a set, each with its own subset as text. Any other value has none.
+fn subsets(fields: &RawValue) -> BTreeMap<String, &RawValue> {
+    serde_json::from_str(fields.get()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -67,11 +67,13 @@ impl WaitingReport {
 
         self.count_at = now.plus(COUNT_EVERY_MS);
         let waiting = queue.map_or(0, |queue| queue.waiting(now) as u64);
-        let takes_long = waiting > per_second.into();
-        let is_other = waiting >= self.reported * 2 || waiting <= self.reported / 2;
-        let news = Some(waiting).filter(|_| takes_long && is_other)?;
-        self.reported = news;
-        Some(news)
+        let has_doubled_or_halved = waiting >= self.reported * 2 || waiting <= self.reported / 2;
+        if waiting <= per_second.into() || !has_doubled_or_halved {
+            return None;
+        }
+
+        self.reported = waiting;
+        Some(waiting)
     }
 }
 

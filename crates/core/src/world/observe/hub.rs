@@ -22,11 +22,11 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let subject = Subject::HubConnector(at.clone());
     let Put { before, is_same_object } = put;
     if let Some(before) = &before {
-        let is_renamed = seen.cluster() != before.cluster();
+        let names_other_upstream = seen.cluster() != before.cluster();
         if !is_same_object {
-            let named = before.cluster().filter(|_| is_renamed).cloned();
+            let named = before.cluster().filter(|_| names_other_upstream).cloned();
             o.changes.push(Change::Gone { subject: subject.clone(), named });
-        } else if !is_renamed && let Some(row) = connectors.seen_mut(&shown.name) {
+        } else if !names_other_upstream && let Some(row) = connectors.seen_mut(&shown.name) {
             // A deleted namespace of a former upstream means nothing for the new one.
             row.namespace_deleted_at = before.namespace_deleted_at;
         }
