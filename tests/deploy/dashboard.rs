@@ -27,7 +27,7 @@ fn find<'a>(pattern: &str, text: &'a str) -> Vec<Captures<'a>> {
 
 /// The metrics of an expression of PromQL. The labels of `by (…)` and `on (…)` count for all of them.
 fn used(expression: &str) -> Used {
-    const GROUP: &str = r"\b(?:by|on) \(([^)]*)\)";
+    const GROUP: &str = r"\b(?:by|on)\s*\(([^)]*)\)";
     let text = Regex::new("\"[^\"]*\"").unwrap().replace_all(expression, "");
     let labels = |text| find(r"\w+", text).into_iter().map(|label| label[0].to_owned());
     let grouped =

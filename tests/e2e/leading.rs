@@ -43,7 +43,7 @@ pub(crate) struct Instance {
     shards: u16,
     /// In the testbed's order: upstream, the hub with the Lease, and the edge if it is a third cluster.
     pub(crate) proxies: Vec<FaultProxy>,
-    running: Option<Throughline>,
+    pub(crate) running: Option<Throughline>,
     /// Asks all the time whether it is ready, and ends with the first other answer.
     probe: Option<JoinHandle<Result<(u16, String), String>>>,
 }
@@ -79,11 +79,11 @@ impl Instance {
 
     /// Stops the readiness probe and checks that every answer was 200.
     fn stop_probe(&mut self) {
-        if let Some(mut probe) = self.probe.take() {
-            let ended = (&mut probe).now_or_never();
-            assert!(ended.is_none(), "not ready: {ended:?}");
-            probe.abort();
+        let Some(probe) = self.probe.take() else { return };
+        if probe.is_finished() {
+            panic!("not ready: {:?}", probe.now_or_never());
         }
+        probe.abort();
     }
 
     /// SIGSTOP. A frozen instance does not answer probes.

@@ -80,16 +80,20 @@ async fn orphans_need_an_answer_about_that_very_gateway(site: &Site) {
     }
 }
 
-/// Creates an orphan, and starts a run whose delete of it is held at this request about an object.
-async fn hold_delete(
-    site: &Site,
-    (cluster, [method, resource, name]): (&Cluster, [&'static str; 3]),
-    settings: &Value,
-) -> (Throughline, Arc<Gate>) {
+/// The request at which a delete is held.
+struct HeldAt<'a> {
+    cluster: &'a Cluster,
+    method: &'static str,
+    resource: &'static str,
+    name: &'static str,
+}
+
+/// Creates an orphan, and starts a run whose delete of it is held there.
+async fn hold_delete(site: &Site, held: HeldAt<'_>, settings: &Value) -> (Throughline, Arc<Gate>) {
     site.route("orphan", &["site"]).await;
     let gate = Gate::new();
-    let hold = Rule::new(Fault::Hold(gate.clone())).method(method).resource(resource);
-    cluster.proxy.add(hold.name(name).times(1));
+    let hold = Rule::new(Fault::Hold(gate.clone())).method(held.method).resource(held.resource);
+    held.cluster.proxy.add(hold.name(held.name).times(1));
     let throughline = site.setup().set(settings).ready().await;
     gate.holds_one().await;
     (throughline, gate)
@@ -100,9 +104,9 @@ async fn orphans_that_are_changed_in_the_gap_stay(site: &Site) {
     site.gateway("alive").await;
     let (up, hub) = (site.testbed.upstream(), site.testbed.hub());
     for held in [
-        (hub, ["GET", "httproutes", "orphan"]),
-        (up, ["GET", "gateways", "site"]),
-        (hub, ["DELETE", "httproutes", "orphan"]),
+        HeldAt { cluster: hub, method: "GET", resource: "httproutes", name: "orphan" },
+        HeldAt { cluster: up, method: "GET", resource: "gateways", name: "site" },
+        HeldAt { cluster: hub, method: "DELETE", resource: "httproutes", name: "orphan" },
     ] {
         let patient = json!({ "executor": { "timeoutMs": 60_000 } });
         let (throughline, gate) = hold_delete(site, held, &patient).await;
@@ -124,7 +128,8 @@ async fn orphans_stay_when_leadership_is_lost_in_the_gap(site: &Site) {
         "renewDeadlineMs": 12_000, "leaseDuration": "18s" });
     // The gate closes one write timeout before the Lease expires.
     let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 12_000 } });
-    let held = (site.testbed.upstream(), ["GET", "gateways", "site"]);
+    let cluster = site.testbed.upstream();
+    let held = HeldAt { cluster, method: "GET", resource: "gateways", name: "site" };
     let (mut throughline, gate) = hold_delete(site, held, &settings).await;
     throughline.provokes(&[Cause::LeaseUnusable]);
     site.testbed.reset_counts();

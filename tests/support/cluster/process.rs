@@ -22,7 +22,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts `command`. Its output goes to `NAME.log` in `folder`. It ends with the thread that starts it,
-    /// also where that is killed.
+    /// also where that is killed; what it started itself does not.
     pub(crate) fn start(name: &str, command: Command, folder: &Path) -> Self {
         let log = folder.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log).unwrap();
@@ -81,9 +81,11 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Its output so far.
+    /// The whole lines of its output so far.
     pub(crate) fn log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
+        let mut log = String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned();
+        log.truncate(log.rfind('\n').map_or(0, |end| end + 1));
+        log
     }
 
     /// The end of its output.
