@@ -278,9 +278,10 @@ fn a_real_run_is_shown_while_it_goes_on() {
     let folder = Path::new(TEMP).join("live-demo");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    // `timeout` passes a signal on, and ends what a failed test leaves.
+    // `timeout` ends what a failed test leaves. In the foreground it passes a signal on once: a second
+    // one would end the demo at once.
     let mut demo = Command::new("timeout");
-    demo.args(["300", env!("CARGO_BIN_EXE_throughline"), "demo", "--linger"]);
+    demo.args(["--foreground", "300", env!("CARGO_BIN_EXE_throughline"), "demo", "--linger"]);
     demo.args(["--longest-pause", "3s"]).env("TMPDIR", &folder);
     let mut demo = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
