@@ -39,12 +39,20 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn source_files() -> Vec<PathBuf> {
+/// The code of each source file, without comments and tests.
+fn sources() -> Vec<(PathBuf, String)> {
     let (mut files, mut folders) = (Vec::new(), vec![package().join("src")]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() { folders.push(path) } else { files.push(path) }
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let lines = text.split("#[cfg(test)]").next().unwrap().lines();
+            let code: Vec<_> = lines.map(|line| line.split("//").next().unwrap()).collect();
+            files.push((path, code.join("\n")));
         }
     }
     files
@@ -52,13 +60,10 @@ fn source_files() -> Vec<PathBuf> {
 
 #[test]
 fn the_core_is_pure() {
-    let files = source_files();
+    let files = sources();
     assert!(files.len() > 50, "{}", files.len());
-    for path in files {
-        let text = fs::read_to_string(&path).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap();
+    for (path, code) in files {
         for (number, line) in code.lines().enumerate() {
-            let line = line.split("//").next().unwrap();
             for word in FORBIDDEN {
                 assert!(!line.contains(word), "{}:{}: {word}", path.display(), number + 1);
             }
@@ -76,19 +81,15 @@ fn a_module_imports_only_those_below_it() {
     assert!(layers.len() > 12, "{layers:?}");
     let layer = |module: &str| layers.iter().position(|name| name == module);
 
-    for path in source_files() {
+    for (path, code) in sources() {
         let inside = path.strip_prefix(&root).unwrap().components().next().unwrap();
         let Some(own) = layer(inside.as_os_str().to_str().unwrap().trim_end_matches(".rs")) else {
             continue;
         };
-        let text = fs::read_to_string(&path).unwrap();
-        for line in text.split("#[cfg(test)]").next().unwrap().lines() {
-            let code = line.split("//").next().unwrap();
-            for import in code.split("crate::").skip(1) {
-                let module = import.split(|c: char| !c.is_alphanumeric() && c != '_').next();
-                let imported = module.and_then(layer);
-                assert!(imported.is_none_or(|it| it <= own), "{}: {line}", path.display());
-            }
+        for import in code.split("crate::").skip(1) {
+            let module = import.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+            let imported = module.and_then(layer);
+            assert!(imported.is_none_or(|it| it <= own), "{}: {module:?}", path.display());
         }
     }
 }

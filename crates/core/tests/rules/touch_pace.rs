@@ -58,7 +58,7 @@ impl Edge {
         let proxies = gateways.iter().map(|(name, site)| UP.proxy(name, &[&site.connector]));
         stage.list("edge", "HTTPProxy", proxies);
         let mut edge = Self { stage, gateways, touches: Vec::new(), since: 0 };
-        edge.relist(&edge.names());
+        edge.relist();
         edge
     }
 
@@ -81,15 +81,10 @@ impl Edge {
         edge
     }
 
-    /// The edge's Gateways are listed: these.
-    fn relist(&mut self, names: &[String]) -> &mut Self {
-        let list = names.iter().map(|name| self.gateway(name)).collect::<Vec<_>>();
-        self.stage.list("edge", "Gateway", list);
+    /// The edge's Gateways are listed.
+    fn relist(&mut self) -> &mut Self {
+        self.stage.list("edge", "Gateway", self.gateways.iter().map(|(n, site)| site.object(n)));
         self
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.gateways.keys().cloned().collect()
     }
 
     fn gateway(&self, name: &str) -> Value {
@@ -203,8 +198,8 @@ fn a_gateway_that_vanishes_and_comes_back_with_its_trigger_is_announced_and_conf
     };
     for scope in [TouchScope::Gateway, TouchScope::GatewayClass] {
         let mut edge = Edge::settled_with(scope, 1, 1);
-        let names = edge.names();
-        edge.relist(&[]).pass_to(10_000).relist(&names).pass_to(400_000);
+        edge.stage.list("edge", "Gateway", []);
+        edge.pass_to(10_000).relist().pass_to(400_000);
         assert_eq!(touches_of(&edge), expected, "{scope:?}");
     }
     // A watch shows it.
@@ -221,8 +216,8 @@ fn a_gateway_that_vanishes_and_comes_back_with_its_trigger_is_announced_and_conf
 fn an_edge_that_was_empty_once_is_announced_behind_changes() {
     const COUNT: usize = 5_000;
     let mut edge = Edge::settled(COUNT, 1_000);
-    let names = edge.names();
-    edge.relist(&[]).pass_to(1_000).relist(&names).pass_to(11_000);
+    edge.stage.list("edge", "Gateway", []);
+    edge.pass_to(1_000).relist().pass_to(11_000);
     edge.flip("c7", OFFLINE).pass_to(12_200);
     let is_of_c7 = |(at, name, _): &&(_, String, _)| *at >= 11_000 && name.ends_with("007");
     let changed = edge.touches.iter().filter(is_of_c7).count();

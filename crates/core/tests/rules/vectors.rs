@@ -23,36 +23,24 @@ struct SpellingVector {
     annotation: Option<String>,
 }
 
-/// Puts the question of each line, of which there must be at least `count`, and lists the failures.
-fn check<T: for<'de> Deserialize<'de>>(
-    lines: &str,
-    count: usize,
-    answers: impl Fn(T) -> Result<(), String>,
-) {
-    let mut failed = String::new();
-    for (i, line) in lines.lines().enumerate() {
-        let vector = serde_json::from_str(line).unwrap_or_else(|e| panic!("line {}: {e}", i + 1));
-        if let Err(error) = answers(vector) {
-            failed += &format!("line {}: {error}\n", i + 1);
-        }
-    }
-    assert!(failed.is_empty(), "\n{failed}");
+/// The vector of each line, of which there must be at least `count`.
+fn vectors<T: for<'de> Deserialize<'de>>(lines: &str, count: usize) -> impl Iterator<Item = T> {
     assert!(lines.lines().count() >= count, "fewer than {count} vectors");
+    lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
 }
 
 fn liveness(lines: &str, count: usize) {
-    check(lines, count, |v: LivenessVector| {
+    for v in vectors::<LivenessVector>(lines, count) {
         let want = Liveness { online: v.online, node_id: v.node_id.into() };
         let got = read(v.annotation.as_deref(), v.live.as_deref().map(RawValue::get));
-        (got == want).then_some(()).ok_or(format!("{:?}: got {got:?}, want {want:?}", v.name))
-    });
+        assert_eq!(got, want, "{}", v.name);
+    }
 }
 
 fn spelling(lines: &str, count: usize) {
-    check(lines, count, |v: SpellingVector| {
-        let (got, want) = (canonical(&v.status), v.annotation);
-        (got == want).then_some(()).ok_or(format!("{:?}: got {got:?}, want {want:?}", v.name))
-    });
+    for v in vectors::<SpellingVector>(lines, count) {
+        assert_eq!(canonical(&v.status), v.annotation, "{}", v.name);
+    }
 }
 
 #[test]
