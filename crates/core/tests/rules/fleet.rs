@@ -3,18 +3,6 @@
 use crate::consistency::assert_consistent;
 use crate::stage::*;
 
-/// The namespace and name of a hub Connector.
-pub(crate) type Place = (String, String);
-
-/// A write of the hub: when, whose, and what it made of the annotation.
-#[derive(Clone)]
-pub(crate) struct Written {
-    pub(crate) at: u64,
-    pub(crate) verb: Verb,
-    pub(crate) place: Place,
-    pub(crate) text: Option<String>,
-}
-
 /// State and cause of the first hop, and whether the connector is online.
 pub(crate) type Mirrored = (State, Option<Cause>, Option<bool>);
 
@@ -24,20 +12,21 @@ pub(crate) const REMOVED: Mirrored = (State::Ok, Some(Cause::AnnotationRemoved),
 
 pub(crate) struct Fleet {
     pub(crate) stage: Stage,
-    pub(crate) written: Vec<Written>,
+    /// What the hub carried out.
+    pub(crate) written: Vec<Decision>,
     /// By hub namespace.
     tenants: BTreeMap<String, Tenant>,
-    /// What upstream and the hub say.
-    upstream: BTreeMap<Place, String>,
-    pub(crate) hub: BTreeMap<Place, Option<String>>,
+    /// What upstream and the hub say, by hub Connector.
+    upstream: BTreeMap<ObjectKey, String>,
+    pub(crate) hub: BTreeMap<ObjectKey, Option<String>>,
 }
 
 pub(crate) fn name(number: usize) -> String {
     format!("c{number}")
 }
 
-fn place(tenant: Tenant, number: usize) -> Place {
-    (tenant.hub_namespace(), name(number))
+fn place(tenant: Tenant, number: usize) -> ObjectKey {
+    ObjectKey::new(tenant.hub_namespace(), name(number))
 }
 
 impl Fleet {
@@ -102,10 +91,6 @@ impl Fleet {
         self.stage.list(tenant.cluster, "Connector", objects);
     }
 
-    pub(crate) fn list_namespaces(&mut self, namespaces: impl IntoIterator<Item = Value>) {
-        self.stage.list("up", "Namespace", namespaces);
-    }
-
     pub(crate) fn now(&self) -> u64 {
         self.stage.time()
     }
@@ -119,16 +104,13 @@ impl Fleet {
     pub(crate) fn run_to(&mut self, ms: u64) {
         let Self { stage, hub, tenants, written: writes, .. } = self;
         stage.run_to(ms, |stage, decision| {
-            let object = &decision.action.object;
-            let place = (object.namespace.clone(), object.name.clone());
-            let text = written(decision).map(str::to_owned);
-            let verb = decision.action.verb;
-            if verb == Verb::Mirror {
-                hub.insert(place.clone(), text.clone());
+            let place = &decision.action.object;
+            if decision.action.verb == Verb::Mirror {
+                hub.insert(place.clone(), written(decision).map(str::to_owned));
             }
-            let copy = tenants[&place.0].copy(&place.1, hub[&place].as_deref());
+            let copy = tenants[&place.namespace].copy(&place.name, hub[place].as_deref());
             stage.applied("hub", copy).succeed(decision);
-            writes.push(Written { at: time_of(decision), verb, place, text });
+            writes.push(decision.clone());
         });
     }
 
@@ -137,9 +119,9 @@ impl Fleet {
     pub(crate) fn removed_until(&mut self, ms: u64) -> Vec<String> {
         self.run_to(ms);
         let writes = std::mem::take(&mut self.written).into_iter();
-        let removal = |write: Written| {
-            assert_eq!((write.verb, write.text), (Verb::Mirror, None));
-            write.place.1
+        let removal = |write: Decision| {
+            assert_eq!((write.action.verb, written(&write)), (Verb::Mirror, None));
+            write.action.object.name
         };
         writes.map(removal).collect()
     }
@@ -180,8 +162,9 @@ impl Fleet {
 
     /// When the Connectors of a tenant were written, counted from `since`.
     pub(crate) fn times(&self, tenant: Tenant, since: u64) -> Vec<u64> {
-        let is_of = |write: &&Written| self.tenants[&write.place.0] == tenant && write.at >= since;
-        self.written.iter().filter(is_of).map(|write| write.at - since).collect()
+        let is_of = |write: &&Decision| self.tenants[&write.action.object.namespace] == tenant;
+        let times = self.written.iter().filter(is_of).map(time_of);
+        times.filter(|at| *at >= since).map(|at| at - since).collect()
     }
 
     /// The hub says what upstream says.

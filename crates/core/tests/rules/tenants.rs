@@ -36,16 +36,6 @@ fn flap(fleet: &mut Fleet, ms: u64, node: impl Fn(u64) -> Option<String>) {
     }
 }
 
-/// To another node each time.
-fn moves(round: u64) -> Option<String> {
-    Some(format!("n{round}"))
-}
-
-/// On and off.
-fn flips(round: u64) -> Option<String> {
-    (round % 2 == 1).then(|| "n1".to_owned())
-}
-
 /// The most that fall into one window of time.
 fn most_within(times: &[u64], window_ms: u64) -> usize {
     let within =
@@ -55,7 +45,10 @@ fn most_within(times: &[u64], window_ms: u64) -> usize {
 
 #[test]
 fn four_hundred_flapping_connectors_are_mirrored_at_twenty_a_second_and_end_right() {
-    for node in [moves, flips] {
+    // To another node each time; and on and off.
+    let nodes: [fn(u64) -> Option<String>; 2] =
+        [|round| Some(format!("n{round}")), |round| (round % 2 == 1).then(|| "n1".to_owned())];
+    for node in nodes {
         let mut fleet = fleet(&[(BUSY, 400), (OTHER, 1)]);
         let start = fleet.now();
         flap(&mut fleet, 61 * SECOND, node);

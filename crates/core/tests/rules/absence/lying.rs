@@ -1,13 +1,13 @@
 //! Generated worlds in which upstream lies: the annotations that go are those whose Connector was
 //! deleted in a proven namespace, and never more than the limits allow.
 
+use Server::{Empty, Half, Honest, Other, Restored};
 use proptest::prelude::*;
 use throughline_core::contract::action::Action;
 
 use crate::fleet::{Fleet, name};
+use crate::random::Random;
 use crate::stage::*;
-
-const TEN_MINUTES_MS: u64 = 600_000;
 
 /// What the upstream's address leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +21,6 @@ enum Server {
     Half,
     /// It was restored to a state in which only every third Connector existed.
     Restored,
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    /// A Connector exists, or no longer.
-    Exists(usize, bool),
-    DeleteNamespace,
-    Turn(Server),
-    Unreadable(usize),
-    Lose,
-    Pass(u64),
 }
 
 struct World {
@@ -49,7 +38,7 @@ impl World {
     fn new(size: usize) -> Self {
         Self {
             fleet: Fleet::new(size),
-            server: Server::Honest,
+            server: Honest,
             existing: (0..size).collect(),
             namespace_exists: true,
             is_lost: false,
@@ -62,17 +51,17 @@ impl World {
     fn is_listed(&self, number: usize) -> bool {
         let exists = self.existing.contains(&number);
         match self.server {
-            Server::Honest => exists,
-            Server::Empty | Server::Other => false,
-            Server::Half => exists && number.is_multiple_of(2),
-            Server::Restored => exists && number.is_multiple_of(3),
+            Honest => exists,
+            Empty | Other => false,
+            Half => exists && number.is_multiple_of(2),
+            Restored => exists && number.is_multiple_of(3),
         }
     }
 
     fn uid(&self) -> Option<&'static str> {
         match self.server {
-            Server::Empty => None,
-            Server::Other => Some(OTHER_UID),
+            Empty => None,
+            Other => Some(OTHER_UID),
             _ => self.namespace_exists.then_some(UID),
         }
     }
@@ -83,31 +72,31 @@ impl World {
         for number in listed {
             self.fleet.stage.listed("up", UP.connector(&name(number), N1));
         }
-        if self.server == Server::Restored {
+        if self.server == Restored {
             self.fleet.stage.version_went_back("up", "Connector");
         }
         self.fleet.stage.list_finished("up", "Connector");
-        self.fleet.list_namespaces(self.uid().map(namespace));
+        self.fleet.stage.list("up", "Namespace", self.uid().map(namespace));
         self.is_lost = false;
     }
 
-    fn apply(&mut self, op: &Op) {
+    /// Something happens, and the hub carries out what is decided then.
+    fn step(&mut self, random: &mut Random) {
         let (existed, seen) = (self.existing.clone(), self.removed.len());
-        let is_shown = self.server == Server::Honest && !self.is_lost;
-        match *op {
-            Op::Exists(number, exists) => {
-                let number = number % self.size;
-                let is_new = match exists {
-                    true => self.namespace_exists && self.existing.insert(number),
-                    false => self.existing.remove(&number),
-                };
-                match exists {
-                    _ if !is_new || !is_shown => {}
-                    true => self.fleet.says(UP, number..number + 1, N1),
-                    false => self.fleet.delete(UP, number..number + 1),
+        let is_shown = self.server == Honest && !self.is_lost;
+        let number = usize::try_from(random.below(self.size as u64)).unwrap();
+        match random.below(20) {
+            0..=5 => {
+                if self.existing.remove(&number) && is_shown {
+                    self.fleet.delete(UP, number..number + 1);
                 }
             }
-            Op::DeleteNamespace => {
+            6..=8 => {
+                if self.namespace_exists && self.existing.insert(number) && is_shown {
+                    self.fleet.says(UP, number..number + 1, N1);
+                }
+            }
+            9 => {
                 if is_shown && std::mem::take(&mut self.namespace_exists) {
                     for number in std::mem::take(&mut self.existing) {
                         self.fleet.delete(UP, number..number + 1);
@@ -115,30 +104,32 @@ impl World {
                     self.fleet.stage.deleted("up", namespace(UID));
                 }
             }
-            Op::Turn(server) => {
-                self.server = server;
+            10..=12 => {
+                self.server =
+                    random.one_of(&[Honest, Honest, Honest, Empty, Other, Half, Restored]);
                 self.relist();
             }
-            Op::Unreadable(number) => {
-                self.fleet.stage.unreadable(&name(number % self.size), "x");
-            }
-            Op::Lose => {
+            13 => _ = self.fleet.stage.unreadable(&name(number), "x"),
+            14 => {
                 self.fleet.stage.lost("up", "Connector");
                 self.is_lost = true;
             }
-            Op::Pass(ms) => {
-                let until = self.fleet.now() + ms;
-                while self.fleet.now() < until {
-                    let next = (self.fleet.now() + 1_000).min(until);
-                    self.fleet.stage.pass_to(next);
-                    self.carry_out();
-                }
-            }
+            15..=18 => self.pass(1 + random.below(19_999)),
+            _ => self.pass(MINUTE + random.below(640_000)),
         }
         self.carry_out();
         for (_, number, _) in &self.removed[seen..] {
             let exists = existed.contains(number) && self.existing.contains(number);
             assert!(!exists, "c{number} exists, and lost its annotation: {:?}", self.server);
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let until = self.fleet.now() + ms;
+        while self.fleet.now() < until {
+            let next = (self.fleet.now() + 1_000).min(until);
+            self.fleet.stage.pass_to(next);
+            self.carry_out();
         }
     }
 
@@ -150,10 +141,10 @@ impl World {
                 self.fleet.stage.succeed(&decision);
             } else if self.is_absent_live(&decision.action, number) {
                 let now = self.fleet.now();
-                let lately = self.removed.iter().filter(|(at, ..)| at + TEN_MINUTES_MS > now);
+                let lately = self.removed.iter().filter(|(at, ..)| at + 10 * MINUTE > now);
                 let annotated = self.fleet.hub.iter().filter(|(_, text)| text.is_some());
                 let mut population: BTreeSet<_> =
-                    annotated.map(|((_, name), _)| name.clone()).collect();
+                    annotated.map(|(place, _)| place.name.clone()).collect();
                 population.extend(lately.map(|(_, number, _)| name(*number)));
                 self.removed.push((now, number, population.len()));
                 self.fleet.shows(UP, number..number + 1, None);
@@ -171,7 +162,7 @@ impl World {
             return self.uid() != Some(UID);
         }
         let exists = match self.server {
-            Server::Half => self.existing.contains(&number),
+            Half => self.existing.contains(&number),
             _ => self.is_listed(number),
         };
         self.uid() == Some(UID) && !exists
@@ -188,31 +179,11 @@ impl World {
             assert!(within(60_000) <= 10, "{number}: more than ten a minute");
             let is_small = *population < 10;
             assert!(
-                is_small || within(TEN_MINUTES_MS) * 10 <= population * 3,
+                is_small || within(10 * MINUTE) * 10 <= population * 3,
                 "{number}: more than 30 % of {population} within ten minutes"
             );
         }
     }
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let server = prop_oneof![
-        3 => Just(Server::Honest),
-        1 => Just(Server::Empty),
-        1 => Just(Server::Other),
-        1 => Just(Server::Half),
-        1 => Just(Server::Restored),
-    ];
-    prop_oneof![
-        6 => any::<usize>().prop_map(|number| Op::Exists(number, false)),
-        3 => any::<usize>().prop_map(|number| Op::Exists(number, true)),
-        1 => Just(Op::DeleteNamespace),
-        3 => server.prop_map(Op::Turn),
-        1 => any::<usize>().prop_map(Op::Unreadable),
-        1 => Just(Op::Lose),
-        4 => (1_u64..20_000).prop_map(Op::Pass),
-        1 => (60_000_u64..700_000).prop_map(Op::Pass),
-    ]
 }
 
 proptest! {
@@ -221,11 +192,12 @@ proptest! {
     #[test]
     fn only_annotations_of_deleted_connectors_go_and_never_too_many(
         size in 1_usize..64,
-        ops in prop::collection::vec(op(), 1..40),
+        seed in any::<u64>(),
+        steps in 1..40,
     ) {
-        let mut world = World::new(size);
-        for op in &ops {
-            world.apply(op);
+        let (mut world, mut random) = (World::new(size), Random(seed));
+        for _ in 0..steps {
+            world.step(&mut random);
         }
         world.assert_lawful();
     }
