@@ -143,15 +143,3 @@ fn what_a_person_allowed_does_not_hide_that_all_the_others_would_go() {
     }
     assert!(!fleet.stage.wrong().contains(&Cause::RemovalsHeld));
 }
-
-#[test]
-fn a_namespace_deleted_in_one_upstream_proves_nothing_in_another() {
-    let mut fleet = Fleet::new(1);
-    fleet.stage.join("other", Role::Upstream);
-    fleet.stage.list("other", "Namespace", []).list("other", "Connector", []);
-    fleet.stage.deleted("up", namespace(UID));
-    fleet.stage.applied("hub", Tenant { cluster: "other", ..UP }.copy("c0", N1));
-    fleet.assert_none_removed_until(10 * MINUTE);
-    let held = [Cause::NotReplicated, Cause::NamespaceMissing].map(|cause| (cause, 1));
-    assert_eq!(fleet.held(), held);
-}

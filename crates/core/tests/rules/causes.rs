@@ -4,6 +4,7 @@
 
 mod random;
 
+use crate::corners::carry_out;
 use crate::stage::*;
 
 /// Orphans are reported, and a status of two kilobytes is too large.
@@ -27,10 +28,7 @@ fn fails(stage: &mut Stage, outcome: &Outcome) {
 
 fn overwritten(stage: &mut Stage) {
     for _ in 0..3 {
-        stage.upstream(N1).hub(Some("{}"));
-        for mirror in stage.pass(10_000).actions() {
-            stage.hub(written(&mirror)).succeed(&mirror);
-        }
+        carry_out(stage.upstream(N1).hub(Some("{}")).pass(10_000));
     }
 }
 
@@ -40,7 +38,7 @@ fn loses(stage: &mut Stage, cause: ErrorCause) {
     stage.event(EventKind::WatchLost { cluster: "up".into(), kind: Kind::Gateway, error });
 }
 
-fn paused(stage: &mut Stage) {
+pub(crate) fn paused(stage: &mut Stage) {
     let pause = json!({"metadata": {"annotations": { PAUSED: "true" }}});
     stage.applied("hub", with(with_uid(UP.copy("lab", N1), "u-hub"), pause));
 }

@@ -64,9 +64,7 @@ fn another_throughline_that_contends_is_named() {
         let theirs = with_uid(UP.copy("lab", Some(&status(Some("theirs")))), "u-hub");
         stage.applied("hub", with(theirs, json!({"metadata": {"managedFields": fields}})));
         assert_eq!(stage.began(Cause::Overwritten)[0].facts.manager.as_deref(), Some(named));
-        for mirror in stage.pass(600_000).actions() {
-            stage.hub(written(&mirror)).succeed(&mirror);
-        }
+        carry_out(stage.pass(600_000));
         stage.notes();
     }
 }
@@ -128,8 +126,8 @@ fn a_connector_that_flaps_has_a_limit_and_its_last_state_arrives() {
     }
 }
 
-/// The annotations that are written.
-fn carry_out(stage: &mut Stage) -> Vec<String> {
+/// The hub shows what is written. Returns these annotations.
+pub(crate) fn carry_out(stage: &mut Stage) -> Vec<String> {
     let mirrors = stage.actions();
     for mirror in &mirrors {
         stage.hub(written(mirror)).succeed(mirror);

@@ -14,7 +14,6 @@ mod fleet;
 mod memory;
 mod nudging;
 mod orphans;
-mod pausing;
 mod purity;
 #[path = "../support/random.rs"]
 mod random;

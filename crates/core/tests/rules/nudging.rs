@@ -33,18 +33,3 @@ fn a_carrier_that_answers_none_is_asked_by_few_and_all_take_turns_once_it_answer
     let last = by_second.keys().max().unwrap() * 1_000;
     assert!(last <= back_at + 5 * MINUTE, "the last nudge went {last} ms after the start");
 }
-
-#[test]
-fn an_edge_that_lacks_a_flip_is_nudged_also_while_what_routes_nothing_waits() {
-    let mut stage = Stage::settled(Settings::default());
-    let flip = stage.upstream(N2).only_action();
-    stage.succeed(&flip).pass_to(608_000).upstream(Some(&status_at("n2", 1)));
-    let nudge = stage.next_at(610_000);
-    assert_eq!((nudge.action.verb, nudge.urgency), (Verb::Nudge, Urgency::Nudge));
-    assert_eq!(stage.wrong(), [Cause::Deferred, Cause::NotCarried]);
-    stage.succeed(&nudge).edge(written(&flip));
-    let touch = stage.settle_to(612_999);
-    assert!(touch.iter().all(|action| action.action.verb == Verb::Touch), "{touch:#?}");
-    assert_eq!(stage.wrong(), [Cause::Deferred]);
-    assert_eq!(stage.action_at(613_000).urgency, Urgency::Deferrable);
-}

@@ -1,154 +1,165 @@
-//! Which of the discovered clusters join and leave: each rule, and what a wrong discovery does.
+//! Which of the discovered clusters join and leave: each rule, and what a wrong discovery does. `roster.txt`
+//! has what is asked for, told and known after each step.
 
 mod gone;
 mod random;
 mod stage;
 
+use OfferState::{NotReady, Ready};
+
+use crate::scenes::Row::{self, It, Scene};
+use crate::scenes::assert_told;
 use crate::stage::*;
-use stage::{joined, needed, projects};
+use stage::{joined, needed, projects, with_gone};
 
-#[test]
-fn another_uid_or_other_roles_make_another_cluster() {
-    let mut fleet = joined(&["a"]);
-    fleet.offer("a", "2", OfferState::Ready).carries_out(&["leave a replaced", "join a"]);
-    fleet.offer("a", "3", OfferState::NotReady).carries_out(&["leave a replaced"]);
-    fleet.offer("a", "3", OfferState::Ready).carries_out(&["join a"]);
-    // The old one.
-    fleet.withdraw("a", "2").pass(MINUTE).asks(&[]);
-
-    let mut fleet = joined(&["a"]);
-    let roles = vec![Role::Upstream, Role::Edge];
-    fleet.offer_from(SourceName::Milo, "a", "1", roles, OfferState::Ready);
-    fleet.carries_out(&["leave a roles_changed", "join a"]);
-    // What the shell drops by itself joins again.
-    fleet.leave("a").asks(&[]).pass(1_000).asks(&["join a"]);
-}
-
-#[test]
-fn a_lost_discovery_changes_nothing_and_is_told_once() {
-    let mut fleet = joined(&["a", "b"]);
-    // It is back within ten seconds.
-    fleet.discovery_lost().pass(9_999).discovery_resumed().pass(MINUTE).tells(&[]);
-    fleet.discovery_lost().pass(HOUR).discovery_lost().pass(HOUR);
-    fleet.tells(&["+discovery_failing milo"]);
-    fleet.list_all(&["a", "b"]).pass(MINUTE).tells(&["-discovery_failing milo"]).asks(&[]);
-    // The report of an offer a second later does not take the place of a later one.
-    fleet.offer("b", "1", OfferState::Ready).discovery_lost();
-    fleet.pass(9_999).tells(&[]).pass(1).tells(&["+discovery_failing milo"]);
-}
-
-#[test]
-fn a_list_that_shrank_by_more_than_a_third_is_not_believed() {
-    let names = projects(30);
-    for shown in [0, 1, 15, 19] {
-        let mut fleet = joined(&names);
-        // The same wrong list twice.
-        for _ in 0..2 {
-            fleet.list_all(&names[..shown]).pass(HOUR).asks(&[]);
+const SCENES: &[Row] = &[
+    Scene("another uid makes another cluster", || joined(&["a"])),
+    It("another uid", |f| _ = f.offer("a", "2", Ready)),
+    It("another one that is not ready", |f| _ = f.offer("a", "3", NotReady)),
+    It("ready", |f| _ = f.offer("a", "3", Ready)),
+    It("the old one is withdrawn", |f| _ = f.withdraw("a", "2").pass(MINUTE)),
+    Scene("other roles make another cluster", || joined(&["a"])),
+    It("also an edge", |f| {
+        f.offer_from(SourceName::Milo, "a", "1", vec![Role::Upstream, Role::Edge], Ready);
+    }),
+    It("what the shell drops by itself", |f| _ = f.leave("a")),
+    It("joins again", |f| _ = f.pass(1_000)),
+    Scene("a lost discovery changes nothing and is told once", || joined(&["a", "b"])),
+    It("back in time", |f| _ = f.discovery_lost().pass(9_999).discovery_resumed().pass(MINUTE)),
+    It("lost, twice", |f| _ = f.discovery_lost().pass(HOUR).discovery_lost().pass(HOUR)),
+    It("listed", |f| _ = f.list_all(&["a", "b"]).pass(MINUTE)),
+    It("an offer shortly before", |f| _ = f.offer("b", "1", Ready).discovery_lost().pass(9_999)),
+    It("its report does not take the place of the later one", |f| _ = f.pass(1)),
+    Scene("a list that shrank by more than a third is not believed", || joined(&projects(30))),
+    It("none", |f| lists_twice(f, 0)),
+    It("all", lists_all),
+    It("one", |f| lists_twice(f, 1)),
+    It("all", lists_all),
+    It("half", |f| lists_twice(f, 15)),
+    It("all", lists_all),
+    It("eleven lack", |f| lists_twice(f, 19)),
+    It("all", lists_all),
+    It("a third lacks", |f| _ = f.list_all(&projects(30)[10..])),
+    It("later", |f| _ = f.pass(MINUTE)),
+    // Few of many idle projects are followed: the source's whole list says whether it can be believed.
+    Scene("one of one leaves, but with half of the list", || needed(&projects(30))),
+    It("named", |f| _ = f.name("p0")),
+    It("listed", |f| _ = f.list_needed(&projects(30)[15..])),
+    Scene("two of four leave, but of a long list", || needed(&projects(30))),
+    It("named", |f| _ = f.name("p0").name("p1").name("p2").name("p3")),
+    It("listed", |f| _ = f.list_needed(&projects(30)[2..])),
+    Scene("a control plane that is not listed is never asked", || needed(&projects(30))),
+    It("named", |f| _ = f.list_needed(&[]).name("p3")),
+    Scene("withdrawals within a minute count together", || joined(&projects(9))),
+    It("a few seconds apart", |f| withdraws_each(f, 5_000)),
+    Scene("one in each minute is no accident", || joined(&projects(9))),
+    It("withdrawn", |f| withdraws_each(f, MINUTE + 5_000)),
+    // The answer may come after they were too many.
+    Scene("a 404 releases a project that is held and no other", || joined(&projects(9))),
+    It("four of nine", |f| _ = f.withdraw_all(&projects(4)).pass(MINUTE)),
+    It("three of eight are held", |f| _ = f.gone("p0")),
+    It("two of seven are no reason to doubt", |f| _ = f.gone("p1").pass(MINUTE)),
+    Scene("what is held stays while the discovery is lost", || joined(&projects(9))),
+    It("one of nine", |f| _ = f.withdraw("p0", "1").pass(2_000)),
+    It("four of nine within a minute", |f| _ = f.withdraw_all(&projects(4)[1..]).pass(2_000)),
+    It("and then three of eight", |f| _ = f.discovery_lost().pass(MINUTE)),
+    It("resumed", |f| _ = f.discovery_resumed()),
+    It("one is back", |f| _ = f.offer("p1", "1", Ready).withdraw("p9", "1")),
+    It("listed", |f| _ = f.list_all(&["p4", "p5", "p6", "p7", "p8", "p1"])),
+    Scene("a cluster of the configuration file has its name, told once", || joined(&[])),
+    It("joined", |f| _ = f.join("a", Role::Edge)),
+    It("offered thrice", |f| (0..3).for_each(|_| _ = f.offer("a", "1", Ready).pass(MINUTE))),
+    It("the file gives it up", |f| _ = f.leave("a").pass(2_000)),
+    It("the file takes it", |f| _ = f.leave("a").join("a", Role::Edge).pass(MINUTE)),
+    Scene("of two sources the first has the name", || joined(&["a"])),
+    It("a second one", |f| {
+        let source = SourceName::KubeconfigDir;
+        f.started_by(source, JoinRule::default());
+        f.offer_from(source, "a", "", vec![Role::Upstream], Ready);
+        f.event(EventKind::DiscoveryFinished { source }).name("a");
+    }),
+    It("the first one lacks it", |f| _ = f.list_all(&[])),
+    Scene("broken offers are counted and told", || joined(&["a"])),
+    It("broken", |f| {
+        for name in ["a", "b", "c"] {
+            f.offer(name, "1", OfferState::Broken { error: "exec is not allowed".into() });
         }
-        fleet.tells(&[&format!("+clusters_missing {} of 30", 30 - shown)]);
-        assert_eq!(fleet.count(MemberState::Held), 30 - shown);
-        assert_eq!(fleet.list_all(&names).pass(MINUTE).asks(&[]).wrong(), []);
-        assert_eq!(fleet.count(MemberState::Joined), 30);
+        f.pass(MINUTE);
+    }),
+    It("repaired", |f| _ = f.list_all(&["a", "b", "c"]).pass(MINUTE)),
+    Scene("what nothing names for ten minutes leaves", || needed(&["a"])),
+    It("named", |f| _ = f.name("a")),
+    It("in time", |f| _ = f.unname("a").pass(9 * MINUTE).name("a").pass(9 * MINUTE)),
+    It("a moment before", |f| _ = f.unname("a").pass(10 * MINUTE - 1)),
+    It("after ten minutes", |f| _ = f.pass(1)),
+    Scene("nothing leaves while the hub's Connectors are not seen", || needed(&["a"])),
+    It("named", |f| _ = f.name("a")),
+    It("lost", |f| _ = f.unname("a").pass(9 * MINUTE).lost("hub", "Connector").pass(HOUR)),
+    It("resumed", |f| _ = f.resumed("hub", "Connector").pass(10 * MINUTE - 1)),
+    It("after ten minutes", |f| _ = f.pass(MINUTE)),
+    Scene("nothing leaves while the hub's routes are not seen", || needed(&["a"])),
+    It("named", |f| _ = f.name("a")),
+    It("lost", |f| _ = f.unname("a").pass(9 * MINUTE).lost("hub", "HTTPRoute").pass(HOUR)),
+    It("resumed", |f| _ = f.resumed("hub", "HTTPRoute").pass(10 * MINUTE - 1)),
+    It("after ten minutes", |f| _ = f.pass(MINUTE)),
+    Scene("nothing leaves without a hub", || needed(&["a"])),
+    It("named", |f| _ = f.name("a")),
+    It("left", |f| _ = f.leave("hub").pass(HOUR)),
+    Scene("a deleted project that hub objects name is told once", four),
+    It("named", |f| _ = f.name("a").name_route("a")),
+    It("withdrawn", |f| _ = f.withdraw("a", "1").pass(2_000)),
+    It("gone", |f| _ = f.gone("a")),
+    It("again", |f| _ = f.gone("a").pass(MINUTE)),
+    Scene("its 404 may come before it has left", four),
+    It("gone", |f| _ = f.name("a").withdraw("a", "1").gone("a")),
+    It("left", |f| _ = f.pass(2_000)),
+    Scene("a 404 says nothing about a name that is shown or followed", four),
+    It("offered", |f| _ = f.name("a").gone("a")),
+    It("in the file", |f| _ = f.join("f", Role::Upstream).name("f").gone("f")),
+    It("named by nothing", |f| _ = f.gone("x")),
+    It("named", |f| _ = f.name("x")),
+    It("lost", |f| _ = f.discovery_lost()),
+    It("gone", |f| _ = f.gone("x")),
+    // Rather the root of another Milo than that many deletions.
+    Scene("many upstreams that no source offers are not asked for", four),
+    It("two of three are too many", |f| _ = f.name("x").name("a").name("y")),
+    It("two of six are not", |f| _ = f.name("b").name("c").name("d")),
+    It("one after another is as many", |f| _ = f.gone("x")),
+    It("three of seven", |f| _ = f.name("z")),
+    It("two of six, of which x is known", |f| _ = f.unname("y")),
+    It("one whose deletion was seen is none of them", |f| _ = f.withdraw("a", "1").pass(2_000)),
+    It("no list is complete", |f| _ = f.started_by(SourceName::KubeconfigDir, JoinRule::All)),
+    Scene("a deleted project that is offered again", || with_gone(Settings::default())),
+    It("offered", |f| _ = f.offer("a", "2", NotReady)),
+    Scene("a deleted project that nothing names", || with_gone(Settings::default())),
+    It("an update is no end", |f| _ = f.unname("a").name_route("a")),
+    It("the last one", |f| _ = f.unname_route("a")),
+];
+
+fn four() -> Stage {
+    joined(&["a", "b", "c", "d"])
+}
+
+fn lists_all(fleet: &mut Stage) {
+    fleet.list_all(&projects(30)).pass(MINUTE);
+}
+
+/// The same wrong list twice.
+fn lists_twice(fleet: &mut Stage, shown: usize) {
+    for _ in 0..2 {
+        fleet.list_all(&projects(30)[..shown]).pass(HOUR);
     }
-    let mut fleet = joined(&names);
-    assert_eq!(fleet.list_all(&names[10..]).asked().len(), 10, "a third");
-    fleet.pass(MINUTE).tells(&[]);
 }
 
-/// Few of many idle projects are followed: the source's whole list says whether it can be believed.
-#[test]
-fn the_share_counts_what_is_offered_and_what_is_followed() {
-    let names = projects(30);
-    // One of one leaves, but with half of the list; then two of the four that are followed.
-    for (followed, missing) in [(1, 15), (4, 2)] {
-        let mut fleet = needed(&names);
-        for name in &names[..followed] {
-            fleet.name(name);
-        }
-        assert_eq!(fleet.carry_out().len(), followed);
-        fleet.list_needed(&names[missing..]).asks(&[]);
-    }
-    // A control plane that is not listed is never asked.
-    needed(&names).list_needed(&[]).name("p3").asks(&[]);
-}
-
-#[test]
-fn withdrawals_within_a_minute_count_together() {
-    let names = projects(9);
-    // In a row, a few seconds apart: the first three leave. One in each minute is no accident.
-    for (apart_ms, left) in [(5_000, 3), (MINUTE + 5_000, 9)] {
-        let mut fleet = joined(&names);
-        for name in &names {
-            fleet.withdraw(name, "1").pass(apart_ms);
-        }
-        assert_eq!(fleet.carry_out().len(), left);
+fn withdraws_each(fleet: &mut Stage, apart_ms: u64) {
+    for name in projects(9) {
+        fleet.withdraw(name, "1").pass(apart_ms);
     }
 }
 
-/// The answer may come after they were too many.
 #[test]
-fn a_404_releases_a_project_that_is_held_and_no_other() {
-    let names = projects(9);
-    let mut fleet = joined(&names);
-    fleet.withdraw_all(&names[..4]).pass(MINUTE).asks(&[]).tells(&["+clusters_missing 4 of 9"]);
-    fleet.gone("p0").carries_out(&["leave p0 withdrawn"]);
-    assert_eq!(fleet.count(MemberState::Held), 3, "three of eight");
-    // Two of seven are no reason to doubt.
-    let left = ["leave p1 withdrawn", "leave p2 withdrawn", "leave p3 withdrawn"];
-    fleet.gone("p1").pass(MINUTE).carries_out(&left).tells(&["-clusters_missing 4 of 9"]);
-}
-
-#[test]
-fn what_is_held_stays_while_the_discovery_is_lost() {
-    let names = projects(9);
-    let mut fleet = joined(&names);
-    fleet.withdraw("p0", "1").pass(2_000).carries_out(&["leave p0 withdrawn"]);
-    // Four of nine within a minute, and then three of eight.
-    fleet.withdraw_all(&names[1..4]).pass(2_000).asks(&[]);
-    fleet.discovery_lost().pass(MINUTE).asks(&[]).discovery_resumed().asks(&[]);
-    fleet.offer("p1", "1", OfferState::Ready).withdraw("p9", "1");
-    let back: Vec<_> = names[4..].iter().chain(&["p1"]).copied().collect();
-    fleet.list_all(&back).carries_out(&["leave p2 withdrawn", "leave p3 withdrawn"]);
-}
-
-#[test]
-fn a_cluster_of_the_configuration_file_has_its_name_and_it_is_told_once() {
-    let mut fleet = joined(&[]);
-    fleet.join("a", Role::Edge);
-    for _ in 0..3 {
-        fleet.offer("a", "1", OfferState::Ready).pass(MINUTE);
-    }
-    fleet.asks(&[]).tells(&["+cluster_name_taken a"]);
-    assert_eq!(fleet.count(MemberState::NameTaken), 1);
-    // The file gives it up.
-    fleet.leave("a").pass(2_000).carries_out(&["join a"]).tells(&["-cluster_name_taken a"]);
-    // The file takes it from the discovery.
-    fleet.leave("a").join("a", Role::Edge);
-    assert_eq!(fleet.pass(MINUTE).asks(&[]).count(MemberState::NameTaken), 1);
-}
-
-#[test]
-fn of_two_sources_the_first_has_the_name() {
-    let mut fleet = joined(&["a"]);
-    let source = SourceName::KubeconfigDir;
-    fleet.started_by(source, JoinRule::default());
-    fleet.offer_from(source, "a", "", vec![Role::Upstream], OfferState::Ready);
-    fleet.event(EventKind::DiscoveryFinished { source }).name("a").asks(&[]);
-    fleet.list_all(&[]).carries_out(&["leave a not_listed", "join a"]);
-    assert_eq!(fleet.count(MemberState::NameTaken), 0);
-}
-
-#[test]
-fn broken_offers_are_counted_and_told() {
-    let mut fleet = joined(&["a"]);
-    for name in ["a", "b", "c"] {
-        let error = "exec is not allowed".into();
-        fleet.offer(name, "1", OfferState::Broken { error });
-    }
-    assert_eq!(fleet.pass(MINUTE).asks(&[]).wrong(), [Cause::KubeconfigInvalid; 3]);
-    assert_eq!((fleet.count(MemberState::Broken), fleet.count(MemberState::Joined)), (2, 1));
-    assert_eq!(fleet.list_all(&["a", "b", "c"]).pass(MINUTE).wrong(), []);
+fn who_joins_and_leaves_after_each_step() {
+    assert_told(String::new(), SCENES, "roster.txt");
 }
 
 #[test]
@@ -157,29 +168,10 @@ fn nothing_is_kept_of_a_thousand_projects_that_came_and_went() {
     let before = fleet.pass(10 * MINUTE).machine.table_sizes();
     for n in 0..1_000 {
         let name = format!("p{n}");
-        fleet.offer(&name, "1", OfferState::Ready).carry_out();
+        fleet.offer(&name, "1", Ready).carry_out();
         fleet.withdraw(&name, "1").pass(2 * MINUTE);
-        fleet.carries_out(&[&format!("leave {name} withdrawn")]);
+        assert_eq!(fleet.carry_out(), [format!("leave {name} withdrawn")]);
     }
     assert_eq!(fleet.pass(10 * MINUTE).machine.table_sizes(), before);
     assert_eq!(fleet.machine.membership_counts().len(), 1);
-}
-
-#[test]
-fn what_nothing_names_for_ten_minutes_leaves_while_the_hub_is_seen() {
-    let followed = || {
-        let mut fleet = needed(&["a"]);
-        fleet.name("a").carries_out(&["join a"]);
-        fleet
-    };
-    let mut fleet = followed();
-    fleet.unname("a").pass(9 * MINUTE).name("a").pass(9 * MINUTE);
-    fleet.unname("a").pass(10 * MINUTE - 1).asks(&[]).pass(1).asks(&["leave a not_needed"]);
-    for kind in ["Connector", "HTTPRoute"] {
-        let mut fleet = followed();
-        fleet.unname("a").pass(9 * MINUTE).lost("hub", kind).pass(HOUR).asks(&[]);
-        fleet.resumed("hub", kind).pass(10 * MINUTE - 1).asks(&[]);
-        fleet.pass(MINUTE).asks(&["leave a not_needed"]);
-    }
-    followed().leave("hub").pass(HOUR).asks(&[]);
 }

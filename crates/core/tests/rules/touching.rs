@@ -53,35 +53,6 @@ fn went_offline() -> (Stage, Decision) {
 }
 
 #[test]
-fn a_change_is_announced_after_the_window_and_confirmed_twice() {
-    let (mut stage, touch) = went_offline();
-    assert_eq!((value(&touch), touch.urgency), (offline(5, 0), Urgency::Routing));
-    assert_eq!(touch.action.precondition.uid.as_deref(), Some("u-app"));
-    assert_eq!(touch.action.precondition.resource_version, None);
-    assert_eq!(touch.action.connectors[0].to_string(), format!("ns-{UID}/lab"));
-    let last = stage.succeed(&touch).notes().pop().map(|note| note.kind);
-    assert!(matches!(last, Some(NoteKind::HopPassed { hop: Hop::Announced, online: false, .. })));
-    for (ms, n, c) in [(105_100, 6, 1), (160_100, 7, 2)] {
-        let confirmation = stage.next_at(ms);
-        assert_eq!(value(&confirmation), offline(n, c));
-        stage.succeed(&confirmation);
-    }
-    stage.quiet_to(10_000_000);
-    assert_eq!(stage.machine.poll_deadline(), None);
-}
-
-/// The next cluster gets the id of the removed one, and must not inherit its timers.
-#[test]
-fn a_removed_edge_takes_its_timers_with_it() {
-    let mut stage = settled(Settings::default());
-    relist(stage.lost("edge", "Gateway"), found()).edge(OFFLINE);
-    assert!(stage.machine.poll_deadline().is_some());
-    stage.leave("edge");
-    assert_eq!(stage.machine.poll_deadline(), None);
-    stage.join("other", Role::Edge).quiet_to(1_000_000);
-}
-
-#[test]
 fn beyond_the_burst_touches_of_one_gateway_are_a_second_apart_and_the_last_state_wins() {
     let mut stage = settled(settings(|s| s.touch.burst = 1));
     let first = stage.edge(OFFLINE).action_at(100_100);
@@ -99,17 +70,6 @@ fn a_connector_that_never_stops_changing_is_still_announced() {
         touched.extend(stage.actions().iter().map(time_of));
     }
     assert_eq!(touched, [101_000], "a second after the first change; it stays in flight");
-}
-
-#[test]
-fn the_platform_key_is_written_in_the_same_patch_if_so_configured() {
-    let mut stage = settled(settings(|s| s.touch.platform_key = PlatformKeyMode::Write));
-    for (ms, status, stamp) in [(100_000, N2, "true/n2"), (200_000, OFFLINE, "false/")] {
-        stage.settle_to(ms);
-        let touch = stage.edge(status).action_at(ms + 100);
-        assert_eq!(touch.action.annotations[1], (STAMP.to_owned(), Some(stamp.to_owned())));
-        stage.succeed(&touch);
-    }
 }
 
 #[test]

@@ -59,11 +59,7 @@ pub(crate) const N3: Option<&str> = said!("True", "n3");
 
 /// A status: online on a node, or offline.
 pub(crate) fn status(node: Option<&str>) -> String {
-    let ready = if node.is_some() { "True" } else { "False" };
-    let id = node.unwrap_or("none");
-    format!(
-        r#"{{"conditions":[{{"status":"{ready}","type":"Ready"}}],"connectionDetails":{{"publicKey":{{"id":"{id}"}},"type":"PublicKey"}}}}"#
-    )
+    node.map_or(OFFLINE.unwrap().to_owned(), |id| N1.unwrap().replace("n1", id))
 }
 
 /// Online on a node, at an address.
@@ -195,10 +191,6 @@ pub(crate) fn with(mut object: Value, changes: Value) -> Value {
 
 pub(crate) fn with_uid(object: Value, uid: &str) -> Value {
     with(object, json!({"metadata": { "uid": uid }}))
-}
-
-pub(crate) fn with_version(object: Value, version: u64) -> Value {
-    with(object, json!({"metadata": {"resourceVersion": version.to_string()}}))
 }
 
 pub(crate) fn namespace(uid: &'static str) -> Value {
@@ -471,18 +463,14 @@ impl Stage {
         std::mem::take(&mut self.notes)
     }
 
-    /// What `pick` takes of the notes since the last call; the others are lost.
-    pub(crate) fn notes_of<T>(&mut self, pick: impl FnMut(NoteKind) -> Option<T>) -> Vec<T> {
-        self.notes().into_iter().map(|note| note.kind).filter_map(pick).collect()
-    }
-
-    /// The problems that began (`true`) and ended since the last call.
+    /// The problems that began (`true`) and ended since the last call; other notes are lost.
     pub(crate) fn problems(&mut self) -> Vec<(bool, Problem)> {
-        self.notes_of(|kind| match kind {
+        let problems = self.notes().into_iter().filter_map(|note| match note.kind {
             NoteKind::HopPassed { .. } | NoteKind::Symptom { .. } => None,
             NoteKind::Began(problem) => Some((true, problem)),
             NoteKind::Ended(problem) => Some((false, problem)),
-        })
+        });
+        problems.collect()
     }
 
     /// The same by their causes.
@@ -499,16 +487,6 @@ impl Stage {
     /// The causes of what is wrong now, in the order of the table.
     pub(crate) fn wrong(&self) -> Vec<Cause> {
         self.open.keys().map(|id| id.cause).collect()
-    }
-
-    /// The hops passed, each with its duration.
-    pub(crate) fn hops(&mut self) -> Vec<(Hop, String, Option<u64>)> {
-        self.notes_of(|kind| match kind {
-            NoteKind::HopPassed { hop, cluster, after_ms, .. } => {
-                Some((hop, cluster.to_string(), after_ms))
-            }
-            _ => None,
-        })
     }
 
     /// What the machine knows. Its counts must be those that cost no texts.

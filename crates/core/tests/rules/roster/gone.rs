@@ -1,56 +1,13 @@
-//! Deleted projects that hub objects still name.
+//! The deletes of routes of deleted projects.
 
-use super::stage::{deletes, joined, with_gone};
+use super::stage::{deletes, with_gone};
 use crate::stage::*;
 
-#[test]
-fn a_deleted_project_that_hub_objects_name_is_told_once() {
-    let mut fleet = with_gone(Settings::default());
-    fleet.tells(&["+project_missing a"]).gone("a").pass(MINUTE).tells(&[]);
-    assert_eq!((fleet.kept("a"), fleet.count(MemberState::Gone)), ("project_missing", 1));
-    let connector = &fleet.fleet().connectors[0];
-    assert_eq!(worst(connector), Some((State::Held, Hop::Mirrored, Some(Cause::ProjectMissing))));
-    assert_eq!(connector.upstream.as_ref().unwrap().cluster.as_str(), "a");
-    assert_eq!(connector.hops_of(Hop::Upstream).count(), 0, "it is not followed");
-    // Its 404 may come before it has left.
-    let mut fleet = joined(&["a", "b", "c", "d"]);
-    fleet.name("a").withdraw("a", "1").gone("a").tells(&[]).pass(2_000).carry_out();
-    fleet.tells(&["+project_missing a"]);
-}
-
-#[test]
-fn a_404_says_nothing_about_a_name_that_is_shown_or_followed() {
-    let mut fleet = joined(&["a", "b", "c", "d"]);
-    // It is offered, in the file, or named by nothing.
-    fleet.name("a").gone("a").tells(&[]);
-    fleet.join("f", Role::Upstream).name("f").gone("f").tells(&[]).gone("x").tells(&[]);
-    fleet.name("x");
-    assert_eq!(fleet.machine.unknown_upstreams(), ["x".into()]);
-    fleet.discovery_lost();
-    assert_eq!(fleet.machine.unknown_upstreams(), []);
-    fleet.gone("x").tells(&[]);
-}
-
-/// Rather the root of another Milo than that many deletions.
-#[test]
-fn many_upstreams_that_no_source_offers_are_not_asked_for() {
-    let mut fleet = joined(&["a", "b", "c", "d"]);
-    let expect = |fleet: &Stage, names: &[&str]| {
-        let unknown = fleet.machine.unknown_upstreams();
-        assert_eq!(unknown.iter().map(ToString::to_string).collect::<Vec<_>>(), names);
-    };
-    // Two of three are too many; two of six are not.
-    expect(fleet.name("x").name("a").name("y"), &[]);
-    expect(fleet.name("b").name("c").name("d"), &["x", "y"]);
-    // One after another is as many: three of seven are, and two of six of which x is known are not.
-    expect(fleet.gone("x"), &["y"]);
-    expect(fleet.name("z"), &[]);
-    expect(fleet.unname("y"), &["z"]);
-    // One whose deletion was seen counts as none of them.
-    fleet.withdraw("a", "1").pass(2_000).carry_out();
-    expect(&fleet, &["a", "z"]);
-    // A list that is not complete, of whichever source, says nothing.
-    expect(fleet.started_by(SourceName::KubeconfigDir, JoinRule::All), &[]);
+/// Why the only route of the project is kept; `orphan` if it is one.
+fn kept(fleet: &Stage) -> &'static str {
+    let candidates = fleet.machine.candidates();
+    assert_eq!(candidates.len(), 1);
+    candidates[0].kept.map_or("orphan", |kept| kept.as_str())
 }
 
 #[test]
@@ -65,7 +22,7 @@ fn every_rail_of_a_delete_holds_for_it() {
     for (rail, verdict, change) in rails {
         let mut fleet = with_gone(deletes(change));
         assert_eq!(fleet.pass(HOUR).actions(), [], "{rail}");
-        assert_eq!(fleet.kept("a"), verdict, "{rail}");
+        assert_eq!(kept(&fleet), verdict, "{rail}");
     }
     type Happens = fn(&mut Stage);
     let keeps: [(&str, &str, Happens); 5] = [
@@ -79,24 +36,11 @@ fn every_rail_of_a_delete_holds_for_it() {
         let mut fleet = with_gone(deletes(|_| ()));
         happens(fleet.pass(1_000));
         assert_eq!(fleet.pass(10 * MINUTE).actions(), [], "{rail}");
-        assert_eq!(fleet.kept("a"), verdict, "{rail}");
+        assert_eq!(kept(&fleet), verdict, "{rail}");
     }
     // The settling time starts again.
     let mut fleet = with_gone(deletes(|_| ()));
     fleet.pass(29_000).discovery_lost().pass(1_000).discovery_resumed();
     let at = fleet.time() + 30_000;
     fleet.next_at(at);
-}
-
-#[test]
-fn it_ends_when_the_project_is_offered_again_or_nothing_names_it() {
-    let mut fleet = with_gone(Settings::default());
-    fleet.told();
-    fleet.offer("a", "2", OfferState::NotReady).tells(&["-project_missing a"]);
-    assert_eq!(fleet.kept("a"), "upstream_unknown");
-    let mut fleet = with_gone(Settings::default());
-    fleet.told();
-    // An update is no end.
-    fleet.unname("a").name_route("a").tells(&[]);
-    fleet.unname_route("a").tells(&["-project_missing a"]);
 }

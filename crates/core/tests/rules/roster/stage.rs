@@ -44,7 +44,7 @@ pub(crate) fn joined(names: &[&str]) -> Stage {
 pub(crate) fn joined_with(settings: Settings, names: &[&str]) -> Stage {
     let mut stage = listing(JoinRule::All, settings);
     stage.offer_all(names).finished().carry_out();
-    stage.told();
+    stage.notes();
     stage
 }
 
@@ -52,7 +52,8 @@ pub(crate) fn joined_with(settings: Settings, names: &[&str]) -> Stage {
 pub(crate) fn with_gone(settings: Settings) -> Stage {
     let mut stage = joined_with(settings, &["a", "b", "c", "d"]);
     stage.name("a").name_route("a").withdraw("a", "1").pass(2_000);
-    stage.carries_out(&["leave a withdrawn"]).gone("a");
+    stage.carry_out();
+    stage.gone("a");
     stage
 }
 
@@ -150,17 +151,7 @@ impl Stage {
         std::iter::from_fn(|| self.machine.poll_membership()).collect()
     }
 
-    /// Who joins and leaves since the last call; the shell has not carried it out.
-    pub(crate) fn asked(&mut self) -> Vec<String> {
-        self.memberships().iter().map(shown).collect()
-    }
-
-    pub(crate) fn asks(&mut self, expected: &[&str]) -> &mut Self {
-        assert_eq!(self.asked(), expected, "at {} ms", self.time());
-        self
-    }
-
-    /// The same, and the shell carries it out.
+    /// Who joins and leaves since the last call. The shell carries it out.
     pub(crate) fn carry_out(&mut self) -> Vec<String> {
         let asked = self.memberships();
         self.obey(&asked);
@@ -176,46 +167,6 @@ impl Stage {
                 Membership::Leave { cluster, .. } => EventKind::ClusterRemoved { cluster },
             });
         }
-    }
-
-    pub(crate) fn carries_out(&mut self, expected: &[&str]) -> &mut Self {
-        assert_eq!(self.carry_out(), expected, "at {} ms", self.time());
-        self
-    }
-
-    /// What is wrong with the sources and their clusters that began (`+`) and ended since the last call.
-    pub(crate) fn told(&mut self) -> Vec<String> {
-        let is_said = |cause| {
-            !matches!(cause, Cause::UpstreamUnknown | Cause::Orphaned | Cause::RouteSettling)
-        };
-        let problems = self.problems().into_iter().filter(|(_, problem)| is_said(problem.cause));
-        let told = problems.map(|(began, Problem { cause, about, facts, .. })| {
-            let sign = if began { '+' } else { '-' };
-            let cause = cause.as_str();
-            match facts.whole {
-                0 => format!("{sign}{cause} {}", about.cluster),
-                whole => format!("{sign}{cause} {} of {whole}", facts.part),
-            }
-        });
-        told.collect()
-    }
-
-    pub(crate) fn tells(&mut self, expected: &[&str]) -> &mut Self {
-        assert_eq!(self.told(), expected, "at {} ms", self.time());
-        self
-    }
-
-    pub(crate) fn count(&self, state: MemberState) -> usize {
-        let counts = self.machine.membership_counts();
-        counts.iter().filter(|c| c.state == state).map(|c| c.clusters).sum()
-    }
-
-    /// Why the project's only route is kept; `orphan` if it is one.
-    pub(crate) fn kept(&self, project: &str) -> &'static str {
-        let orphans = self.machine.candidates();
-        let namespace = format!("ns-{project}");
-        let route = orphans.iter().find(|o| o.route.namespace == namespace).unwrap();
-        route.kept.map_or("orphan", |kept| kept.as_str())
     }
 }
 
