@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
 mod agreement;
+mod corpus;
 mod event_log;
 mod event_log_damage;
 mod fixtures;
