@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use similar::TextDiff;
 use throughline::core::contract::cause::{Cause, Hop};
 use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
@@ -81,41 +82,36 @@ struct Present {
     clusters: Vec<EventKind>,
     /// Projects that do not exist, which a look asks for after the lists.
     gone: Vec<EventKind>,
-    watches: BTreeMap<(ClusterName, Kind), Watch>,
-}
-
-#[derive(Default)]
-struct Watch {
-    /// `None` while it is live.
-    lost: Option<EventKind>,
+    /// How each watch was lost; `None` while it is live.
+    watches: BTreeMap<(ClusterName, Kind), Option<EventKind>>,
     /// As they are listed.
-    objects: BTreeMap<ObjectKey, EventKind>,
+    objects: BTreeMap<(ClusterName, Kind, ObjectKey), EventKind>,
 }
 
 impl Present {
-    fn watch(&mut self, cluster: &ClusterName, kind: Kind) -> &mut Watch {
-        self.watches.entry((cluster.clone(), kind)).or_default()
-    }
-
     fn observe(&mut self, event: &EventKind) {
         match event {
             EventKind::ListStarted { cluster, kind } => {
-                *self.watch(cluster, *kind) = Watch::default();
+                self.watches.insert((cluster.clone(), *kind), None);
+                self.objects.retain(|of, _| (&of.0, &of.1) != (cluster, kind));
             }
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
+                let key = (cluster.clone(), object.kind(), object.meta.key());
                 let (cluster, object) = (cluster.clone(), object.clone());
-                let objects = &mut self.watch(&cluster, object.kind()).objects;
-                objects.insert(object.meta.key(), EventKind::Listed { cluster, object });
+                self.objects.insert(key, EventKind::Listed { cluster, object });
             }
             EventKind::Deleted { cluster, object } => {
-                self.watch(cluster, object.kind()).objects.remove(&object.meta.key());
+                self.objects.remove(&(cluster.clone(), object.kind(), object.meta.key()));
             }
             EventKind::WatchLost { cluster, kind, .. } => {
-                self.watch(cluster, *kind).lost = Some(event.clone());
+                self.watches.insert((cluster.clone(), *kind), Some(event.clone()));
             }
-            EventKind::WatchResumed { cluster, kind } => self.watch(cluster, *kind).lost = None,
+            EventKind::WatchResumed { cluster, kind } => {
+                self.watches.insert((cluster.clone(), *kind), None);
+            }
             EventKind::ClusterRemoved { cluster } => {
-                self.watches.retain(|(of, _), _| of != cluster);
+                self.watches.retain(|of, _| of.0 != *cluster);
+                self.objects.retain(|of, _| of.0 != *cluster);
                 self.clusters.push(event.clone());
             }
             EventKind::ListFinished { .. }
@@ -131,12 +127,13 @@ impl Present {
 
     fn look(&self, header: &Header, at: UnixMillis, leader: &Leader) -> Fleet {
         let mut look = Observer::new(header, at, true);
-        let watches = self.watches.iter().flat_map(|((cluster, kind), watch)| {
+        let watches = self.watches.iter().flat_map(|((cluster, kind), lost)| {
             let (cluster, kind) = (cluster.clone(), *kind);
+            let objects = self.objects.iter().filter(|(of, _)| of.0 == cluster && of.1 == kind);
             let mut events = vec![EventKind::ListStarted { cluster: cluster.clone(), kind }];
-            events.extend(watch.objects.values().cloned());
+            events.extend(objects.map(|(_, listed)| listed.clone()));
             events.push(EventKind::ListFinished { cluster, kind });
-            watch.lost.clone().map_or(events, |lost| vec![lost])
+            lost.clone().map_or(events, |lost| vec![lost])
         });
         let clusters = self.clusters.iter().cloned();
         for kind in clusters.chain(watches).chain(self.gone.iter().cloned()) {
@@ -158,72 +155,48 @@ fn is_seen_by_all(kind: &EventKind) -> bool {
 }
 
 /// What a run alone knows: what it has seen before, and what it does.
-fn is_known_to_a_run_alone(cause: Option<Cause>) -> bool {
-    matches!(
-        cause,
-        Some(
-            Cause::ClustersMissing
-                | Cause::UpstreamRestored
-                | Cause::RemovalsHeld
-                | Cause::Deferred
-                | Cause::TouchesQueued
-                | Cause::AnnotationRemoved
-        )
-    )
-}
+const KNOWN_TO_A_RUN_ALONE: [Cause; 6] = [
+    Cause::ClustersMissing,
+    Cause::UpstreamRestored,
+    Cause::RemovalsHeld,
+    Cause::Deferred,
+    Cause::TouchesQueued,
+    Cause::AnnotationRemoved,
+];
 
 fn is_of_writes(cause: Option<Cause>) -> bool {
     matches!(cause, Some(Cause::WriteRefused | Cause::WriteFailing | Cause::Overwritten))
 }
 
-/// What a look can know of lateness.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sees {
-    /// The times of the writes, by `managedFields`.
-    Writes,
-    /// When things changed, because it has watched since the start.
-    Changes,
-    Neither,
+fn hops(fleet: &Fleet) -> impl Iterator<Item = &HopView> {
+    fleet.connectors.iter().flat_map(|connector| &connector.hops)
 }
 
-/// In what a look at the clusters differs from the instance.
-fn differences(instance: &Fleet, clusters: &Fleet, sees: Sees) -> Vec<String> {
-    let names = |fleet: &Fleet| -> Vec<_> {
-        fleet.connectors.iter().map(|of| (of.upstream.clone(), of.name.clone())).collect()
+/// In what a look at the clusters differs from the instance, with hops that agree as far as it can know.
+fn differences(
+    instance: &Fleet,
+    clusters: &Fleet,
+    agree: impl Fn(&HopView, &HopView) -> bool,
+) -> Vec<String> {
+    let place = |hop: &HopView| (hop.hop, hop.cluster.clone(), hop.kind, hop.object.clone());
+    let places = |of: &Connector| {
+        (of.upstream.clone(), of.name.clone(), of.hops.iter().map(place).collect::<Vec<_>>())
     };
-    let [a, b] = [instance, clusters].map(|fleet| (names(fleet), fleet.unpaired.clone()));
+    let [a, b] = [instance, clusters].map(|fleet| {
+        (fleet.connectors.iter().map(places).collect::<Vec<_>>(), fleet.unpaired.clone())
+    });
     if a != b {
         return vec![format!("connectors and unpaired {a:?} and {b:?}")];
     }
-    let pairs = instance.connectors.iter().zip(&clusters.connectors);
-    pairs.flat_map(|(a, b)| connector_differences(a, b, sees)).collect()
-}
-
-fn connector_differences(a: &Connector, b: &Connector, sees: Sees) -> Vec<String> {
-    let place = |hop: &HopView| (hop.hop, hop.cluster.clone(), hop.kind, hop.object.clone());
-    let [of_a, of_b] = [a, b].map(|of| of.hops.iter().map(place).collect::<Vec<_>>());
-    if of_a != of_b {
-        return vec![format!("hops {of_a:?} and {of_b:?}")];
-    }
-    let pairs = a.hops.iter().zip(&b.hops).filter(|(a, _)| !is_known_to_a_run_alone(a.cause));
+    let is_shown = |cause: Option<Cause>| cause.is_none_or(|c| !KNOWN_TO_A_RUN_ALONE.contains(&c));
+    let pairs = hops(instance).zip(hops(clusters)).filter(|(a, _)| is_shown(a.cause));
     let differing = pairs.filter(|(a, b)| {
         // The machine keeps a digest of an annotation; a look reads the annotation.
         let is_read = a.hop == Hop::Mirrored && a.says.is_none();
         let says_the_same = (is_read || a.says == b.says) && a.expected == b.expected;
-        !says_the_same || !are_alike(a, b, sees)
+        !says_the_same || !agree(a, b)
     });
     differing.map(|(a, b)| format!("instance {a:#?}\nclusters {b:#?}")).collect()
-}
-
-/// Whether two are in the same state for the same cause, as far as a look can tell.
-fn are_alike(a: &HopView, b: &HopView, sees: Sees) -> bool {
-    match sees {
-        Sees::Neither => true,
-        Sees::Writes if is_of_writes(a.cause) => a.state == b.state,
-        // How a write ended, and that it was overwritten, a look does not see.
-        Sees::Changes if is_of_writes(a.cause) => true,
-        Sees::Writes | Sees::Changes => (a.state, a.cause) == (b.state, b.cause),
-    }
 }
 
 /// Seconds at which a look says more, or less, than an instance that has just started to write.
@@ -254,6 +227,13 @@ fn compare(name: &str, log: &str) -> Vec<String> {
     let mut clusters = Observer::new(&header, first, true);
     let mut present = Present::default();
     let seconds = last.since(first) / 1_000;
+    let is_same = |a: &HopView, b: &HopView| (a.state, a.cause) == (b.state, b.cause);
+    // How a write ended, and that it was overwritten, a look does not see.
+    let by_changes = |a: &HopView, b: &HopView| is_of_writes(a.cause) || is_same(a, b);
+    // One that begins knows what is late by the times of the writes, if the objects have `managedFields`.
+    let by_writes = |a: &HopView, b: &HopView| {
+        !has_writers || is_same(a, b) || is_of_writes(a.cause) && a.state == b.state
+    };
     // At three moments the log is read, and a look begins.
     let log_every = (seconds / 3).max(1);
 
@@ -272,14 +252,13 @@ fn compare(name: &str, log: &str) -> Vec<String> {
 
         let by_instance = instance.fleet(&header, at, None);
         let by_clusters = clusters.fleet(&header, at, Some(&by_instance.leader));
-        let mut lines = differences(&by_instance, &by_clusters, Sees::Changes);
+        let mut lines = differences(&by_instance, &by_clusters, by_changes);
         if second % log_every == 0 && second < seconds {
             let by_look = present.look(&header, at, &by_instance.leader);
-            let sees = if has_writers { Sees::Writes } else { Sees::Neither };
-            lines.extend(differences(&by_instance, &by_look, sees));
+            lines.extend(differences(&by_instance, &by_look, by_writes));
             let mut reader = LogReader::new(name, log.as_bytes()).unwrap();
             let (by_log, _) = log::fleet(&mut reader, LogMoment::Time(at), true).unwrap();
-            lines.extend(log_differences(&by_instance, by_log));
+            lines.extend(log_difference(&by_instance, by_log));
         }
         found.extend(lines.into_iter().map(|line| format!("{name} +{second} s: {line}")));
     }
@@ -287,21 +266,17 @@ fn compare(name: &str, log: &str) -> Vec<String> {
 }
 
 /// A log has the annotations, of which the machine keeps digests, and their writers. All else is equal.
-fn log_differences(instance: &Fleet, mut log: Fleet) -> Vec<String> {
-    let mut found = Vec::new();
-    let connectors = instance.connectors.iter().zip(&mut log.connectors);
-    for (a, b) in connectors.flat_map(|(a, b)| a.hops.iter().zip(&mut b.hops)) {
+fn log_difference(instance: &Fleet, mut log: Fleet) -> Option<String> {
+    let of_log = log.connectors.iter_mut().flat_map(|connector| &mut connector.hops);
+    for (a, b) in hops(instance).zip(of_log) {
         b.writer = None;
         if a.hop == Hop::Mirrored && a.says.is_none() {
             b.says = None;
         }
-        if a != b {
-            found.push(format!("instance {a:#?}\nlog {b:#?}"));
-        }
     }
     log.source = instance.source;
-    if found.is_empty() && *instance != log {
-        found.push(format!("instance {instance:#?}\nlog {log:#?}"));
-    }
-    found
+    (*instance != log).then(|| {
+        let [a, b] = [instance, &log].map(|fleet| format!("{fleet:#?}"));
+        TextDiff::from_lines(&a, &b).unified_diff().header("instance", "log").to_string()
+    })
 }

@@ -13,7 +13,7 @@ use throughline::core::contract::settings::Settings;
 use throughline::event_log::LogReader;
 use throughline::replay::{Replay, ReplayMode};
 
-use crate::reading::{self, read, replayed_log};
+use crate::reading::{self, read};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -61,7 +61,8 @@ fn the_log_of_each_fixtures_replay_verifies_and_is_read_back_to_the_byte() {
     for name in names("jsonl") {
         let (first, log) = replayed(&name, |_| {});
         assert_eq!(read(&log).written, log, "{name}");
-        let (second, _) = replayed_log(&log, ReplayMode::Verify);
+        let again = LogReader::new(&name, log.as_bytes());
+        let (second, _) = reading::replayed(again, ReplayMode::Verify, |_| {});
         assert_eq!(second.verdict.problems, Vec::<String>::new(), "{name}");
         assert_eq!(second.actions.len(), first.actions.len(), "{name}");
     }

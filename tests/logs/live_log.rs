@@ -4,7 +4,7 @@ mod export;
 mod starts;
 
 use std::fs::{self, File};
-use std::io::{BufRead, Cursor, Read};
+use std::io::{self, BufRead, Cursor};
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ use throughline::metrics::Metrics;
 use throughline::problems::Outside;
 use throughline::replay::{Replay, ReplayMode};
 
-use crate::reading::{START_MS, replayed, replayed_log};
+use crate::fixtures;
+use crate::reading::{START_MS, replayed};
 
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -94,7 +95,7 @@ fn verified(file: &Path) -> Replay {
 
 /// The recorded incident with all actions and outcomes, as a live run would log it.
 fn incident_log() -> (Header, Vec<LogEntry>) {
-    let log = replayed_log(include_str!("../../fixtures/incident-503.jsonl"), ReplayMode::WhatIf).1;
+    let (_, log) = fixtures::replayed("incident-503", |_| {});
     let reader = LogReader::new("acted", log.as_bytes()).unwrap();
     (reader.header().clone(), reader.map(Result::unwrap).collect())
 }
@@ -278,18 +279,12 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
         log.event(&event(number, 64 * 1024));
     }
     assert_eq!((lines("too slow"), lines("has caught up lines_lost")), (1, 0));
-    let mut reading = File::open(&pipe).unwrap();
+    let reading = File::open(&pipe).unwrap();
     drop(both_ends);
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        reading.read_to_end(&mut bytes).map(|_| bytes)
-    });
+    let read = std::thread::spawn(|| io::read_to_string(reading).unwrap());
     log.finish(GRACE);
-    let mut reader = LogReader::new("pipe", Cursor::new(reader.join().unwrap().unwrap())).unwrap();
-    let mut count = 0;
-    while reader.next_line().unwrap().is_some() {
-        count += 1;
-    }
+    let mut reader = LogReader::new("pipe", Cursor::new(read.join().unwrap())).unwrap();
+    let count = reader.by_ref().map(Result::unwrap).count();
     let gaps = reader.gaps();
     assert_eq!(gaps.len(), 1);
     let lacks = format!("{} lines are missing here", 1_000 - count);

@@ -81,10 +81,6 @@ pub(crate) fn replayed<R: io::BufRead + Send>(
     (replay.unwrap(), String::from_utf8(written).unwrap())
 }
 
-pub(crate) fn replayed_log(log: &str, mode: ReplayMode) -> (Replay, String) {
-    replayed(LogReader::new("run.jsonl", log.as_bytes()), mode, |_| {})
-}
-
 #[track_caller]
 pub(crate) fn check_silent(result: &ReadResult, lines: usize) {
     assert_eq!((result.lines, &result.error, &result.warnings), (lines, &None, &vec![]));

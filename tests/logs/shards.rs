@@ -14,11 +14,6 @@ const SHARDS: u16 = 3;
 
 type Written = (UnixMillis, Kind, ClusterName, ObjectKey, Vec<(String, Option<String>)>);
 
-fn written(at: UnixMillis, action: &Action) -> Written {
-    let Action { kind, cluster, object, annotations, .. } = action;
-    (at, *kind, cluster.clone(), object.clone(), annotations.clone())
-}
-
 /// Here limits a second are reached, of which each shard has its part: all is written, at other times.
 const LIMITED: [&str; 4] = [
     "careless-platform",
@@ -29,9 +24,12 @@ const LIMITED: [&str; 4] = [
 
 fn writes(name: &str, shard: Shard) -> Vec<Written> {
     let (replay, _) = replayed(name, |settings| settings.shard = shard);
-    let decided = replay.actions.iter().map(|record| &record.decision);
-    let times_count = !LIMITED.contains(&name);
-    decided.map(|d| written(if times_count { d.at } else { UnixMillis(0) }, &d.action)).collect()
+    let written = replay.actions.into_iter().map(|record| {
+        let at = if LIMITED.contains(&name) { UnixMillis(0) } else { record.decision.at };
+        let Action { kind, cluster, object, annotations, .. } = record.decision.action;
+        (at, kind, cluster, object, annotations)
+    });
+    written.collect()
 }
 
 #[test]
