@@ -11,14 +11,13 @@ use throughline::report::{self, ReportOptions};
 use throughline_sim::apiserver::ServerMode;
 
 use crate::config::load;
-use crate::program::{Place, serve_all};
+use crate::program::Place;
 use crate::sim_apiserver::{self, TestServer};
 use crate::stage::*;
 
-/// `CLUSTER: RESOURCE VERB,VERB`, one line for each resource.
+/// `CLUSTER: RESOURCE@NAMESPACE VERB` of each.
 fn permission_lines(config: &Config) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for need in required_permissions(config) {
+    let needs = required_permissions(config).into_iter().map(|need| {
         let place = match need.scope {
             PermissionScope::AllNamespaces => String::new(),
             PermissionScope::LeaseNamespace(namespace) => {
@@ -27,13 +26,9 @@ fn permission_lines(config: &Config) -> Vec<String> {
             PermissionScope::Namespace(namespace) => format!("@{namespace}"),
         };
         let (plural, _) = split_resource(need.resource);
-        let start = format!("{}: {plural}{place} ", need.cluster);
-        match lines.last_mut().filter(|line| line.starts_with(&start)) {
-            Some(line) => *line += &format!(",{}", need.verb),
-            None => lines.push(start + need.verb),
-        }
-    }
-    lines
+        format!("{}: {plural}{place} {}", need.cluster, need.verb)
+    });
+    needs.collect()
 }
 
 /// Of three tiers, the permissions; of each setting, those that it takes away and those that it adds.
@@ -72,7 +67,6 @@ struct Tiers {
     hub: TestServer,
     edge: TestServer,
     config: Config,
-    _place: Place,
 }
 
 const SHOPS: [Tenant; 2] = [UP, NEIGHBOUR];
@@ -80,10 +74,9 @@ const SHOPS: [Tenant; 2] = [UP, NEIGHBOUR];
 impl Tiers {
     async fn start() -> Self {
         let tiers = [("up", &[Role::Upstream][..]), ("hub", &[Role::Hub]), ("edge", &[Role::Edge])];
-        let [up, hub, edge] = serve_all(tiers, sim_apiserver::START).await;
         let off = json!({ "enabled": false });
-        let clusters = [(&up, &["upstream"][..]), (&hub, &["hub"]), (&edge, &["edge"])];
-        let place = Place::new(&clusters, json!({ "leaderElection": off, "touch": off }));
+        let config = json!({ "leaderElection": off, "touch": off });
+        let (place, [up, hub, edge]) = Place::serve(tiers, sim_apiserver::START, config).await;
         for shop in SHOPS {
             up.put(shop.namespace());
             up.put(shop.connector("lab", None));
@@ -92,7 +85,7 @@ impl Tiers {
         }
         let file = Some(place.path("config.yaml"));
         let config = ConfigSource { file, ..ConfigSource::default() }.load().unwrap();
-        Self { up, hub, edge, config, _place: place }
+        Self { up, hub, edge, config }
     }
 
     fn replace_namespaces(&self, shops: &[Tenant]) {

@@ -1,12 +1,11 @@
 //! `throughline orphans`: what it lists, and its exit codes. `transcripts/restore.transcript` has what it restores.
 
 use serde_json::{Value, json};
-use throughline::core::data::ids::Kind;
+use throughline::core::data::ids::{Kind, Role};
 use throughline_sim::apiserver::{ApiVerb, Fault};
 
 use crate::program::{Ended, Place};
-use crate::sim_apiserver::TestServer;
-use crate::sim_apiserver::orphan::{self, project_and_hub};
+use crate::sim_apiserver::{START, TestServer, orphan};
 
 /// A project and its hub, and the program.
 pub(crate) struct Site {
@@ -18,8 +17,9 @@ pub(crate) struct Site {
 impl Site {
     /// The project has the Gateway `site`, and the hub its route `alive`.
     pub(crate) async fn new(config: Value) -> Self {
-        let (up, hub) = project_and_hub().await;
-        let place = Place::new(&[(&up, &["upstream"]), (&hub, &["hub"])], config);
+        let clusters = [("up", &[Role::Upstream][..]), ("hub", &[Role::Hub])];
+        let (place, [up, hub]) = Place::serve(clusters, START, config).await;
+        up.put(orphan::namespace(orphan::UID));
         up.put(json!({"kind": "Gateway", "metadata": {"namespace": "shop", "name": "site"}}));
         hub.put(json!({"kind": "Namespace", "metadata": {"name": orphan::ns()}}));
         hub.put(orphan::route("alive", &["site"]));

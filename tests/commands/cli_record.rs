@@ -1,14 +1,15 @@
 //! `throughline record` on simulated API servers: its summary and its exit codes.
 //! `tests/e2e/recording.rs` has its requests, its permissions and its replay.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use regex::Regex;
 use serde_json::{Value, json};
-use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
+use throughline::core::data::ids::Role;
+use throughline_sim::apiserver::ServerMode;
 
 use crate::program::Place;
-use crate::sim_apiserver::{TestServer, serve};
+use crate::sim_apiserver::{START, TestServer};
 
 /// One simulated cluster, upstream and edge, with an offline Connector.
 struct Recorded {
@@ -18,12 +19,15 @@ struct Recorded {
 
 impl Recorded {
     async fn new() -> Self {
-        let served = serve(SimApiServerSettings::default()).await;
+        let clusters = [("one", &[Role::Upstream, Role::Edge][..])];
         let config = json!({ "eventLog": { "file": "live.jsonl" },
             "watch": { "backoffMaxMs": 300, "timeoutMs": 1000 } });
-        let place = Place::new(&[(&served, &["upstream", "edge"])], config);
+        let (place, [served]) = Place::serve(clusters, START, config).await;
         place.write("live.jsonl", "the live run's");
-        served.put(connector());
+        served.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+            "metadata": {"namespace": "shop", "name": "a"},
+            "status": {"conditions": [{"type": "Ready", "status": "False"}],
+                "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node-1"}}}}));
         Self { served, place }
     }
 
@@ -34,23 +38,14 @@ impl Recorded {
 
     /// Waits until the file has `count` such events.
     async fn until(&self, file: &str, event: &str, count: usize) {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            let lines = self.lines(file);
-            if lines.iter().filter(|line| line["event"] == event).count() >= count {
-                return;
+        let come = async {
+            while self.lines(file).iter().filter(|line| line["event"] == event).count() < count {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            assert!(Instant::now() < until, "no {count} {event} in {lines:#?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        };
+        let come = tokio::time::timeout(Duration::from_secs(60), come).await;
+        assert!(come.is_ok(), "no {count} {event} in {:#?}", self.lines(file));
     }
-}
-
-fn connector() -> Value {
-    json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-        "metadata": {"namespace": "shop", "name": "a"},
-        "status": {"conditions": [{"type": "Ready", "status": "False"}],
-            "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node-1"}}}})
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! `throughline status` and `trace` of clusters and of a running instance: their exit codes, a terminal
-//! whose clock runs, and sources that cannot be read. `transcripts/inspect.transcript` has those of logs.
+//! `throughline status` and `trace` of clusters and of a running instance: a terminal whose clock runs, changes
+//! in a pipe, and sources that cannot be read. `transcripts/inspect.transcript` has their exit codes.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -12,8 +12,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use throughline::clock::wall_clock_now;
 use throughline_sim::apiserver::Fault;
 
-use crate::http::Server;
-use crate::program::{Place, Running, lines_of, run, serve_all};
+use crate::program::{Place, Running, lines_of};
 use crate::sim_apiserver::TestServer;
 use crate::stage::*;
 
@@ -30,48 +29,15 @@ struct Environment {
 impl Environment {
     async fn new() -> Self {
         let clusters = [("up", &[Role::Upstream][..]), ("down", &[Role::Hub, Role::Edge])];
-        let [up, down] = serve_all(clusters, wall_clock_now()).await;
         let config = json!({"leaderElection": {"enabled": false}, "touch": {"confirmAfterMs": []},
             "admin": {"address": "127.0.0.1:0"}, "log": {"format": "json"}});
-        let place = Place::new(&[(&up, &["upstream"]), (&down, &["hub", "edge"])], config);
+        let (place, [up, down]) = Place::serve(clusters, wall_clock_now(), config).await;
         up.put(UP.namespace());
         up.put(UP.connector("lab", N1));
         down.put(UP.copy("lab", None));
         down.put(UP.proxy("app", &["lab"]));
         down.put(UP.gateway("app", json!({})));
         Self { up, down, place }
-    }
-}
-
-/// Of `status` and of `trace`, by the state of the only connector.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_exit_codes_say_whether_somebody_has_to_look() {
-    type Change = fn(&mut Stage);
-    let rows: [(&str, i32, i32, Change); 6] = [
-        ("ok", 0, 0, |_| {}),
-        ("pending", 0, 1, |stage| _ = stage.upstream(OFFLINE)),
-        ("paused", 0, 1, |stage| {
-            let pause = json!({"metadata": {"annotations": { PAUSED: "true" }}});
-            let hub = with_uid(with(UP.copy("lab", N1), pause), "u-hub");
-            stage.applied("hub", hub).upstream(OFFLINE);
-        }),
-        ("held", 1, 1, |stage| _ = stage.leave("up")),
-        ("unknown", 1, 1, |stage| _ = stage.lost("edge", "Gateway")),
-        ("stuck", 1, 1, |stage| _ = stage.upstream(OFFLINE).pass(6_000)),
-    ];
-    for (name, of_status, of_trace, change) in rows {
-        let mut stage = Stage::settled(Settings::default());
-        change(&mut stage);
-        let server = Server::with_loop(stage.machine).await;
-        let url = format!("http://{}", server.address);
-        let codes = tokio::task::spawn_blocking(move || {
-            let status = run(&["status", "--state", &url]);
-            let trace = run(&["trace", "connector", "default/lab", "--state", &url]);
-            let missing = run(&["trace", "connector", "default/none", "--state", &url]);
-            [status, trace, missing].map(|(code, ..)| code)
-        });
-        assert_eq!(codes.await.unwrap(), [of_status, of_trace, 2], "{name}");
-        server.stop().await;
     }
 }
 

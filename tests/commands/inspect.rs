@@ -26,10 +26,6 @@ fn fleet(stage: &Stage) -> Fleet {
     read
 }
 
-fn lab() -> ObjectKey {
-    ObjectKey::new("default", "lab")
-}
-
 fn at_edge(name: &str) -> ObjectKey {
     ObjectKey::new(UP.hub_namespace(), name)
 }

@@ -1,6 +1,6 @@
 //! The program, run by a test, and a folder for it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, read_to_string};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,24 +58,6 @@ fn ended(output: Output) -> Ended {
     (status.code().unwrap(), out, err)
 }
 
-/// Serves these clusters, which begin at this time.
-pub(crate) async fn serve_all<const N: usize>(
-    clusters: [(&str, &[Role]); N],
-    now: UnixMillis,
-) -> [TestServer; N] {
-    let spec =
-        |(name, roles): (&str, &[Role])| ClusterSpec { name: name.into(), roles: roles.to_vec() };
-    let specs = clusters.map(spec);
-    let mut sim = SimClusters::new(&specs, 0);
-    sim.advance(now);
-    let sim = Arc::new(Mutex::new(sim));
-    let mut servers = Vec::new();
-    for spec in specs {
-        servers.push(serve_cluster_with(&sim, spec.name, None).await);
-    }
-    servers.try_into().unwrap_or_else(|_| unreachable!())
-}
-
 /// Lines, as they come.
 pub(crate) fn lines_of(output: impl Read + Send + 'static) -> UnboundedReceiver<String> {
     let (sender, received) = tokio::sync::mpsc::unbounded_channel();
@@ -92,14 +74,10 @@ impl Running {
     pub(crate) async fn stop(mut self) -> Ended {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         let ended = tokio::task::spawn_blocking(move || {
-            let (mut out, mut err) = (String::new(), String::new());
-            if let Some(mut stdout) = self.0.stdout.take() {
-                stdout.read_to_string(&mut out).unwrap();
-            }
-            if let Some(mut stderr) = self.0.stderr.take() {
-                stderr.read_to_string(&mut err).unwrap();
-            }
-            (self.0.wait().unwrap().code().unwrap(), out, err)
+            let out = self.0.stdout.take().map(|pipe| read_to_string(pipe).unwrap());
+            let err = self.0.stderr.take().map(|pipe| read_to_string(pipe).unwrap());
+            let code = self.0.wait().unwrap().code().unwrap();
+            (code, out.unwrap_or_default(), err.unwrap_or_default())
         });
         ended.await.unwrap()
     }
@@ -116,18 +94,31 @@ impl Drop for Running {
 pub(crate) struct Place(PathBuf);
 
 impl Place {
-    /// With a configuration of these clusters, each by its name.
-    pub(crate) fn new(clusters: &[(&TestServer, &[&str])], mut config: Value) -> Self {
+    /// Serves these clusters, which begin at this time; with a configuration of them.
+    pub(crate) async fn serve<const N: usize>(
+        clusters: [(&str, &[Role]); N],
+        now: UnixMillis,
+        mut config: Value,
+    ) -> (Self, [TestServer; N]) {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let folder = temp_folder(&format!("place-{number}"));
-        let cluster = |(server, roles): &(&TestServer, &[&str])| {
+        let specs =
+            clusters.map(|(name, roles)| ClusterSpec { name: name.into(), roles: roles.to_vec() });
+        let mut sim = SimClusters::new(&specs, 0);
+        sim.advance(now);
+        let sim = Arc::new(Mutex::new(sim));
+        let (mut servers, mut configured) = (Vec::new(), Vec::new());
+        for ClusterSpec { name, roles } in specs {
+            let server = serve_cluster_with(&sim, name, None).await;
             let kubeconfig = server.kubeconfig(&folder);
-            json!({"name": server.cluster, "roles": roles, "kubeconfig": kubeconfig})
-        };
-        config["clusters"] = clusters.iter().map(cluster).collect();
+            configured
+                .push(json!({"name": server.cluster, "roles": roles, "kubeconfig": kubeconfig}));
+            servers.push(server);
+        }
+        config["clusters"] = configured.into();
         constants::write(&folder.join("config.yaml"), &config);
-        Self(folder)
+        (Self(folder), servers.try_into().unwrap_or_else(|_| unreachable!()))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
