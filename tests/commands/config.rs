@@ -13,6 +13,8 @@ pub(crate) fn load(text: &str, set: &[&str]) -> Result<Config, ConfigError> {
     ConfigSource { file: Some("live.yaml".into()), set, ..ConfigSource::default() }.load_text(text)
 }
 
+const EVERY_KEY: &str = include_str!("config/every_key.yaml");
+
 const ONE: &str = "clusters: [{name: one, roles: [upstream, hub, edge]}]\n";
 
 /// Each rule and each old key has a file that breaks it. After each file follows what is said about it.
@@ -30,40 +32,12 @@ fn each_bad_file_is_refused_with_its_message() {
     golden.assert_eq(&files.collect::<Vec<_>>().join("===\n"));
 }
 
+/// The golden has the settings of `every_key.yaml`, without nudges.
 #[test]
 fn the_machine_decides_by_the_keys_and_otherwise_by_the_defaults() {
-    let config = load(
-        "clusters: [{name: hub, roles: [hub]}]
-mirror: {deferredPerSecond: 3, nudgeKey: \"\"}
-touch: {enabled: false, key: example.com/t, platformKey: write, scope: gatewayClass, maxPerSecond: 1}
-orphans: {mode: delete, minAge: 90s, deletedProjects: true}
-limits: {maxShare: 0.25, maxPerMinute: 4}
-eventLog: {file: a}
-",
-        &[],
-    );
-    let found = serde_json::to_value(config.unwrap().settings()).unwrap();
-    let mut expected = serde_json::to_value(Settings::default()).unwrap();
-    for (pointer, value) in [
-        ("/mirror/deferrablePerSecond", json!(3)),
-        ("/mirror/nudge", json!(false)),
-        ("/mirror/nudgeKey", json!("")),
-        ("/mirror/maxShare", json!(0.25)),
-        ("/mirror/maxRemovalsPerMinute", json!(4)),
-        ("/touch/enabled", json!(false)),
-        ("/touch/key", json!("example.com/t")),
-        ("/touch/platformKey", json!("write")),
-        ("/touch/scope", json!("gatewayClass")),
-        ("/touch/maxPerSecond", json!(1)),
-        ("/orphans/mode", json!("delete")),
-        ("/orphans/minAgeMs", json!(90_000)),
-        ("/orphans/deletedProjects", json!(true)),
-        ("/orphans/maxShare", json!(0.25)),
-        ("/orphans/maxPerMinute", json!(4)),
-    ] {
-        *expected.pointer_mut(pointer).unwrap() = value;
-    }
-    assert_eq!(found, expected);
+    let config = load(EVERY_KEY, &["mirror.nudgeKey=", "touch.maxPerSecond=2"]);
+    let settings = serde_json::to_string_pretty(&config.unwrap().settings()).unwrap();
+    expect_file!["config/settings.json"].assert_eq(&(settings + "\n"));
     let default = load(ONE, &[]).unwrap();
     assert_eq!(default.settings(), Settings::default());
     // The timings of the election follow from the duration of the Lease.
@@ -71,27 +45,6 @@ eventLog: {file: a}
     let timings = (timings.lease_ms, timings.renew_deadline_ms, timings.retry_ms);
     assert_eq!(timings, (15_000, 10_000, 2_000));
 }
-
-/// A configuration in which every key has another value than its default.
-const EVERY_KEY: &str = r#"
-clusters:
-  - {name: hub, roles: [hub], kubeconfig: /etc/k, context: c}
-  - {name: edge, roles: [edge], inCluster: true}
-discovery:
-  milo: {kubeconfig: /m, context: m, projectKubeconfig: /p, labelSelector: "a in (b, c)", internalServiceDiscovery: true, join: all}
-  kubeconfigSecrets: {cluster: hub, namespace: n, labelSelector: a=b, roles: [edge]}
-  kubeconfigDir: {path: /d, roles: [upstream, edge]}
-dryRun: true
-leaderElection: {enabled: false, leaseNamespace: n, leaseName: l, leaseDuration: 1m, shards: 4}
-mirror: {deferredPerSecond: 1, nudgeKey: a/b}
-touch: {enabled: false, key: a/c, platformKey: off, scope: gatewayClass, maxPerSecond: 0}
-orphans: {mode: delete, minAge: 2h 30m, deletedProjects: true}
-limits: {maxShare: 0.125, maxPerMinute: 0}
-eventLog: {file: "/a #b: c.jsonl", size: 500M, redact: false}
-events: {enabled: false}
-admin: {address: "[::1]:0", state: everyone}
-log: {level: debug, format: text}
-"#;
 
 /// The output of `throughline config` loads again to the same configuration.
 #[test]

@@ -36,24 +36,23 @@ fn camel_case(name: &str) -> String {
 }
 
 /// The keys of a struct and of those below it, each by its path: `clusters[].name`, `touch.scope`.
-fn add(structs: &BTreeMap<String, Vec<Field>>, name: &str, prefix: &str, keys: &mut Vec<Field>) {
-    for (field, of, docs) in &structs[name] {
+fn keys_of(structs: &BTreeMap<String, Vec<Field>>, name: &str, prefix: &str) -> Vec<Field> {
+    let below = |(field, of, docs): &Field| {
         let inner =
             of.trim_start_matches("Option<").trim_start_matches("Vec<").trim_end_matches('>');
         let list = if of.starts_with("Vec<") { "[]" } else { "" };
         let path = format!("{prefix}{field}");
         if structs.contains_key(inner) {
-            add(structs, inner, &format!("{path}{list}."), keys);
+            keys_of(structs, inner, &format!("{path}{list}."))
         } else {
-            keys.push((path, of.clone(), docs.clone()));
+            vec![(path, of.clone(), docs.clone())]
         }
-    }
+    };
+    structs[name].iter().flat_map(below).collect()
 }
 
 pub(crate) fn keys() -> Vec<Field> {
-    let mut keys = Vec::new();
-    add(&structs(), "Config", "", &mut keys);
-    keys
+    keys_of(&structs(), "Config", "")
 }
 
 fn kind(of: &str) -> &str {
