@@ -1,7 +1,6 @@
 //! An instance: the real run, on a computer of its own, with its event log kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -34,20 +33,32 @@ pub(crate) struct Tape {
     pub(crate) problems: BTreeMap<ProblemId, Problem>,
     /// When each cause began last, and what that said.
     pub(crate) began: BTreeMap<Cause, (Instant, String)>,
-    /// The Gateways of the latest list of each cluster.
-    gateways_listed: BTreeMap<ClusterName, usize>,
+    /// The clusters whose list of Gateways has begun and had none so far.
+    lists_none: BTreeSet<ClusterName>,
     /// The clusters that had no Gateways once, when they were listed.
     pub(crate) saw_empty: BTreeSet<ClusterName>,
     /// The actions that have no outcome yet, and since when.
     pub(crate) open: BTreeMap<ActionId, (Instant, Action)>,
-    /// The actions that succeeded, and when each was decided and ended.
-    pub(crate) done: Vec<(RangeInclusive<Instant>, Action)>,
+    pub(crate) done: Vec<Done>,
     /// Actions without an outcome that came before one that was carried out: nothing ends them any more.
     pub(crate) forgotten: Vec<Action>,
-    /// The lists that were complete, and since when.
-    pub(crate) lists: Vec<(Instant, ClusterName, Kind)>,
+    pub(crate) lists: Vec<CompleteList>,
     /// When it began to lead, and when it stopped.
     pub(crate) leadership: Vec<(Instant, bool)>,
+}
+
+/// An action that succeeded, as its instance sees it.
+pub(crate) struct Done {
+    pub(crate) decided: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) action: Action,
+}
+
+/// A list that is complete, as its instance sees it.
+pub(crate) struct CompleteList {
+    pub(crate) at: Instant,
+    pub(crate) cluster: ClusterName,
+    pub(crate) kind: Kind,
 }
 
 impl Tape {
@@ -69,7 +80,7 @@ impl Tape {
             let older = self.open.range(..id).map(|(_, (_, older))| older);
             let replaced = older.filter(|older| target(older) == target(&action));
             self.forgotten.extend(replaced.cloned());
-            self.done.push((decided..=Instant::now(), action));
+            self.done.push(Done { decided, ended: Instant::now(), action });
         }
     }
 }
@@ -92,17 +103,17 @@ impl Observer for Recorder {
         match &event.kind {
             EventKind::ActionFinished { id, outcome } => tape.finished(*id, outcome),
             EventKind::ListStarted { cluster, kind: Kind::Gateway } => {
-                tape.gateways_listed.insert(cluster.clone(), 0);
+                tape.lists_none.insert(cluster.clone());
             }
             EventKind::Listed { cluster, object } if object.kind() == Kind::Gateway => {
-                *tape.gateways_listed.entry(cluster.clone()).or_default() += 1;
+                tape.lists_none.remove(cluster);
             }
             EventKind::ListFinished { cluster, kind } => {
-                let has_none = tape.gateways_listed.get(cluster) == Some(&0);
-                if *kind == Kind::Gateway && has_none {
+                if *kind == Kind::Gateway && tape.lists_none.contains(cluster) {
                     tape.saw_empty.insert(cluster.clone());
                 }
-                tape.lists.push((Instant::now(), cluster.clone(), *kind));
+                let (cluster, kind) = (cluster.clone(), *kind);
+                tape.lists.push(CompleteList { at: Instant::now(), cluster, kind });
             }
             EventKind::LeadershipAcquired => tape.leadership.push((Instant::now(), true)),
             EventKind::LeadershipLost => tape.leadership.push((Instant::now(), false)),

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use strum::VariantArray;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
-use crate::oracle::Oracle;
-use crate::orphans::RouteGuard;
+use crate::oracle::{Oracle, object_of};
 use crate::world::TRIGGER;
 
 pub(crate) struct Ledger {
@@ -23,7 +23,6 @@ pub(crate) struct Ledger {
     pub(crate) triggers: BTreeMap<(ClusterName, ObjectKey), String>,
     /// The trigger of each Gateway before that one.
     pub(crate) earlier_triggers: BTreeMap<(ClusterName, ObjectKey), String>,
-    pub(crate) routes: RouteGuard,
     pub(crate) histories: Histories,
 }
 
@@ -55,17 +54,15 @@ impl Ledger {
             request.method(),
             request.uri()
         ));
-        self.oracle.see(audited);
-        self.oracle.broken.extend(self.routes.see(audited, clusters));
+        let (resource, key) = object_of(request.uri().path());
+        let kind = Kind::VARIANTS.iter().find(|kind| kind.plural() == resource);
+        let object = |kind: &Kind| clusters.lock().unwrap().get(cluster, *kind, &key).cloned();
+        let stored = kind.and_then(object);
+        self.oracle.see(Instant::now(), audited, stored.is_some());
         self.histories.see(audited, clusters);
-        let parts: Vec<_> = request.uri().path().split('/').collect();
-        if let [.., "namespaces", namespace, "gateways", name] = parts[..]
-            && *executed
+        if let Some(stored) = stored.filter(|_| *executed && resource == "gateways")
             && request.method() == "PATCH"
         {
-            let key = ObjectKey::new(namespace, name);
-            let stored = clusters.lock().unwrap().get(cluster, Kind::Gateway, &key).cloned();
-            let Some(stored) = stored else { return };
             let value = stored.meta.annotations.get(TRIGGER).unwrap_or_default();
             let at = (cluster.clone(), key);
             let before = self.triggers.insert(at.clone(), value.to_owned());

@@ -2,19 +2,20 @@
 //! of the machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use throughline::core::contract::action::Action;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::data::shard::Shard;
 use throughline::leader::group::Group;
 use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
+use crate::instance::{CompleteList, Done};
 use crate::network::SentWrite;
+use crate::orphans::RouteGuard;
 use crate::world::{NUDGE, TRIGGER};
 
 /// The bound of removals, and of deletes.
@@ -30,16 +31,18 @@ const REQUESTS_MAX: usize = 150;
 const REQUESTS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A request to write.
-pub(crate) struct Write<'a> {
-    pub(crate) at: Instant,
-    pub(crate) client: u32,
-    pub(crate) cluster: &'a ClusterName,
-    pub(crate) is_hub: bool,
-    pub(crate) method: &'a str,
-    pub(crate) path: &'a str,
-    pub(crate) body: &'a Value,
+struct Write<'a> {
+    at: Instant,
+    client: u32,
+    cluster: &'a ClusterName,
+    is_hub: bool,
+    method: &'a str,
+    path: &'a str,
+    resource: &'a str,
+    key: ObjectKey,
+    body: Value,
     /// Whether it changed something, or may have.
-    pub(crate) executed: bool,
+    executed: bool,
 }
 
 /// A Lease.
@@ -78,6 +81,7 @@ pub(crate) struct Oracle {
     /// it gave it.
     listed: BTreeMap<(u32, ClusterName, String), Vec<(Instant, bool)>>,
     latest: BTreeMap<&'static str, VecDeque<Instant>>,
+    pub(crate) routes: RouteGuard,
     /// Each trigger value that was written, for each Gateway, and who wrote it first.
     pub(crate) triggers: BTreeMap<(ClusterName, String), BTreeSet<String>>,
     pub(crate) writes: u64,
@@ -86,30 +90,40 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(hub: &ClusterName) -> Self {
-        Self { hub: Some(hub.clone()), numbers: vec![1], ..Self::default() }
+    pub(crate) fn new(hub: &ClusterName, routes: RouteGuard) -> Self {
+        Self { hub: Some(hub.clone()), numbers: vec![1], routes, ..Self::default() }
     }
 
-    pub(crate) fn see(&mut self, audited: &AuditedRequest) {
-        let AuditedRequest { cluster, client, request, .. } = audited;
-        let (at, client, method) = (Instant::now(), *client, request.method().as_str());
+    /// A request was answered. `exists`: whether its object is there now.
+    pub(crate) fn see(&mut self, at: Instant, audited: &AuditedRequest, exists: bool) {
+        let &AuditedRequest { ref cluster, client, ref request, code, executed, is_repeat } =
+            audited;
+        let (path, method) = (request.uri().path(), request.method().as_str());
+        let (resource, key) = object_of(path);
         if method == "GET" {
-            return self.read(audited);
+            let asked = (client, cluster.clone(), resource.to_owned(), key);
+            self.routes.answered(asked, at, code, exists);
+            if !request.uri().query().unwrap_or_default().contains("watch=") {
+                let kind = path.rsplit('/').next().unwrap_or_default().to_owned();
+                let answers = self.listed.entry((client, cluster.clone(), kind)).or_default();
+                answers.push((at, code == 200));
+            }
+            return;
         }
-        let (path, is_hub) = (request.uri().path(), self.hub.as_ref() == Some(cluster));
-        let body = &serde_json::from_slice(request.body()).unwrap_or(Value::Null);
-        let executed = audited.executed;
-        let write = Write { at, client, cluster, is_hub, method, path, body, executed };
+        let is_hub = self.hub.as_ref() == Some(cluster);
+        let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+        let write =
+            Write { at, client, cluster, is_hub, method, path, resource, key, body, executed };
         self.asked(&write);
-        if executed || !audited.is_repeat {
+        if executed || !is_repeat {
             self.judge(&write);
         }
     }
 
-    pub(crate) fn judge(&mut self, write: &Write<'_>) {
+    fn judge(&mut self, write: &Write<'_>) {
         if !write.executed {
             // It was sent needlessly: only by an instance that may write.
-            if write.is_hub && is_leader_only(write.path) {
+            if write.is_hub && is_leader_only(write.resource) {
                 self.leader_only(write);
             }
             return;
@@ -118,7 +132,7 @@ impl Oracle {
             let key = (write.client, write.cluster.clone(), object.to_owned());
             self.carried_out.entry(key).or_default().push(write.at);
         }
-        match (resource(write.path), write.method) {
+        match (write.resource, write.method) {
             ("leases", _) => return self.lease(write),
             ("events", "POST" | "PATCH") => return,
             ("connectors", "PATCH") if write.is_hub => self.hub_connector(write),
@@ -127,6 +141,9 @@ impl Oracle {
                 self.leader_only(write);
                 self.guarded(write);
                 self.count(write, "deletes");
+                if let Some(wrong) = self.routes.judge(write.at, write.client, &write.key) {
+                    self.broke(write, &wrong);
+                }
             }
             _ => self.broke(write, "is outside the contract"),
         }
@@ -134,21 +151,24 @@ impl Oracle {
         self.last_write = Some(write.at);
     }
 
+    fn wrong(&mut self, client: u32, what: &str) {
+        self.broken.push(format!("instance {client}: {what}"));
+    }
+
     fn broke(&mut self, write: &Write<'_>, how: &str) {
         let Write { client, method, path, body, cluster, .. } = write;
-        self.broken.push(format!("instance {client}: {method} {path} in {cluster} {how}: {body}"));
+        self.wrong(*client, &format!("{method} {path} in {cluster} {how}: {body}"));
     }
 
     /// An instance asks to write an object, with or without success.
-    pub(crate) fn asked(&mut self, write: &Write<'_>) {
+    fn asked(&mut self, write: &Write<'_>) {
         let Write { client, cluster, path, .. } = *write;
         let key = (client, cluster.clone(), path.to_owned());
         let times = self.requests.entry(key).or_default();
         if count_within(times, write.at, REQUESTS_WITHIN) == REQUESTS_MAX + 1 {
             let seconds = REQUESTS_WITHIN.as_secs();
-            self.broken.push(format!(
-                "instance {client}: more than {REQUESTS_MAX} requests for {path} in {cluster} in {seconds} s"
-            ));
+            let times = format!("more than {REQUESTS_MAX} requests in {seconds} s");
+            self.wrong(client, &format!("{times} for {path} in {cluster}"));
         }
     }
 
@@ -161,7 +181,7 @@ impl Oracle {
 
     fn lease(&mut self, write: &Write<'_>) {
         let created = write.body["metadata"]["name"].as_str().filter(|_| write.method == "POST");
-        let name = created.or(write.path.rsplit('/').next()).unwrap_or_default();
+        let name = created.unwrap_or(&write.key.name);
         let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let shard = holder.rsplit_once('/').and_then(|(_, shard)| shard.split_once("-of-"));
         let (index, of) = shard.unwrap_or(("0", "1"));
@@ -250,7 +270,7 @@ impl Oracle {
     /// Each write names the object and what it replaces, so that it is refused once that has changed
     /// (docs/explanation/security.md).
     fn guarded(&mut self, write: &Write<'_>) {
-        let body = write.body;
+        let body = &write.body;
         let is_guarded = match body.as_array() {
             Some(operations) => {
                 let tests = |path: &str| {
@@ -272,7 +292,7 @@ impl Oracle {
 
     fn hub_connector(&mut self, write: &Write<'_>) {
         self.leader_only(write);
-        let Some(annotations) = annotations(write.body) else {
+        let Some(annotations) = annotations(&write.body) else {
             return self.broke(write, "is outside the contract");
         };
         self.guarded(write);
@@ -282,13 +302,13 @@ impl Oracle {
         match annotations.get(UPSTREAM_STATUS) {
             Some(Value::Null) => {
                 self.count(write, "removals");
-                if self.said(write).is_some() {
+                if self.said.contains_key(&write.key) {
                     self.broke(write, "removes what an upstream Connector says");
                 }
             }
             Some(Value::String(text)) => {
                 let status = serde_json::from_str::<Value>(text).ok();
-                let mut said = self.said(write).into_iter().flatten();
+                let mut said = self.said.get(&write.key).into_iter().flatten();
                 if !said.any(|said| Some(said) == status.as_ref()) {
                     self.broke(write, "mirrors what upstream never said");
                 }
@@ -297,17 +317,8 @@ impl Oracle {
         }
     }
 
-    /// What the upstream Connector of this hub Connector has said.
-    fn said(&self, write: &Write<'_>) -> Option<&Vec<Value>> {
-        let [.., "namespaces", namespace, _, name] = write.path.split('/').collect::<Vec<_>>()[..]
-        else {
-            return None;
-        };
-        self.said.get(&ObjectKey::new(namespace, name))
-    }
-
     fn gateway(&mut self, write: &Write<'_>) {
-        let Some(annotations) = annotations(write.body) else {
+        let Some(annotations) = annotations(&write.body) else {
             return self.broke(write, "is outside the contract");
         };
         self.guarded(write);
@@ -339,57 +350,33 @@ impl Oracle {
     // What an instance says of itself, against what the API servers and the network saw.
 
     /// An instance takes an action for carried out.
-    pub(crate) fn done(&mut self, client: u32, at: &RangeInclusive<Instant>, action: &Action) {
+    pub(crate) fn done(&mut self, client: u32, done: &Done) {
+        let Done { decided, ended, action } = done;
         let Action { verb, cluster, kind, object, .. } = action;
         let path = format!("{}/{}/{}", object.namespace, kind.plural(), object.name);
-        let key = (client, cluster.clone(), path);
-        let times = self.carried_out.get(&key).map(Vec::as_slice).unwrap_or_default();
-        if !times.iter().any(|time| at.contains(time)) {
-            let verb = verb.as_str();
-            self.broken.push(format!(
-                "instance {client}: takes its {verb} of {object} in {cluster} for carried out, which it was not"
-            ));
+        let times = self.carried_out.get(&(client, cluster.clone(), path));
+        if !times.into_iter().flatten().any(|at| (decided..=ended).contains(&at)) {
+            let what = format!("takes its {} of {object} in {cluster}", verb.as_str());
+            self.wrong(client, &format!("{what} for carried out, which it was not"));
         }
     }
 
     /// An instance carried out a newer action for the same object, and never says what came of this one.
     pub(crate) fn forgotten(&mut self, client: u32, action: &Action) {
         let Action { verb, cluster, object, .. } = action;
-        let verb = verb.as_str();
-        self.broken.push(format!(
-            "instance {client}: its {verb} of {object} in {cluster} has no outcome, and a newer one has"
-        ));
-    }
-
-    fn read(&mut self, audited: &AuditedRequest) {
-        let uri = audited.request.uri();
-        if !uri.query().unwrap_or_default().contains("watch=") {
-            let (at, is_given) = (Instant::now(), audited.code == 200);
-            self.list_answered(audited.client, &audited.cluster, uri.path(), (at, is_given));
-        }
-    }
-
-    pub(crate) fn list_answered(
-        &mut self,
-        client: u32,
-        cluster: &ClusterName,
-        path: &str,
-        answer: (Instant, bool),
-    ) {
-        let kind = path.rsplit('/').next().unwrap_or_default().to_owned();
-        self.listed.entry((client, cluster.clone(), kind)).or_default().push(answer);
+        let what = format!("its {} of {object} in {cluster}", verb.as_str());
+        self.wrong(client, &format!("{what} has no outcome, and a newer one has"));
     }
 
     /// An instance takes a list for complete: the last page that it asked for was given.
-    pub(crate) fn complete(&mut self, client: u32, list: &(Instant, ClusterName, Kind)) {
-        let (at, cluster, kind) = list;
+    pub(crate) fn complete(&mut self, client: u32, list: &CompleteList) {
+        let CompleteList { at, cluster, kind } = list;
         let key = (client, cluster.clone(), kind.plural().to_owned());
-        let answers = self.listed.get(&key).map(Vec::as_slice).unwrap_or_default();
-        let last = answers.iter().rev().find(|(answered, _)| answered <= at);
+        let answers = self.listed.get(&key).into_iter().flatten();
+        let last = answers.rev().find(|(answered, _)| answered <= at);
         if !last.is_some_and(|(_, is_given)| *is_given) {
-            self.broken.push(format!(
-                "instance {client}: takes a list of {kind} in {cluster} for complete, and did not get its last page"
-            ));
+            let what = format!("takes a list of {kind} in {cluster} for complete");
+            self.wrong(client, &format!("{what}, and did not get its last page"));
         }
     }
 
@@ -397,7 +384,7 @@ impl Oracle {
     /// does not lead.
     pub(crate) fn sent(&mut self, write: &SentWrite, leadership: &[(Instant, bool)]) {
         let SentWrite { at, client, path, .. } = write;
-        if self.stood_still(*client, *at) || !is_leader_only(path) {
+        if self.stood_still(*client, *at) || !is_leader_only(object_of(path).0) {
             return;
         }
         let before = leadership.iter().rev().find(|(since, _)| since <= at);
@@ -405,9 +392,8 @@ impl Oracle {
         // A gate opens, and the event follows.
         let leads_now = leadership.iter().any(|(since, leads)| *leads && within(*at, *since));
         if !leads && !leads_now {
-            self.broken.push(format!(
-                "instance {client}: sends a write of {path} and does not lead, as it knows itself"
-            ));
+            let what = format!("sends a write of {path} and does not lead, as it knows itself");
+            self.wrong(*client, &what);
         }
     }
 }
@@ -426,14 +412,21 @@ fn count_within(times: &mut VecDeque<Instant>, now: Instant, within: Duration) -
     times.len()
 }
 
-/// Whether only the leader may write this object of the hub.
-fn is_leader_only(path: &str) -> bool {
-    matches!(resource(path), "connectors" | "httproutes")
+/// Whether only the leader may write such objects of the hub.
+fn is_leader_only(resource: &str) -> bool {
+    matches!(resource, "connectors" | "httproutes")
 }
 
-fn resource(path: &str) -> &str {
-    let in_namespace = path.split_once("/namespaces/").map(|(_, object)| object);
-    in_namespace.and_then(|object| object.split('/').nth(1)).unwrap_or_default()
+/// The resource and the object that a path names; what it does not name is empty.
+pub(crate) fn object_of(path: &str) -> (&str, ObjectKey) {
+    // A project's control plane behind its Milo.
+    let path = path.split_once("/control-plane").map_or(path, |(_, path)| path);
+    match path.split('/').skip_while(|part| *part != "namespaces").collect::<Vec<_>>()[..] {
+        [_, name] => ("namespaces", ObjectKey::new("", name)),
+        [_, namespace, resource] => (resource, ObjectKey::new(namespace, "")),
+        [_, namespace, resource, name, ..] => (resource, ObjectKey::new(namespace, name)),
+        _ => ("", ObjectKey::new("", "")),
+    }
 }
 
 /// The annotations that a patch writes; `None` if it changes anything else.

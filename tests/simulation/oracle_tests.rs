@@ -3,19 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
 use serde_json::{Value, json};
 use throughline::core::contract::action::Action;
 use throughline::core::contract::event::Outcome;
+use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::environment::within;
+use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use crate::assert_right;
 use crate::computer::Computer;
-use crate::instance::{Instance, Tape, verify_log};
+use crate::instance::{CompleteList, Done, Instance, Tape, verify_log};
 use crate::network::SentWrite;
-use crate::oracle::{Oracle, Write};
+use crate::oracle::Oracle;
+use crate::orphans::{RouteGuard, Site};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::stage::{Stage, simulate, simulate_with};
@@ -23,9 +27,14 @@ use crate::verdict::{AtRest, QUIET_FOR, grown};
 use crate::world::{NUDGE, TRIGGER};
 
 const HUB_CONNECTOR: &str = "/apis/networking.datumapis.com/v1alpha1/namespaces/n/connectors/c";
+const CONNECTORS: &str = "/apis/networking.datumapis.com/v1alpha1/connectors";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/gateways/g";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/httproutes/r";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases/throughline";
+/// Upstream, the namespace and the parent of the route.
+const NAMESPACE: &str = "/api/v1/namespaces/default";
+const PARENT: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/parent";
+const MILO: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/project/control-plane";
 
 /// Requests by hand.
 struct Trace {
@@ -36,7 +45,16 @@ struct Trace {
 impl Trace {
     /// The upstream Connector says 1, 2 and 3, in this order.
     fn new() -> Self {
-        let mut oracle = Oracle::new(&ClusterName::from("hub"));
+        let site = Site {
+            upstream: 0,
+            cluster: "project".into(),
+            route: ObjectKey::new("n", "r"),
+            parents: vec!["parent".to_owned()],
+            is_protected: false,
+            deleted: vec![true],
+        };
+        let routes = RouteGuard::new(&[site], OrphanMode::Delete);
+        let mut oracle = Oracle::new(&ClusterName::from("hub"), routes);
         (1..=3).for_each(|n| oracle.upstream_says(&ObjectKey::new("n", "c"), &json!(n)));
         Self { oracle, now: Instant::now() }
     }
@@ -51,27 +69,58 @@ impl Trace {
         self
     }
 
-    /// Without a body, the write is refused.
+    /// A request and its answer: what is not found is not there, and what fails is not executed.
     fn sends(
         mut self,
         (client, method, path): (u32, &str, &str),
         cluster: &str,
-        body: Option<&Value>,
+        body: &Value,
+        code: u16,
     ) -> Self {
-        let (at, is_hub, cluster) = (self.now, cluster == "hub", &ClusterName::from(cluster));
-        let (executed, body) = (body.is_some(), body.unwrap_or(&Value::Null));
-        let write = Write { at, client, cluster, is_hub, method, path, body, executed };
-        self.oracle.asked(&write);
-        self.oracle.judge(&write);
+        let (cluster, executed) = (ClusterName::from(cluster), code == 200);
+        let body = body.to_string().into();
+        let request = Request::builder().method(method).uri(path).body(body).unwrap();
+        let is_repeat = false;
+        let audited = AuditedRequest { cluster, client, request, code, executed, is_repeat };
+        self.oracle.see(self.now, &audited, code != 404);
         self
     }
 
     fn writes(self, client: u32, method: &str, path: &str, body: &Value) -> Self {
-        self.sends((client, method, path), cluster_of(path), Some(body))
+        self.sends((client, method, path), cluster_of(path), body, 200)
     }
 
     fn tries(self, client: u32, method: &str, path: &str) -> Self {
-        self.sends((client, method, path), cluster_of(path), None)
+        self.sends((client, method, path), cluster_of(path), &Value::Null, 409)
+    }
+
+    fn gets(self, client: u32, cluster: &str, path: &str, code: u16) -> Self {
+        self.sends((client, "GET", path), cluster, &Value::Null, code)
+    }
+
+    /// Asks for the namespace, and for the parent, which is answered with this code.
+    fn proves(self, client: u32, at: &str, code: u16) -> Self {
+        let [namespace, parent] = [NAMESPACE, PARENT].map(|path| format!("{at}{path}"));
+        self.gets(client, "project", &namespace, 200).gets(client, "project", &parent, code)
+    }
+
+    /// Lists the edge's Connectors, a page a second.
+    fn lists(self, client: u32, codes: &[u16]) -> Self {
+        codes.iter().fold(self, |t, code| t.gets(client, "edge", CONNECTORS, *code).wait(1_000))
+    }
+
+    /// Instance 1 takes the edge's list for complete. What it asks for later says nothing about it.
+    fn completes(self, kind: Kind) -> Self {
+        let list = CompleteList { at: self.now, cluster: "edge".into(), kind };
+        let later = self.wait(1).gets(1, "edge", CONNECTORS, 500);
+        later.does(|oracle, _| oracle.complete(1, &list))
+    }
+
+    /// An instance takes a mirror for carried out that it decided a second ago.
+    fn done(self, client: u32, kind: &str, name: &str) -> Self {
+        let (ended, action) = (self.now, mirror(1, kind, name));
+        let done = Done { decided: ended - Duration::from_secs(1), ended, action };
+        self.does(|oracle, _| oracle.done(client, &done))
     }
 
     fn leads(self, client: u32) -> Self {
@@ -145,6 +194,9 @@ const UID: &str = "/metadata/uid";
 const ANNOTATION: &str = "/metadata/annotations/x";
 
 const UNGUARDED: &str = "does not name what it replaces";
+const UNPROVED: &str = "without proof of its upstream namespace";
+const NOT_DONE: &str = "for carried out, which it was not";
+const INCOMPLETE: &str = "did not get its last page";
 const NEVER_HELD: &str = "without ever having held the Lease";
 const AFTER_ANOTHER: &str = "after another instance led and wrote";
 const EXPIRED: &str = "after its Lease expired or was released";
@@ -153,7 +205,7 @@ type Play = fn(Trace) -> Trace;
 
 /// What instance 1, which leads, and others do, and how that is broken.
 const PLAYS: &[(&str, Play)] = &[
-    ("", |t| t.mirrors(1, "1").mirrors(1, "2").removes(1).deletes(1)),
+    ("", |t| t.mirrors(1, "1").mirrors(1, "2").removes(1)),
     ("", |t| t.annotates(HUB_CONNECTOR, NUDGE)),
     // Writes that name what they replace, and others.
     ("", |t| t.patches(GATEWAY, &[UID, ANNOTATION], TRIGGER)),
@@ -191,14 +243,43 @@ const PLAYS: &[(&str, Play)] = &[
     ("never said", |t| t.mirrors(1, "4")),
     ("never said", |t| t.mirrors(1, "no JSON")),
     ("removes what an upstream Connector says", |t| t.mirrors(1, Value::Null)),
+    // A route is deleted with a fresh proof of one's own. Neither a 403 nor another instance's proves it.
+    (UNPROVED, |t| t.deletes(1)),
+    ("", |t| t.proves(1, "", 404).deletes(1)),
+    ("", |t| t.proves(1, MILO, 404).deletes(1)),
+    (UNPROVED, |t| t.proves(2, "", 404).deletes(1)),
+    ("without proof that its parent parent is gone", |t| {
+        t.proves(1, "", 404).proves(1, "", 403).deletes(1)
+    }),
+    (UNPROVED, |t| t.proves(1, "", 404).wait(23_001).leads(1).deletes(1)),
+    ("is protected", |t| {
+        t.proves(1, "", 404).does(|o, _| o.routes.sites[0].is_protected = true).deletes(1)
+    }),
+    ("orphans.mode is not delete", |t| {
+        t.does(|o, _| o.routes = RouteGuard::new(&o.routes.sites, OrphanMode::Report)).deletes(1)
+    }),
     // How much is written.
-    ("", |t| t.removes(10).deletes(10).wait(61_000).leads(1).removes(10).deletes(10)),
+    ("", |t| {
+        let write = |t: Trace| t.leads(1).proves(1, "", 404).removes(10).deletes(10);
+        write(write(t).wait(61_000))
+    }),
     ("11 removals within a minute", |t| t.removes(11)),
-    ("11 deletes within a minute", |t| t.deletes(11)),
+    ("11 deletes within a minute", |t| t.proves(1, "", 404).deletes(11)),
     ("", |t| (0..30).fold(t, |t, _| t.asks(13).wait(1_000))),
     ("more than 150 requests", |t| (0..11).fold(t, |t, _| t.asks(14).wait(900))),
     ("", |t| t.stores("g", "1-1-0").stores("g", "1-2-1").stores("h", "1-1-0")),
     ("1-1-0 again", |t| t.stores("g", "1-1-0").stores("g", "1-2-1").stores("g", "1-1-0")),
+    // What an instance takes for carried out, and for complete.
+    ("", |t| t.mirrors(1, "1").wait(500).done(1, "Connector", "c")),
+    (NOT_DONE, |t| t.mirrors(1, "1").wait(500).done(2, "Connector", "c")),
+    (NOT_DONE, |t| t.mirrors(1, "1").wait(500).done(1, "Connector", "d")),
+    (NOT_DONE, |t| t.mirrors(1, "1").wait(500).done(1, "HTTPRoute", "c")),
+    (NOT_DONE, |t| t.mirrors(1, "1").wait(1_500).done(1, "Connector", "c")),
+    ("", |t| t.lists(1, &[200, 500, 200, 200]).completes(Kind::Connector)),
+    (INCOMPLETE, |t| t.lists(1, &[200, 500]).completes(Kind::Connector)),
+    (INCOMPLETE, |t| t.completes(Kind::Connector)),
+    (INCOMPLETE, |t| t.lists(2, &[200]).completes(Kind::Connector)),
+    (INCOMPLETE, |t| t.lists(1, &[200]).completes(Kind::Gateway)),
 ];
 
 #[test]
@@ -210,7 +291,7 @@ fn what_must_not_happen_is_rejected_and_nothing_else() {
         let leads = || Trace::new().leads(1);
         leads().writes(1, "PATCH", HUB_CONNECTOR, &mirror).assert(UNGUARDED);
         let delete = json!({ "preconditions": { part: "1" } });
-        leads().writes(1, "DELETE", ROUTE, &delete).assert(UNGUARDED);
+        leads().proves(1, "", 404).writes(1, "DELETE", ROUTE, &delete).assert(UNGUARDED);
     }
     let status = annotated(UPSTREAM_STATUS, "1");
     for (method, path, cluster, body) in [
@@ -225,7 +306,7 @@ fn what_must_not_happen_is_rejected_and_nothing_else() {
         ("DELETE", GATEWAY, "edge", &Value::Null),
         ("PATCH", GATEWAY, "hub", &annotated(TRIGGER, "0-1-0")),
     ] {
-        let trace = Trace::new().leads(1).sends((1, method, path), cluster, Some(body));
+        let trace = Trace::new().leads(1).sends((1, method, path), cluster, body, 200);
         trace.assert("outside the contract");
     }
 }
@@ -290,24 +371,6 @@ fn mirror(id: u64, kind: &str, name: &str) -> Action {
 }
 
 #[test]
-fn an_action_that_is_taken_for_carried_out_and_was_not_is_rejected() {
-    const NOT_DONE: &str = "for carried out";
-    let now = Instant::now();
-    let later = now + Duration::from_secs(60);
-    for (client, kind, name, decided, how) in [
-        (1, "Connector", "c", now, ""),
-        (2, "Connector", "c", now, NOT_DONE),
-        (1, "Connector", "d", now, NOT_DONE),
-        (1, "HTTPRoute", "c", now, NOT_DONE),
-        (1, "Connector", "c", later, NOT_DONE),
-    ] {
-        let trace = Trace::new().leads(1).mirrors(1, "1").wait(1_000);
-        let action = mirror(1, kind, name);
-        trace.does(|oracle, now| oracle.done(client, &(decided..=now), &action)).assert(how);
-    }
-}
-
-#[test]
 fn an_action_that_a_newer_one_replaced_and_that_has_no_outcome_is_rejected() {
     const FORGOTTEN: &str = "has no outcome, and a newer one has";
     let (replaced, applied) = (|| Outcome::Superseded, || Outcome::Unchanged);
@@ -352,33 +415,6 @@ fn a_write_that_an_instance_sends_when_it_knows_that_it_does_not_lead_is_rejecte
         }
     }
     sent(6_000, LEASE).assert("");
-}
-
-#[test]
-fn a_list_without_its_last_page_is_not_complete() {
-    const PATH: &str = "/apis/networking.datumapis.com/v1alpha1/connectors";
-    const INCOMPLETE: &str = "did not get its last page";
-    let edge = ClusterName::from("edge");
-    for (client, pages, kind, how) in [
-        (1, vec![true, false, true, true], Kind::Connector, ""),
-        (1, vec![true, false], Kind::Connector, INCOMPLETE),
-        (1, vec![], Kind::Connector, INCOMPLETE),
-        (2, vec![true], Kind::Connector, INCOMPLETE),
-        (1, vec![true], Kind::Gateway, INCOMPLETE),
-    ] {
-        let mut trace = Trace::new();
-        for is_given in pages {
-            let answered =
-                trace.does(|o, now| o.list_answered(client, &edge, PATH, (now, is_given)));
-            trace = answered.wait(1_000);
-        }
-        // What is asked for later says nothing about it.
-        let trace = trace.does(|oracle, now| {
-            oracle.list_answered(1, &edge, PATH, (now + Duration::from_millis(1), false));
-            oracle.complete(1, &(now, edge.clone(), kind));
-        });
-        trace.assert(how);
-    }
 }
 
 #[test]

@@ -128,14 +128,14 @@ impl Stage {
         config.constants.watch.page_size = plan.page_size;
         plan.discovery.set_up(&mut config, &world.names.hub);
         set_up(&mut config);
+        let routes = RouteGuard::new(&world.sites, config.orphans.mode);
         let ledger = Ledger {
-            oracle: Oracle::new(&world.names.hub),
+            oracle: Oracle::new(&world.names.hub, routes),
             trace: String::new(),
             started: Instant::now(),
             touches: 0,
             triggers: BTreeMap::new(),
             earlier_triggers: BTreeMap::new(),
-            routes: RouteGuard::new(&world.sites, config.orphans.mode),
             histories: Histories::default(),
         };
         let ledger = Arc::new(Mutex::new(ledger));

@@ -203,7 +203,7 @@ impl Stage {
             for write in sent.iter().filter(|write| write.client == client && write.host == hub) {
                 ledger.oracle.sent(write, &tape.leadership);
             }
-            tape.done.iter().for_each(|(at, action)| ledger.oracle.done(client, at, action));
+            tape.done.iter().for_each(|done| ledger.oracle.done(client, done));
             tape.forgotten.iter().for_each(|action| ledger.oracle.forgotten(client, action));
             tape.lists.iter().for_each(|list| ledger.oracle.complete(client, list));
         }
