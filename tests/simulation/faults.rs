@@ -409,17 +409,13 @@ impl Stage {
         let status = ["[]", "{", "null", r#"{"conditions":{}}"#, &huge];
         let nudge = ["18446744073709551615", "-1", "x"];
         let trigger = ["0000000000000000-4294967295-0", "ffffffffffffffff-7-99", "0-0-0", ""];
-        match random.below(3) {
-            0 => {
-                let value = (UPSTREAM_STATUS, Some(*random.pick(&status)));
-                self.world.annotate(&hub, Kind::Connector, &key, value);
-            }
-            1 => {
-                let value = (NUDGE, Some(*random.pick(&nudge)));
-                self.world.annotate(&hub, Kind::Connector, &key, value);
-            }
-            _ => self.overwrite_trigger((connector, edge), Some(*random.pick(&trigger))),
-        }
+        let (name, values) = match random.below(3) {
+            0 => (UPSTREAM_STATUS, &status[..]),
+            1 => (NUDGE, &nudge[..]),
+            _ => return self.overwrite_trigger((connector, edge), Some(*random.pick(&trigger))),
+        };
+        let value = Some(*random.pick(values));
+        self.world.annotate(&hub, Kind::Connector, &key, (name, value));
     }
 }
 

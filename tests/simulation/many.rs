@@ -76,6 +76,13 @@ impl fmt::Display for Sum {
     }
 }
 
+struct Progress {
+    sum: Sum,
+    /// The lowest seed that failed so far.
+    failed: Option<Report>,
+    shown_at: Instant,
+}
+
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
@@ -89,16 +96,17 @@ pub(crate) fn run() -> Option<Report> {
     let began = Instant::now();
     let is_over = |seed| ends.map_or(began.elapsed() >= lasts, |ends| seed >= ends);
     let next = AtomicU64::new(first);
-    let progress = Mutex::new((Sum::default(), None::<Report>, Instant::now()));
+    let progress = Progress { sum: Sum::default(), failed: None, shown_at: began };
+    let progress = Mutex::new(progress);
     let works = || loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         // No seed above one that failed is of interest any more.
         let is_below = |failed: &Report| failed.plan.seed < seed;
-        if is_over(seed) || progress.lock().unwrap().1.as_ref().is_some_and(is_below) {
+        if is_over(seed) || progress.lock().unwrap().failed.as_ref().is_some_and(is_below) {
             return;
         }
         let report = try_simulate(&Plan::from_seed(seed));
-        let (sum, failed, shown_at) = &mut *progress.lock().unwrap();
+        let Progress { sum, failed, shown_at } = &mut *progress.lock().unwrap();
         sum.add(&report);
         if !report.broken.is_empty() && !failed.as_ref().is_some_and(is_below) {
             *failed = Some(report);
@@ -110,7 +118,7 @@ pub(crate) fn run() -> Option<Report> {
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(works)));
-    let (sum, failed, _) = progress.into_inner().unwrap();
+    let Progress { sum, failed, .. } = progress.into_inner().unwrap();
     println!("from seed {first}, in {} s: {sum}", began.elapsed().as_secs());
     sum.print_rarest();
     failed

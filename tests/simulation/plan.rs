@@ -78,17 +78,15 @@ impl Plan {
         if random.one_in(3) {
             plan.instances = 3;
         }
-        if seed.is_multiple_of(4) { plan.with_discovery(&mut random) } else { plan }
-    }
-
-    /// Half of its faults, at least, are of the source of its upstreams.
-    fn with_discovery(mut self, random: &mut Random) -> Self {
-        let is_milo = self.seed.is_multiple_of(8);
-        self.discovery = if is_milo { Discovery::Projects } else { Discovery::Secrets };
-        self.faults.truncate(2);
-        let more = (0..random.between(2, 4)).map(|_| *random.pick(FaultKind::OF_DISCOVERY));
-        self.faults.extend(more);
-        self
+        if seed.is_multiple_of(4) {
+            let is_milo = seed.is_multiple_of(8);
+            plan.discovery = if is_milo { Discovery::Projects } else { Discovery::Secrets };
+            // Half of its faults, at least, are of the source of its upstreams.
+            plan.faults.truncate(2);
+            let more = (0..random.between(2, 4)).map(|_| *random.pick(FaultKind::OF_DISCOVERY));
+            plan.faults.extend(more);
+        }
+        plan
     }
 }
 

@@ -26,58 +26,42 @@ const SMALLER: [fn(&mut Plan); 12] = [
 
 /// The smallest run found that still fails.
 pub(crate) fn shrink(failed: &Report) -> Report {
-    let failed = failed.clone();
-    let mut shrinking = Shrinking { best: failed, ends_at: Instant::now() + TIME_MAX };
-    while shrinking.shrinks_world() {}
-    shrinking.leave_out_faults();
-    shrinking.best
-}
-
-struct Shrinking {
-    best: Report,
-    ends_at: Instant,
-}
-
-impl Shrinking {
-    /// Takes a change over if the plan still fails.
-    fn takes(&mut self, change: impl FnOnce(&mut Plan)) -> bool {
-        let mut plan = self.best.plan.clone();
+    let ends_at = Instant::now() + TIME_MAX;
+    let mut best = failed.clone();
+    // Takes a change over if the plan still fails.
+    let takes = |best: &mut Report, change: &dyn Fn(&mut Plan)| {
+        let mut plan = best.plan.clone();
         change(&mut plan);
-        if plan == self.best.plan || Instant::now() >= self.ends_at {
-            return false;
-        }
-        let report = try_simulate(&plan);
-        let fails = !report.broken.is_empty();
-        if fails {
-            self.best = report;
-        }
-        fails
-    }
-
-    /// Fewer kinds of faults, and fewer of everything. Returns whether anything helped.
-    fn shrinks_world(&mut self) -> bool {
-        let mut has_helped = false;
-        for n in (0..self.best.plan.faults.len()).rev() {
-            let is_last = self.best.plan.faults.len() == 1;
-            has_helped |= !is_last && self.takes(|plan| _ = plan.faults.remove(n));
-        }
-        SMALLER.into_iter().for_each(|smaller| has_helped |= self.takes(smaller));
-        has_helped
-    }
-
-    /// Leaves out faults by their position: many at once, then single ones.
-    fn leave_out_faults(&mut self) {
-        let mut together = self.best.drawn.div_ceil(2);
-        while together > 0 {
-            let mut from = 1;
-            while from <= self.best.drawn {
-                self.takes(|plan| plan.without.extend(from..from + together));
-                from += together;
+        if plan != best.plan && Instant::now() < ends_at {
+            let report = try_simulate(&plan);
+            if !report.broken.is_empty() {
+                *best = report;
             }
-            together /= 2;
         }
-        // Positions that were never drawn say nothing.
-        let Report { plan, drawn, .. } = &mut self.best;
-        plan.without.retain(|position| position <= drawn);
+    };
+    // Fewer kinds of faults, and fewer of everything, as long as anything helps.
+    let mut before = Plan::default();
+    while before != best.plan {
+        before = best.plan.clone();
+        for n in (0..before.faults.len()).rev() {
+            if best.plan.faults.len() > 1 {
+                takes(&mut best, &|plan| _ = plan.faults.remove(n));
+            }
+        }
+        SMALLER.iter().for_each(|smaller| takes(&mut best, smaller));
     }
+    // Leaves out faults by their position: many at once, then single ones.
+    let mut together = best.drawn.div_ceil(2);
+    while together > 0 {
+        let mut from = 1;
+        while from <= best.drawn {
+            takes(&mut best, &|plan| plan.without.extend(from..from + together));
+            from += together;
+        }
+        together /= 2;
+    }
+    // Positions that were never drawn say nothing.
+    let Report { plan, drawn, .. } = &mut best;
+    plan.without.retain(|position| position <= drawn);
+    best
 }
