@@ -24,17 +24,13 @@ type SentRequest = (String, Value);
 type Reply = Option<(u16, Value)>;
 
 /// A Lease whose API server gives these answers, and the requests that it gets.
-fn lease(
-    mut answers: Vec<Reply>,
-    timeout: Duration,
-) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>) {
+fn lease(answers: Vec<Reply>) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>) {
     let (sent, requests) = mpsc::unbounded_channel();
-    answers.reverse();
-    let answers = Arc::new(Mutex::new(answers));
+    let answers = Arc::new(Mutex::new(answers.into_iter()));
     let answer = move |method: Method, uri: Uri, body: Bytes| {
         let body = serde_json::from_slice(&body).unwrap_or_default();
         sent.send((format!("{method} {uri}"), body)).unwrap();
-        let next = answers.lock().unwrap().pop().expect("one request too many");
+        let next = answers.lock().unwrap().next().expect("one request too many");
         async move {
             match next {
                 Some((code, body)) => (StatusCode::from_u16(code).unwrap(), body.to_string()),
@@ -47,7 +43,7 @@ fn lease(
     let metrics = Arc::new(Metrics::new());
     let (events, mut workers) = Recorder::start(vec![cluster.clone()], 30, metrics);
     workers.detach_all();
-    (LeaseClient::new(cluster, None, &group, timeout, Some(events)), requests)
+    (LeaseClient::new(cluster, None, &group, PATIENCE, Some(events)), requests)
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,7 +86,7 @@ async fn a_lease_has_client_gos_format_and_keeps_the_fields_of_others() {
         "leaseTransitions": 4, "acquireTime": "now", "renewTime": "now",
         "preferredHolder": "other"});
     let answers = vec![Some((200, found.clone())), Some((200, written.clone()))];
-    let (mut lease, mut requests) = lease(answers, PATIENCE);
+    let (mut lease, mut requests) = lease(answers);
 
     let (answer, _) = lease.send(&LeaseRequest::Get).await;
     let theirs = record("go", "2026-11-21T09:00:10.000000Z");
@@ -114,7 +110,7 @@ async fn a_missing_lease_is_created_and_a_change_of_leader_posts_an_event() {
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 3,
             "renewTime": "now"}});
     let answers = vec![Some((201, created)), status(403, "Forbidden", "no events")];
-    let (mut lease, mut requests) = lease(answers, PATIENCE);
+    let (mut lease, mut requests) = lease(answers);
     let (answer, _) = lease.send(&LeaseRequest::Create(mine.clone())).await;
     assert_eq!(answer, LeaseResponse::Current(mine, "1".to_owned()));
     let (request, body) = requests.recv().await.unwrap();
@@ -145,7 +141,7 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
         (Some((200, json!({"metadata": {}}))), LeaseResponse::Failed),
     ];
     let (answers, expected): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-    let (mut lease, _requests) = lease(answers, PATIENCE);
+    let (mut lease, _requests) = lease(answers);
     for expected in expected {
         let (answer, why) = lease.send(&LeaseRequest::Get).await;
         let why = why.expect("a reason");
@@ -154,13 +150,19 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
     }
 }
 
+/// Time passes for the request that hangs alone, once the server has it.
 #[tokio::test]
 async fn a_request_that_hangs_ends_after_its_timeout() {
     let answers = vec![None, missing("coordination.k8s.io", "leases", "throughline")];
-    let (mut lease, _requests) = lease(answers, Duration::from_millis(300));
-    let (answer, why) = lease.send(&LeaseRequest::Get).await;
+    let (mut lease, mut requests) = lease(answers);
+    let hangs = async {
+        requests.recv().await.unwrap();
+        tokio::time::pause();
+    };
+    let ((answer, why), ()) = tokio::join!(lease.send(&LeaseRequest::Get), hangs);
+    tokio::time::resume();
     assert_eq!(answer, LeaseResponse::Failed);
-    assert!(why.unwrap().contains("no response from the API server within 300 ms"));
+    assert!(why.unwrap().contains("no response from the API server within 30000 ms"));
     // The next request does not wait behind it.
     let (answer, _) = lease.send(&LeaseRequest::Get).await;
     assert_eq!(answer, LeaseResponse::NotFound);
