@@ -14,8 +14,8 @@ use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::OrphanMode;
+use throughline::core::data::ids::Role;
 use throughline::core::data::shard::Shard;
-use throughline::fleet::ClusterTable;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
 use throughline::leader::gate::Gate;
 use throughline::leader::group::Group;
@@ -26,6 +26,7 @@ use throughline::problems::Outside;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::cluster::{client, configured};
 use crate::log::Log;
 
 const TIMINGS: Timings =
@@ -39,11 +40,9 @@ enum Behaviour {
     Responds,
     /// Responds after so many milliseconds.
     Slow(u64),
-    /// Carries requests out, and never responds.
-    LosesResponses,
     Hangs,
-    /// A write is carried out after so many milliseconds, when its time-out is over.
-    LandsLate(u64),
+    /// Carries a write out after so many milliseconds, and never responds to it.
+    Lands(u64),
     Fails,
     /// Answers every write with a conflict.
     Conflicts,
@@ -53,9 +52,8 @@ enum Behaviour {
 struct Server {
     leases: BTreeMap<String, StoredLease>,
     version: u64,
-    behaviour: Behaviour,
-    /// How it behaves towards the instance of one Lease.
-    towards: Option<(String, Behaviour)>,
+    /// How it behaves towards the instances of a Lease.
+    behaviours: BTreeMap<String, Behaviour>,
     events: Vec<String>,
     /// How often the group was listed.
     lists: usize,
@@ -64,41 +62,8 @@ struct Server {
 #[derive(Clone, Default)]
 struct StoredLease {
     record: LeaseRecord,
-    version: u64,
+    version: String,
     is_labelled: bool,
-}
-
-impl Server {
-    fn towards(&self, name: &str) -> Behaviour {
-        let own = self.towards.as_ref().filter(|(lease, _)| lease == name);
-        own.map_or(self.behaviour, |(_, behaviour)| *behaviour)
-    }
-
-    fn write(&mut self, name: &str, record: LeaseRecord, label: Option<bool>) -> LeaseResponse {
-        self.version += 1;
-        let lease = self.leases.entry(name.to_owned()).or_default();
-        (lease.record, lease.version) = (record.clone(), self.version);
-        lease.is_labelled = label.unwrap_or(lease.is_labelled);
-        LeaseResponse::Current(record, self.version.to_string())
-    }
-
-    fn answer(&mut self, name: &str, request: &LeaseRequest, label: Option<bool>) -> LeaseResponse {
-        let stored = self.leases.get(name).cloned();
-        match (request, stored) {
-            (LeaseRequest::Get, None) => LeaseResponse::NotFound,
-            (LeaseRequest::Get, Some(lease)) => {
-                LeaseResponse::Current(lease.record, lease.version.to_string())
-            }
-            (_, _) if matches!(self.behaviour, Behaviour::Conflicts) => LeaseResponse::Conflict,
-            (LeaseRequest::Create(record), None) => self.write(name, record.clone(), label),
-            (LeaseRequest::Update(record, version), Some(lease))
-                if *version == lease.version.to_string() =>
-            {
-                self.write(name, record.clone(), label)
-            }
-            _ => LeaseResponse::Conflict,
-        }
-    }
 }
 
 /// An API server, as one instance uses it.
@@ -110,32 +75,35 @@ struct FakeApi {
     label: Option<bool>,
 }
 
-impl Default for FakeApi {
-    fn default() -> Self {
+impl FakeApi {
+    /// As a single instance uses it.
+    fn new() -> Self {
         Self { server: Arc::default(), name: "tl".to_owned(), label: None }
     }
-}
 
-impl FakeApi {
     /// As an instance of a shard uses it.
     fn of(&self, group: &Group) -> Self {
         let label = group.is_shared().then_some(true);
         Self { server: self.server.clone(), name: group.own_lease(), label }
     }
 
+    /// From now on it behaves so towards this instance.
     fn behaviour(&self, behaviour: Behaviour) {
-        self.server.lock().unwrap().behaviour = behaviour;
+        self.server.lock().unwrap().behaviours.insert(self.name.clone(), behaviour);
+    }
+
+    fn towards(&self) -> Behaviour {
+        self.server.lock().unwrap().behaviours.get(&self.name).copied().unwrap_or_default()
     }
 
     fn edit(&self, edit: impl FnOnce(&mut LeaseRecord)) {
-        let mut server = self.server.lock().unwrap();
-        let mut record = server.leases.get(&self.name).cloned().unwrap_or_default().record;
+        let mut record = self.lease().record;
         edit(&mut record);
-        server.write(&self.name, record, None);
+        self.write(&record, None);
     }
 
     fn released() -> Self {
-        let api = Self::default();
+        let api = Self::new();
         api.edit(|record| record.lease_ms = 1_000);
         api
     }
@@ -148,49 +116,68 @@ impl FakeApi {
         self.server.lock().unwrap().leases.get(&self.name).cloned().unwrap_or_default()
     }
 
+    /// Waits until the Lease is written again.
+    async fn is_written(&self) {
+        let before = self.lease().version;
+        while self.lease().version == before {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn write(&self, record: &LeaseRecord, label: Option<bool>) -> LeaseResponse {
+        let mut server = self.server.lock().unwrap();
+        server.version += 1;
+        let version = server.version.to_string();
+        let lease = server.leases.entry(self.name.clone()).or_default();
+        let is_labelled = label.unwrap_or(lease.is_labelled);
+        *lease = StoredLease { record: record.clone(), version: version.clone(), is_labelled };
+        LeaseResponse::Current(record.clone(), version)
+    }
+
     fn carry_out(&self, request: &LeaseRequest) -> LeaseResponse {
-        self.server.lock().unwrap().answer(&self.name, request, self.label)
+        let stored = self.server.lock().unwrap().leases.get(&self.name).cloned();
+        match (request, stored) {
+            (LeaseRequest::Get, None) => LeaseResponse::NotFound,
+            (LeaseRequest::Get, Some(lease)) => LeaseResponse::Current(lease.record, lease.version),
+            _ if matches!(self.towards(), Behaviour::Conflicts) => LeaseResponse::Conflict,
+            (LeaseRequest::Create(record), None) => self.write(record, self.label),
+            (LeaseRequest::Update(record, version), Some(lease)) if *version == lease.version => {
+                self.write(record, self.label)
+            }
+            _ => LeaseResponse::Conflict,
+        }
     }
 }
 
 impl LeaseApi for FakeApi {
     async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
-        let behaviour = self.server.lock().unwrap().towards(&self.name);
-        let answers_after_ms = match behaviour {
-            Behaviour::Responds | Behaviour::Conflicts => Some(5),
-            Behaviour::LandsLate(_) if *request == LeaseRequest::Get => Some(5),
-            Behaviour::Slow(ms) => Some(ms),
-            Behaviour::Hangs => None,
-            Behaviour::LosesResponses => {
-                self.carry_out(request);
-                None
-            }
-            Behaviour::LandsLate(ms) => {
+        let gives_up = sleep(Duration::from_millis(TIMINGS.request_ms()));
+        match self.towards() {
+            Behaviour::Fails => {}
+            Behaviour::Hangs => gives_up.await,
+            Behaviour::Lands(ms) if *request != LeaseRequest::Get => {
                 let (api, request) = (self.clone(), request.clone());
                 tokio::spawn(async move {
                     sleep(Duration::from_millis(ms)).await;
                     api.carry_out(&request);
                 });
-                None
+                gives_up.await;
             }
-            Behaviour::Fails => {
-                let failure = RequestFailure::new(ErrorCause::Other, "500 InternalError");
-                return (LeaseResponse::Failed, Some(failure));
+            behaviour => {
+                let ms = if let Behaviour::Slow(ms) = behaviour { ms } else { 5 };
+                sleep(Duration::from_millis(ms)).await;
+                return (self.carry_out(request), None);
             }
-        };
-        sleep(Duration::from_millis(answers_after_ms.unwrap_or(TIMINGS.request_ms()))).await;
-        if answers_after_ms.is_some() {
-            return (self.carry_out(request), None);
         }
-        let failure = RequestFailure::new(ErrorCause::TimedOut, "no response in time");
-        (LeaseResponse::Failed, Some(failure))
+        (LeaseResponse::Failed, Some(RequestFailure::new(ErrorCause::Other, "no answer")))
     }
 
     async fn list_group(&mut self) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
         sleep(Duration::from_millis(5)).await;
+        let behaviour = self.towards();
         let mut server = self.server.lock().unwrap();
         server.lists += 1;
-        if !matches!(server.towards(&self.name), Behaviour::Responds) {
+        if !matches!(behaviour, Behaviour::Responds) {
             return Err(RequestFailure::new(ErrorCause::Other, "500 InternalError"));
         }
         let labelled = server.leases.iter().filter(|(_, lease)| lease.is_labelled);
@@ -227,22 +214,19 @@ struct Instance {
 }
 
 fn instance(name: &str, api: &FakeApi) -> Instance {
-    instance_of(name, api, Shard::WHOLE, &ClusterTable::default(), TIMINGS)
+    instance_of(name, api, Shard::WHOLE, TIMINGS)
 }
 
-fn instance_of(
-    name: &str,
-    api: &FakeApi,
-    shard: Shard,
-    clusters: &ClusterTable,
-    timings: Timings,
-) -> Instance {
+fn instance_of(name: &str, api: &FakeApi, shard: Shard, timings: Timings) -> Instance {
+    let cluster = |name: &str, role| (name.into(), client(configured(name, &[role], None)));
+    let clusters =
+        [cluster("up", Role::Upstream), cluster("hub", Role::Hub), cluster("edge", Role::Edge)];
     let (gate, keeper) = Gate::closed();
     let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
     let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
     let ((led, unled), (held, unheld)) = (Outside::channel(), Outside::channel());
-    let (usable, clusters) = (Outside::default(), clusters.clone());
+    let (usable, clusters) = (Outside::default(), clusters.into());
     let listeners =
         Listeners { events: changes, usable, led, held, metrics: metrics.clone(), clusters };
     let group = Group::new("tl", shard);
@@ -253,53 +237,36 @@ fn instance_of(
 }
 
 /// An instance that leads a released Lease at once, and its API server.
-async fn leader(name: &str) -> (FakeApi, Instance) {
+async fn leader() -> (FakeApi, Instance) {
     let api = FakeApi::released();
-    let mut one = instance(name, &api);
+    let mut one = instance("one", &api);
     one.becomes(true, Duration::from_millis(100)).await;
     (api, one)
 }
 
 impl Instance {
     /// Waits until it starts or stops leading, and returns how long that took.
-    #[track_caller]
-    fn becomes(
-        &mut self,
-        leads: bool,
-        within: Duration,
-    ) -> impl Future<Output = Duration> + use<'_> {
+    async fn becomes(&mut self, leads: bool, within: Duration) -> Duration {
         let since = Instant::now();
-        let place = std::panic::Location::caller();
-        async move {
-            let next = async {
-                loop {
-                    match self.events.recv().await {
-                        Some(EventKind::LeadershipPending { .. }) => {}
-                        event => return event,
-                    }
+        let change = async {
+            loop {
+                match self.events.recv().await {
+                    Some(EventKind::LeadershipPending { .. }) => {}
+                    Some(EventKind::LeadershipAcquired) => return true,
+                    Some(EventKind::LeadershipLost) => return false,
+                    event => panic!("{event:?}"),
                 }
-            };
-            let event = timeout(within, next).await;
-            let event = event.unwrap_or_else(|_| panic!("{place}: not within {within:?}"));
-            let is_change = match event {
-                Some(EventKind::LeadershipAcquired) => leads,
-                Some(EventKind::LeadershipLost) => !leads,
-                _ => false,
-            };
-            assert!(is_change, "{place}: {event:?}");
-            assert_eq!(self.gate.is_open(), leads, "{place}: the gate");
-            since.elapsed()
-        }
+            }
+        };
+        let change = timeout(within, change).await.expect("a change in time");
+        assert_eq!((change, self.gate.is_open()), (leads, leads), "leads, gate");
+        since.elapsed()
     }
 
     /// Asserts that nothing changes for `long`.
-    #[track_caller]
-    fn stays(&mut self, long: Duration) -> impl Future<Output = ()> + use<'_> {
-        let place = std::panic::Location::caller();
-        async move {
-            let event = timeout(long, self.events.recv()).await;
-            assert!(event.is_err(), "{place}: {event:?}");
-        }
+    async fn stays(&mut self, long: Duration) {
+        let event = timeout(long, self.events.recv()).await;
+        assert!(event.is_err(), "{event:?}");
     }
 }
 
@@ -308,7 +275,7 @@ impl Instance {
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
     let (log, _guard) = Log::capture();
-    let api = FakeApi::default();
+    let api = FakeApi::new();
     let mut one = instance("one", &api);
     let first = one.events.recv().await;
     let Some(EventKind::LeadershipPending { wait_ms, .. }) = first else { panic!("{first:?}") };
@@ -322,7 +289,7 @@ async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
     }
     assert!(!said.contains("another instance"), "{said}");
 
-    let api = FakeApi::default();
+    let api = FakeApi::new();
     let mut two = instance("two", &api);
     let first = two.events.recv().await;
     assert!(matches!(first, Some(EventKind::LeadershipPending { .. })), "{first:?}");
@@ -339,7 +306,7 @@ async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_hangs_or_fails_closes_the_gate_in_time_however_often() {
-    let (api, mut one) = leader("one").await;
+    let (api, mut one) = leader().await;
     for behaviour in [Behaviour::Hangs, Behaviour::Fails, Behaviour::Conflicts, Behaviour::Hangs] {
         sleep(Duration::from_secs(7)).await;
         api.behaviour(behaviour);
@@ -355,9 +322,9 @@ async fn a_renewal_that_hangs_or_fails_closes_the_gate_in_time_however_often() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_and_slow_responses_do_not_lose_the_lease() {
-    let (api, mut one) = leader("one").await;
+    let (api, mut one) = leader().await;
     for _ in 0..5 {
-        api.behaviour(Behaviour::LosesResponses);
+        api.behaviour(Behaviour::Lands(0));
         one.stays(Duration::from_millis(TIMINGS.request_ms())).await;
         api.behaviour(Behaviour::Slow(1_500));
         one.stays(Duration::from_secs(30)).await;
@@ -368,7 +335,7 @@ async fn lost_and_slow_responses_do_not_lose_the_lease() {
 async fn a_lease_that_is_deleted_or_edited_is_led_again_a_lease_duration_later() {
     let give_away: fn(&FakeApi) = |api| api.edit(|record| record.holder = "somebody".to_owned());
     for edit in [FakeApi::delete, give_away] {
-        let (api, mut one) = leader("one").await;
+        let (api, mut one) = leader().await;
         edit(&api);
         one.becomes(false, 2 * RETRY).await;
         let after = one.becomes(true, 2 * LEASE).await;

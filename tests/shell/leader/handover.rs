@@ -1,46 +1,35 @@
 //! A leader that lost the watches of a cluster that it mirrors lets another instance lead.
 
 use throughline::core::contract::cause::Cause;
-use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
-use throughline::core::data::ids::{ClusterName, Kind, Role};
+use throughline::core::data::ids::Kind;
 
 use super::*;
-use crate::cluster::{client, configured};
 
 const BLIND: Duration = Duration::from_secs(30);
 
 impl Instance {
     fn loses(&self, cluster: &str) {
-        let failure = RequestFailure::new(ErrorCause::Unreachable, "gone".to_owned());
-        self.metrics.watch(&ClusterName::from(cluster), Kind::Connector).lost(&failure);
+        self.metrics.watch(&cluster.into(), Kind::Connector).lost(&"gone".into());
     }
 
     fn sees(&self, cluster: &str) {
-        self.metrics.watch(&ClusterName::from(cluster), Kind::Connector).list_finished();
+        self.metrics.watch(&cluster.into(), Kind::Connector).list_finished();
     }
-}
-
-fn clusters() -> ClusterTable {
-    let cluster = |name: &str, role| (name.into(), client(configured(name, &[role], None)));
-    [cluster("up", Role::Upstream), cluster("hub", Role::Hub), cluster("edge", Role::Edge)].into()
 }
 
 /// Two instances that see everything; the first one leads.
-async fn two(api: &FakeApi) -> (Instance, Instance) {
-    let clusters = clusters();
-    let mut one = instance_of("one", api, Shard::WHOLE, &clusters, TIMINGS);
-    one.becomes(true, RETRY).await;
-    let two = instance_of("two", api, Shard::WHOLE, &clusters, TIMINGS);
+async fn two() -> (FakeApi, Instance, Instance) {
+    let (api, one) = leader().await;
+    let two = instance("two", &api);
     for instance in [&one, &two] {
         ["up", "hub", "edge"].iter().for_each(|cluster| instance.sees(cluster));
     }
-    (one, two)
+    (api, one, two)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_lost_an_upstream_for_long_hands_over_once() {
-    let api = FakeApi::released();
-    let (mut one, mut two) = two(&api).await;
+    let (api, mut one, mut two) = two().await;
     // An edge, or a short loss, is no reason.
     one.loses("edge");
     for _ in 0..20 {
@@ -65,8 +54,7 @@ async fn a_leader_that_lost_an_upstream_for_long_hands_over_once() {
 /// Nobody else is there: it leads again, blind as it is, and does not stand down for five minutes.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_nobody_replaces_leads_again() {
-    let api = FakeApi::released();
-    let (mut one, two) = two(&api).await;
+    let (_api, mut one, two) = two().await;
     drop(two.election);
     one.loses("hub");
     one.becomes(false, BLIND + 2 * RETRY).await;
@@ -78,7 +66,7 @@ async fn a_leader_that_nobody_replaces_leads_again() {
 /// A holder that is gone may have left a Lease of an hour.
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_absurd_length_that_nobody_renews_is_a_problem() {
-    let api = FakeApi::default();
+    let api = FakeApi::new();
     api.edit(|record| (record.holder, record.lease_ms) = ("gone".to_owned(), 3_600_000));
     let mut one = instance("one", &api);
     one.stays(LEASE - RETRY).await;

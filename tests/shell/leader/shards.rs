@@ -8,7 +8,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 fn shard(api: &FakeApi, index: u16, of: u16) -> Instance {
     let name = format!("{index}of{of}");
-    instance_of(&name, api, Shard { index, of }, &ClusterTable::default(), TIMINGS)
+    instance_of(&name, api, Shard { index, of }, TIMINGS)
 }
 
 fn shards(api: &FakeApi, of: u16) -> Vec<Instance> {
@@ -21,9 +21,8 @@ async fn all_become(instances: &mut [Instance], leads: bool, within: Duration) {
 
 /// A shard labelled its Lease, and is gone.
 fn release(api: &FakeApi, index: u16, of: u16) {
-    let lease = api.of(&Group::new("tl", Shard { index, of }));
     let released = LeaseRecord { lease_ms: 1_000, ..LeaseRecord::default() };
-    lease.server.lock().unwrap().write(&lease.name, released, Some(true));
+    api.of(&Group::new("tl", Shard { index, of })).write(&released, Some(true));
 }
 
 async fn all_stay(instances: &mut [Instance], long: Duration) {
@@ -88,36 +87,20 @@ async fn a_renewal_that_lands_late_makes_no_second_leader() {
         }
         // Such instances look again soon.
         let timings = Timings { retry_ms: 200, ..TIMINGS };
-        let shard = |of| {
-            let shard = Shard { index: 1, of };
-            instance_of(&of.to_string(), &api, shard, &ClusterTable::default(), timings)
-        };
+        let shard = |of: u16| instance_of(&of.to_string(), &api, Shard { index: 1, of }, timings);
         let mut two = shard(2);
         two.becomes(true, RETRY).await;
         let four = shard(4);
-        let renewed = two.api.lease().version;
-        while two.api.lease().version == renewed {
-            sleep(Duration::from_millis(1)).await;
-        }
-        let says = |behaviour| {
-            let name = two.api.name.clone();
-            api.server.lock().unwrap().towards = Some((name, behaviour));
-        };
+        two.api.is_written().await;
         // The renewals hang, until one of them is on its way shortly before the deadline.
-        says(Behaviour::Hangs);
+        two.api.behaviour(Behaviour::Hangs);
         sleep(Duration::from_millis(7_000 + round * 30)).await;
-        says(Behaviour::LandsLate(6_500 + round * 40));
-        let before = two.api.lease().version;
+        two.api.behaviour(Behaviour::Lands(6_500 + round * 40));
         sleep(Duration::from_millis(2_300)).await;
-        says(Behaviour::Hangs);
-        for _ in 0..9_000 {
-            sleep(Duration::from_millis(1)).await;
-            if two.api.lease().version != before {
-                landed += 1;
-                break;
-            }
-        }
-        says(Behaviour::Responds);
+        two.api.behaviour(Behaviour::Hangs);
+        let lands = timeout(Duration::from_secs(9), two.api.is_written()).await;
+        landed += u32::from(lands.is_ok());
+        two.api.behaviour(Behaviour::Responds);
         for _ in 0..6_000 {
             sleep(Duration::from_millis(10)).await;
             let open = [two.gate.is_open(), four.gate.is_open()];
