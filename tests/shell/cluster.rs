@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use axum::Router;
 use base64::Engine;
@@ -15,7 +16,6 @@ use throughline::core::contract::action::{AbsentObjects, Action, Precondition, V
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::metrics::Metrics;
 
-use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::UID;
 
 pub(crate) fn configured(
@@ -80,22 +80,22 @@ pub(crate) fn serve(app: Router) -> String {
     url
 }
 
-/// A kubeconfig file that is deleted on drop.
-pub(crate) struct Kubeconfig(pub(crate) PathBuf);
+/// A new folder, which is deleted on drop.
+pub(crate) struct Folder(pub(crate) PathBuf);
 
-impl Kubeconfig {
-    pub(crate) fn of(served: &TestServer) -> Self {
-        let port = served.handle.address().port();
-        let name = format!("throughline-{}-{port}.yaml", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        served.write_kubeconfig(&file);
-        Self(file)
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let folder = std::env::temp_dir().join(format!("throughline-shell-{process}-{count}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
     }
 }
 
-impl Drop for Kubeconfig {
+impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

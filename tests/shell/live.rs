@@ -7,7 +7,6 @@ mod connection;
 mod events;
 mod fleet;
 pub(crate) mod http2;
-mod http2_repeats;
 mod mixed;
 mod pacing;
 mod queues;
@@ -18,13 +17,13 @@ use std::time::Duration;
 
 use throughline::client::ClusterClient;
 use throughline::config::WatchConstants;
-use throughline::core::contract::event::EventKind;
+use throughline::core::contract::event::{EventKind, EventName};
 use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
@@ -37,13 +36,17 @@ fn tls() -> (TlsAcceptor, Vec<u8>) {
 
 /// Polls until `is` holds.
 pub(crate) async fn until(what: &str, is: impl AsyncFn() -> bool) {
-    for _ in 0..3_000 {
-        if is().await {
-            return;
+    let holds = async {
+        while !is().await {
+            sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {what}");
+    };
+    timeout(Duration::from_secs(60), holds).await.expect(what);
+}
+
+/// Small pages, and short pauses.
+fn quick() -> WatchConstants {
+    WatchConstants { page_size: 2, backoff_first_ms: 1, backoff_max_ms: 20, ..Default::default() }
 }
 
 /// The events of one watch, by a bus with little room.
@@ -73,24 +76,17 @@ impl Watched {
             assert!(next.starts_with(expected), "{why}: {next:?}, not {expected:?}");
         }
     }
-
-    /// Skips events until a list is complete.
-    async fn until_listed(&mut self) {
-        while told(&self.next().await) != "list_finished" {}
-    }
 }
 
 /// An event's name, with the object's name or the error.
 fn told(event: &EventKind) -> String {
+    let name = EventName::from(event).as_str();
     match event {
-        EventKind::ListStarted { .. } => "list_started".into(),
-        EventKind::Listed { object, .. } => format!("listed {}", object.meta.name),
-        EventKind::ListFinished { .. } => "list_finished".into(),
-        EventKind::Applied { object, .. } => format!("applied {}", object.meta.name),
-        EventKind::Deleted { object, .. } => format!("deleted {}", object.meta.name),
-        EventKind::Unreadable { object, .. } => format!("unreadable {:?}", object.name),
-        EventKind::WatchLost { error, .. } => format!("lost: {error}"),
-        EventKind::WatchResumed { .. } => "resumed".into(),
-        other => panic!("{other:?}"),
+        EventKind::Listed { object, .. }
+        | EventKind::Applied { object, .. }
+        | EventKind::Deleted { object, .. } => format!("{name} {}", object.meta.name),
+        EventKind::Unreadable { object, .. } => format!("{name} {:?}", object.name),
+        EventKind::WatchLost { error, .. } => format!("{name} {error}"),
+        _ => name.to_owned(),
     }
 }

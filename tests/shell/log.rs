@@ -1,24 +1,16 @@
 //! What a test's thread logs.
 
+use std::fs::{self, File};
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use tracing::Dispatch;
 
+use crate::cluster::Folder;
 use crate::live::until;
 
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+/// The log is the file `log` of this folder.
+pub(crate) struct Log(Folder);
 
 impl Log {
     /// Collects from now on, until the guard is dropped.
@@ -29,14 +21,14 @@ impl Log {
         OTHER.get_or_init(|| {
             Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish())
         });
-        let log = Self::default();
-        let lines = log.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone());
-        (log, tracing::subscriber::set_default(lines.finish()))
+        let folder = Folder::new();
+        let file = File::create(folder.0.join("log")).unwrap();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(file));
+        (Self(folder), tracing::subscriber::set_default(lines.finish()))
     }
 
     pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        fs::read_to_string(self.0.0.join("log")).unwrap()
     }
 
     pub(crate) async fn until_contains(&self, part: &str) {

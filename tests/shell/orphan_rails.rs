@@ -2,6 +2,7 @@
 
 mod project;
 
+use std::fs::{create_dir, remove_dir};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,9 +15,12 @@ use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
-use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
+use throughline_sim::apiserver::{
+    ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMiloHandle,
+};
 
-use crate::cluster::{absent, client_at, write};
+use crate::cluster::{Folder, absent, client_at, write};
+use crate::live::http2::milo;
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, namespace, ns, project_and_hub};
 use crate::stage::{object, with};
@@ -28,9 +32,12 @@ struct Place {
     clusters: ClusterTable,
     applier: Applier,
     action: Action,
-    log: PathBuf,
+    /// Of the event log, which is named `log`.
+    folder: Folder,
     backup: PathBuf,
     may: bool,
+    /// A root with one project, which is another.
+    milo: SimMiloHandle,
 }
 
 fn route() -> Value {
@@ -53,13 +60,13 @@ impl Place {
         let (cluster, object) = ("hub".into(), ObjectKey::new(ns(), "r"));
         let delete = write(Verb::Delete, Kind::HttpRoute, "r");
         let action = Action { cluster, object, annotations: Vec::new(), precondition, ..delete };
-        let port = hub.handle.address().port();
-        let log = format!("throughline-rails-{}-{port}.jsonl", std::process::id());
-        let log = std::env::temp_dir().join(log);
-        let backup = deleted_routes_file(&log);
-        let _ = std::fs::remove_file(&backup);
+        let folder = Folder::new();
+        let backup = deleted_routes_file(&folder.0.join("log"));
         let applier = Applier::default();
-        let mut place = Self { up, hub, clusters, applier, action, log, backup, may: true };
+        let milo = milo(None, SimApiServerSettings::default()).await;
+        milo.add_project("other", &[], true);
+        let mut place =
+            Self { up, hub, clusters, applier, action, folder, backup, may: true, milo };
         place.reset();
         place
     }
@@ -67,7 +74,7 @@ impl Place {
     /// Writes backups beside the log, and knows no root to ask for projects.
     fn reset(&mut self) {
         let applier = Applier::new(self.clusters.clone(), PATIENCE);
-        self.applier = applier.with_backup(DeletedRoutes::beside(&self.log));
+        self.applier = applier.with_backup(DeletedRoutes::beside(&self.folder.0.join("log")));
     }
 
     /// The lines of the backup of deleted routes.
@@ -118,9 +125,10 @@ impl Place {
         self.hub.get(&path).await.0 == 200
     }
 
-    /// Nothing is deleted, and the outcome has this name and an error that contains what follows the dots,
-    /// each.
-    async fn is_kept(&self, what: &str, expected: &str) {
+    /// After this nothing is deleted, and the outcome has this name and an error that contains what follows
+    /// the dots, each.
+    async fn keeps_its_route(mut self, what: &str, break_it: Break, expected: &str) {
+        break_it(&mut self);
         assert!(self.stands().await, "{what}");
         let outcome = self.outcome().await;
         let error = outcome.error().map_or("", |error| error);
@@ -139,27 +147,20 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.backup);
-        let _ = std::fs::remove_dir(&self.backup);
-    }
-}
-
 fn fault(verb: ApiVerb, resource: impl Into<Resource>, code: u16) -> Fault {
     let resource = Some(resource.into());
-    Fault { verbs: vec![verb], resource, code, retry_after_s: None, executes: false }
+    Fault { verbs: vec![verb], resource, ..Fault::on_writes(code) }
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
 const DELETED: &str = "2026-11-21T09:00:00Z";
 
-type Break<P> = fn(&mut P);
+type Break = fn(&mut Place);
 
 #[tokio::test]
 async fn an_orphan_that_is_not_proved_is_kept() {
-    let broken: [(&str, Break<Place>, &str); 24] = [
+    let broken: [(&str, Break, &str); 24] = [
         ("leadership", |p| p.may = false, "dropped"),
         ("a parent is there", |p| p.put_parent("site"), "conflict: …exists"),
         ("the other one is", |p| p.put_parent("blog"), "conflict: …exists"),
@@ -186,9 +187,7 @@ async fn an_orphan_that_is_not_proved_is_kept() {
         ("upstream down", |p| p.up.handle.set_mode(ServerMode::Down), "failed: …exists"),
     ];
     for (what, break_it, expected) in broken {
-        let mut place = Place::new().await;
-        break_it(&mut place);
-        place.is_kept(what, expected).await;
+        Place::new().await.keeps_its_route(what, break_it, expected).await;
     }
 }
 
@@ -239,23 +238,14 @@ async fn a_route_is_on_the_disk_before_its_delete_is_sent() {
 
 #[tokio::test]
 async fn a_route_that_cannot_be_written_down_is_not_deleted() {
-    let broken: [(&str, Break<Place>, &str); 4] = [
-        ("a folder", |p| std::fs::create_dir(&p.backup).unwrap(), "directory"),
-        ("a link", |p| symlink(&p.log, &p.backup).unwrap(), "it is a symbolic link"),
-        (
-            "no folder",
-            |p| {
-                p.log = "/nowhere/log".into();
-                p.reset();
-            },
-            "/nowhere/log.deleted.jsonl: No such file",
-        ),
+    let broken: [(&str, Break, &str); 4] = [
+        ("a folder", |p| create_dir(&p.backup).unwrap(), "directory"),
+        ("a link", |p| symlink("log", &p.backup).unwrap(), "it is a symbolic link"),
+        ("no folder", |p| remove_dir(&p.folder.0).unwrap(), "/log.deleted.jsonl: No such file"),
         ("no log", |p| p.applier = Applier::new(p.clusters.clone(), PATIENCE), "no event log"),
     ];
     for (what, break_it, why) in broken {
-        let mut place = Place::new().await;
-        break_it(&mut place);
         let said = "failed: …nothing is deleted, because the route cannot be written down";
-        place.is_kept(what, &format!("{said}…{why}")).await;
+        Place::new().await.keeps_its_route(what, break_it, &format!("{said}…{why}")).await;
     }
 }

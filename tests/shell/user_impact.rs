@@ -5,6 +5,7 @@ use std::time::Duration;
 use throughline::core::status::trigger::{connector_part, digest, gateway_part};
 use throughline::metrics::{Format, Metrics};
 
+use crate::admin::sample;
 use crate::stage::{
     N1, N2, OFFLINE, Role, Settings, Stage, TRIGGER, TouchScope, Trigger, UP, Value,
 };
@@ -41,26 +42,22 @@ impl World {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    /// After so many seconds more, the sums are these.
+    /// After so many seconds more, the sums are these: of 503, dead tunnel, online and unknown; and so many
+    /// answer wrongly now, by symptom.
     async fn after(&mut self, seconds: u64, sums: [u64; 4], wrong: [u64; 2]) {
         self.pass(seconds).await;
-        assert_eq!(self.sums(), (sums, wrong), "after {seconds} s more");
-    }
-
-    /// Seconds: 503, dead tunnel, online, unknown; and how many answer wrongly now, by symptom.
-    fn sums(&self) -> ([u64; 4], [u64; 2]) {
         let text = self.metrics.text(None, Format::Plain);
-        let value = |name: &str, more: &str| -> u64 {
-            let series = format!("throughline_user_visible_{name}{{cluster=\"edge\"{more}}} ");
-            let found = text.lines().find_map(|line| line.strip_prefix(&series));
-            let value = found.unwrap_or_else(|| panic!("no {series} in {text}"));
-            value.parse::<f64>().unwrap().round() as u64
-        };
-        let symptoms = [",symptom=\"503\"", ",symptom=\"dead_tunnel\""];
-        let [down, dead_tunnel] = symptoms.map(|symptom| value("wrong_seconds_total", symptom));
-        let [online, unknown] =
-            ["online_seconds_total", "unknown_seconds_total"].map(|name| value(name, ""));
-        ([down, dead_tunnel, online, unknown], symptoms.map(|symptom| value("wrong", symptom)))
+        let found = [
+            r#"wrong_seconds_total{cluster="edge",symptom="503"}"#,
+            r#"wrong_seconds_total{cluster="edge",symptom="dead_tunnel"}"#,
+            r#"online_seconds_total{cluster="edge"}"#,
+            r#"unknown_seconds_total{cluster="edge"}"#,
+            r#"wrong{cluster="edge",symptom="503"}"#,
+            r#"wrong{cluster="edge",symptom="dead_tunnel"}"#,
+        ]
+        .map(|series| format!("throughline_user_visible_{series}"))
+        .map(|series| sample(&text, &series).expect(&series).round() as u64);
+        assert_eq!(found[..], [&sums[..], &wrong].concat(), "after {seconds} s more");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::UdpSocket;
 
+use expect_test::expect_file;
 use throughline::config::StateAccess;
 use throughline::core::data::ids::Kind;
 
@@ -45,35 +46,22 @@ async fn by_default_the_state_is_served_to_this_host_only() {
     }
 }
 
+/// The golden has a host in each line, and its answers with access for this host and for everyone.
 #[tokio::test]
 async fn a_host_that_a_stranger_can_own_is_not_ours() {
     let loopback = serve("127.0.0.1", StateAccess::Loopback).await;
     let everyone = serve("127.0.0.1", StateAccess::Everyone).await;
-    for (host, with_loopback, with_everyone) in [
-        ("localhost:8080", true, true),
-        ("LocalHost.", true, true),
-        ("throughline.localhost", true, true),
-        ("127.0.0.1:8080", true, true),
-        ("[::1]:8080", true, true),
-        ("10.4.0.7", true, true),
-        ("throughline:8080", false, true),
-        ("throughline.system.svc:8080", false, true),
-        ("throughline.system.svc.cluster.local", false, true),
-        ("throughline.system", false, false),
-        ("evil.example:8080", false, false),
-        ("127.0.0.1.evil.example", false, false),
-        ("localhost.evil.example:80", false, false),
-        ("evil.example:80:80", false, false),
-        ("[::1].evil.example", false, false),
-        ("evilsvc.com", false, false),
-        ("", false, false),
-        (":8080", false, false),
-    ] {
-        for (server, is_own) in [(&loopback, with_loopback), (&everyone, with_everyone)] {
+    let mut answers = String::new();
+    for line in include_str!("hosts.txt").lines() {
+        let host = line.split(' ').next().unwrap();
+        answers += host;
+        for server in [&loopback, &everyone] {
             let answer = get_as(host, server.address, "/state", "*/*").await;
-            assert_eq!(answer.status, if is_own { 200 } else { 421 }, "{host}: {}", answer.body);
+            answers += &format!(" {}", answer.status);
         }
+        answers += "\n";
     }
+    expect_file!["hosts.txt"].assert_eq(&answers);
     // Only programs other than browsers send none; of two hosts none counts.
     let answer = http::send(loopback.address, "GET /state HTTP/1.0\r\n").await;
     assert_eq!(answer.status, 200, "{}", answer.body);

@@ -68,18 +68,6 @@ impl ClientCertVerifier for Requires {
     }
 }
 
-fn acceptor(server: &Certificate, required: Requires, protocols: &[&str]) -> TlsAcceptor {
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(server.key.clone()));
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(Arc::new(required))
-        .with_single_cert(vec![CertificateDer::from(server.der.clone())], key)
-        .unwrap();
-    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
-    TlsAcceptor::from(Arc::new(config))
-}
-
 /// Asks a server that requires `required` with the certificate `shown`.
 async fn ask(
     required: &Certificate,
@@ -87,8 +75,16 @@ async fn ask(
     protocols: &[&str],
 ) -> Result<(), CallError> {
     let server = Certificate::self_signed("localhost", X509::V3);
-    let tls = acceptor(&server, Requires(required.der.clone()), protocols);
-    let served = serve_with(SimApiServerSettings::default(), Some((tls, server.der.clone()))).await;
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(server.key.clone()));
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(Arc::new(Requires(required.der.clone())))
+        .with_single_cert(vec![CertificateDer::from(server.der.clone())], key)
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+    let tls = (TlsAcceptor::from(Arc::new(config)), server.der.clone());
+    let served = serve_with(SimApiServerSettings::default(), Some(tls)).await;
     let user = json!({"client-certificate-data": STANDARD.encode(shown.pem()),
         "client-key-data": STANDARD.encode(shown.key_pem())});
     let spec = spec(&served.handle.url(), Some(&server.der), &user, Server::AsConfigured);

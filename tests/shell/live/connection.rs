@@ -1,23 +1,20 @@
 //! The connection to a cluster follows its kubeconfig: to another address, to other credentials; and
 //! stays as it is while the kubeconfig is broken.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, JSON, get, path};
-use throughline::config::WatchConstants;
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::data::ids::{ClusterName, Kind, Role};
-use throughline_sim::SimClusters;
-use throughline_sim::apiserver::ServerMode;
+use throughline::core::data::ids::{Kind, Role};
+use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 use tokio::time::sleep;
 
-use crate::cluster::{Kubeconfig, client, configured};
-use crate::live::{Watched, tls, until};
+use crate::cluster::{Folder, client, configured};
+use crate::live::{Watched, quick, tls, until};
 use crate::log::Log;
-use crate::sim_apiserver::{START, TestServer, serve_cluster_with};
+use crate::sim_apiserver::{TestServer, serve_cluster_with, serve_with};
 use crate::stage::object;
 
 /// One API server at two addresses, and a client whose kubeconfig names the first.
@@ -25,21 +22,18 @@ struct Moving {
     old: TestServer,
     new: TestServer,
     client: Arc<ClusterClient>,
-    kubeconfig: Kubeconfig,
+    kubeconfig: PathBuf,
+    folder: Folder,
 }
 
 async fn moving(with_tls: bool) -> Moving {
-    let name = ClusterName::from("one");
-    let roles = vec![Role::Upstream];
-    let mut sim = SimClusters::new(&[ClusterSpec { name: name.clone(), roles }], 0);
-    sim.advance(START);
-    let sim = Arc::new(Mutex::new(sim));
-    let old = serve_cluster_with(&sim, name.clone(), with_tls.then(tls)).await;
-    let new = serve_cluster_with(&sim, name, with_tls.then(tls)).await;
+    let old = serve_with(SimApiServerSettings::default(), with_tls.then(tls)).await;
+    let new = serve_cluster_with(&old.sim, old.cluster.clone(), with_tls.then(tls)).await;
     old.put(object("Gateway", "n", "g"));
-    let kubeconfig = Kubeconfig::of(&old);
-    let client = client(configured("one", &[Role::Upstream], Some(&kubeconfig.0)));
-    Moving { old, new, client, kubeconfig }
+    let folder = Folder::new();
+    let kubeconfig = old.kubeconfig(&folder.0);
+    let client = client(configured("one", &[Role::Upstream], Some(&kubeconfig)));
+    Moving { old, new, client, kubeconfig, folder }
 }
 
 impl Moving {
@@ -54,15 +48,11 @@ impl Moving {
 async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {
     for with_tls in [false, true] {
         let moving = moving(with_tls).await;
-        let config = WatchConstants {
-            backoff_first_ms: 10,
-            backoff_max_ms: 200,
-            ..WatchConstants::default()
-        };
-        let mut watched = Watched::of(moving.client.clone(), Kind::Gateway, config);
-        watched.until_listed().await;
-        moving.new.write_kubeconfig(&moving.kubeconfig.0);
-        watched.until_listed().await;
+        let mut watched = Watched::of(moving.client.clone(), Kind::Gateway, quick());
+        let list = ["list_started", "listed g", "list_finished"];
+        watched.expect("the old one", &list).await;
+        moving.new.write_kubeconfig(&moving.kubeconfig);
+        watched.expect("the new one", &list).await;
         moving.old.handle.set_mode(ServerMode::Down);
         moving.get().await.unwrap();
     }
@@ -77,14 +67,14 @@ async fn a_broken_kubeconfig_keeps_the_connection_and_is_logged_once() {
 
         // What concerns other clusters changes nothing.
         let other = json!({"name": "other", "user": {"token": "t"}});
-        edit_users(&moving.kubeconfig.0, |users| users.push(other));
+        edit_users(&moving.kubeconfig, |users| users.push(other));
         moving.old.handle.set_mode(ServerMode::Down);
         moving.get().await.unwrap_err();
         sleep(Duration::from_millis(1_500)).await;
         assert!(!log.text().contains("kubeconfig"), "{}", log.text());
         moving.old.handle.set_mode(ServerMode::Serving);
 
-        std::fs::write(&moving.kubeconfig.0, "clusters: [").unwrap();
+        std::fs::write(&moving.kubeconfig, "clusters: [").unwrap();
         log.until_contains("cannot be used").await;
         moving.get().await.unwrap();
 
@@ -96,7 +86,7 @@ async fn a_broken_kubeconfig_keeps_the_connection_and_is_logged_once() {
         }
         assert_eq!(log.text().matches("cannot be used").count(), 1, "{}", log.text());
 
-        moving.new.write_kubeconfig(&moving.kubeconfig.0);
+        moving.new.write_kubeconfig(&moving.kubeconfig);
         until("the other address answers", async || moving.get().await.is_ok()).await;
         log.until_contains("names another address").await;
     }
@@ -114,13 +104,12 @@ fn edit_users(kubeconfig: &Path, edit: impl FnOnce(&mut Vec<Value>)) {
 #[tokio::test]
 async fn a_failing_credential_plugin_runs_once_for_all_requests_that_wait() {
     let moving = moving(false).await;
-    let runs = moving.kubeconfig.0.with_extension("runs");
+    let runs = moving.folder.0.join("runs");
     let script = format!("echo ran >> {}; exit 1", runs.display());
     let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
         "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}});
-    edit_users(&moving.kubeconfig.0, |users| users[0]["user"] = user);
+    edit_users(&moving.kubeconfig, |users| users[0]["user"] = user);
     let asked = futures::future::join_all((0..20).map(|_| moving.get())).await;
     assert!(asked.iter().all(Result::is_err), "{asked:?}");
     assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");
-    std::fs::remove_file(&runs).unwrap();
 }

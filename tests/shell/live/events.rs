@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use throughline::core::data::time::UnixMillis;
 use throughline::events::{Recorder, again};
 use throughline::metrics::{Format, Metrics};
-use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
-use tokio::task::JoinSet;
+use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
 
+use crate::admin::sample;
 use crate::cluster::client_at;
 use crate::live::until;
 use crate::sim_apiserver::{TestServer, serve};
@@ -32,7 +32,6 @@ struct Bench {
     served: TestServer,
     recorder: Recorder,
     metrics: Arc<Metrics>,
-    _workers: JoinSet<()>,
 }
 
 async fn bench() -> Bench {
@@ -40,8 +39,9 @@ async fn bench() -> Bench {
     served.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}));
     let metrics = Arc::new(Metrics::new());
     let clusters = vec![client_at("one", &served.handle.url())];
-    let (recorder, workers) = Recorder::start(clusters, 30, metrics.clone());
-    Bench { served, recorder, metrics, _workers: workers }
+    let (recorder, mut workers) = Recorder::start(clusters, 30, metrics.clone());
+    workers.detach_all();
+    Bench { served, recorder, metrics }
 }
 
 impl Bench {
@@ -55,9 +55,8 @@ impl Bench {
     }
 
     fn counted(&self, delivery: &str) -> u64 {
-        let name = format!("throughline_events_total{{result=\"{delivery}\"}} ");
-        let text = self.metrics.text(None, Format::Plain);
-        text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+        let series = format!("throughline_events_total{{result=\"{delivery}\"}}");
+        sample(&self.metrics.text(None, Format::Plain), &series).unwrap() as u64
     }
 
     async fn events(&self) -> Vec<Value> {
@@ -68,16 +67,6 @@ impl Bench {
 
     async fn counts(&self, delivery: &str, wanted: u64) {
         until(delivery, async || self.counted(delivery) == wanted).await;
-    }
-
-    /// Fails the next so many writes of Events.
-    fn fail(&self, code: u16, times: usize) {
-        let fault = Fault { resource: Some(Resource::Events), ..Fault::on_writes(code) };
-        self.served.handle.inject(&fault, times);
-    }
-
-    fn creates(&self) -> u64 {
-        self.served.handle.requests()[&(ApiVerb::Create, Resource::Events)]
     }
 }
 
@@ -111,21 +100,21 @@ async fn an_event_is_counted_and_an_expired_one_is_created_again() {
 #[tokio::test]
 async fn forbidden_events_are_not_retried_for_a_while() {
     let bench = bench().await;
-    bench.fail(500, 2);
+    bench.served.handle.inject(&Fault::on_writes(500), 2);
     bench.post(&bench.event("n"));
     bench.counts("posted", 1).await;
-    assert_eq!(bench.creates(), 3, "temporary errors are retried");
+    assert_eq!(bench.served.handle.writes(), 3, "temporary errors are retried");
     bench.post(&bench.event("nowhere"));
     bench.counts("failed", 1).await;
-    assert_eq!(bench.creates(), 4, "and permanent ones are not");
-    bench.fail(403, 1_000);
+    assert_eq!(bench.served.handle.writes(), 4, "and permanent ones are not");
+    bench.served.handle.inject(&Fault::on_writes(403), 1_000);
     bench.post(&bench.event("n"));
     bench.counts("failed", 2).await;
     for _ in 0..9 {
         bench.post(&bench.event("n"));
     }
     bench.counts("dropped", 9).await;
-    assert_eq!(bench.creates(), 5);
+    assert_eq!(bench.served.handle.writes(), 5);
 }
 
 #[tokio::test]

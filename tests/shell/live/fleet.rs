@@ -10,7 +10,7 @@ use throughline_sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Kubeconfig, configured};
+use crate::cluster::{Folder, configured};
 use crate::live::until;
 use crate::log::Log;
 use crate::sim_apiserver::TestServer;
@@ -28,33 +28,33 @@ struct Bench {
     reloads: mpsc::Sender<Vec<ClusterConfig>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<anyhow::Result<()>>,
-    _kubeconfigs: [Kubeconfig; 2],
+    folder: Folder,
 }
 
 /// It follows the hub, and does not follow the project yet.
-async fn bench(name: &str) -> Bench {
+async fn bench() -> Bench {
     let (project, hub) = project_and_hub().await;
     hub.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns(),
         "labels": {"meta.datumapis.com/upstream-namespace": "shop"}}}));
     hub.put(SHOP.copy("lab", None));
     project.put(SHOP.connector("lab", N1));
-    let kubeconfigs = [Kubeconfig::of(&hub), Kubeconfig::of(&project)];
-    let [of_hub, of_project] = kubeconfigs.each_ref().map(|file| Some(&*file.0));
-    let log = std::env::temp_dir().join(format!("throughline-{name}-{}", std::process::id()));
+    let folder = Folder::new();
+    let of_project = project.kubeconfig(&folder.0);
+    let of_hub = hub.kubeconfig(&folder.0);
     let mut config = Config::default();
-    config.clusters.push(configured("hub", &[Role::Hub, Role::Edge], of_hub));
+    config.clusters.push(configured("hub", &[Role::Hub, Role::Edge], Some(&of_hub)));
     config.leader_election.enabled = false;
     config.events.enabled = false;
     config.admin.address = "127.0.0.1:0".parse().unwrap();
     config.mirror.nudge_key.clear();
-    config.event_log.file = Some(log);
+    config.event_log.file = Some(folder.0.join("log"));
     config.constants.executor.timeout_ms = 1_000;
     let (stop, stopping) = watch::channel(false);
     let (reloads, reloaded) = mpsc::channel(4);
     let run = Run::new(config.clone(), Vec::new()).with_reloads(reloaded);
-    config.clusters.push(configured("up", &[Role::Upstream], of_project));
+    config.clusters.push(configured("up", &[Role::Upstream], Some(&of_project)));
     let task = tokio::spawn(run.until(stopping));
-    Bench { hub, project, config, reloads, stop, task, _kubeconfigs: kubeconfigs }
+    Bench { hub, project, config, reloads, stop, task, folder }
 }
 
 impl Bench {
@@ -92,13 +92,12 @@ impl Bench {
     async fn end(self) -> String {
         self.stop.send_replace(true);
         self.task.await.unwrap().unwrap();
-        let log = self.config.event_log.file.unwrap();
+        let log = self.folder.0.join("log");
         let text = std::fs::read_to_string(&log).unwrap();
         let program = env!("CARGO_BIN_EXE_throughline");
         let replay = std::process::Command::new(program).arg("replay").arg(&log).output().unwrap();
         let said = String::from_utf8_lossy(&replay.stdout).into_owned();
         assert!(replay.status.success(), "{said}{}", String::from_utf8_lossy(&replay.stderr));
-        let _ = std::fs::remove_file(log);
         text
     }
 }
@@ -106,7 +105,7 @@ impl Bench {
 #[tokio::test]
 async fn an_upstream_that_is_not_followed_is_reported_until_it_joins() {
     let (log, _guard) = Log::capture();
-    let bench = bench("joins").await;
+    let bench = bench().await;
     // As after a typing error in its name.
     let unknown = "name upstream up, which is not followed";
     log.until_contains(unknown).await;
@@ -144,7 +143,7 @@ async fn an_upstream_that_is_not_followed_is_reported_until_it_joins() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_leaves_and_joins_at_once_starts_from_nothing() {
-    let bench = bench("again").await;
+    let bench = bench().await;
     bench.follow(&["hub", "up"]).await;
     bench.until_mirrored("True").await;
     for _ in 0..20 {
@@ -179,7 +178,7 @@ async fn a_cluster_that_leaves_and_joins_at_once_starts_from_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_in_flight_ends_although_its_hub_left() {
-    let bench = bench("flight").await;
+    let bench = bench().await;
     let connectors = Some(Resource::Connectors);
     let hangs = Fault { resource: connectors, ..Fault::on_writes(Fault::NO_RESPONSE) };
     bench.hub.handle.inject(&hangs, 1);

@@ -1,11 +1,15 @@
 //! The connections of clusters that share a host: HTTP/2 with a limit of streams, servers that shut
-//! down or fall silent, and servers without HTTP/2.
+//! down, fall silent or refuse streams, and servers without HTTP/2.
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
-use http::Request;
+use futures::{StreamExt, stream};
+use h2::{Reason, server};
+use http::{Request, Response};
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, Connections, Frames, JSON, Server, get};
 use throughline_sim::SimClusters;
@@ -18,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
 use crate::cluster::{connect, spec};
-use crate::live::until;
+use crate::live::{tls, until};
 use crate::sim_apiserver::START;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -27,6 +31,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A Milo behind one listener, and clients that share what they can.
 struct Fleet {
     milo: SimMiloHandle,
+    /// Where clients reach it.
+    url: String,
     ca: Vec<u8>,
     connections: Connections,
 }
@@ -48,20 +54,16 @@ impl Fleet {
         let settings =
             SimApiServerSettings { max_concurrent_streams: streams, ..Default::default() };
         let milo = milo(Some(certificate.acceptor(protocols)), settings).await;
-        Self { milo, ca: certificate.der, connections: Connections::default() }
+        let url = milo.url();
+        Self { milo, url, ca: certificate.der, connections: Connections::default() }
     }
 
     /// A project's control plane.
     fn project(&self, name: &str) -> Arc<ClusterClient> {
-        self.project_at(&self.milo.url(), name)
-    }
-
-    /// By another address of the same server.
-    fn project_at(&self, url: &str, name: &str) -> Arc<ClusterClient> {
         self.milo.add_project(name, &[], true);
         let path = self.milo.project_url(name);
         let path = Server::Path(path.strip_prefix(&self.milo.url()).unwrap().to_owned());
-        connect(name, spec(url, Some(&self.ca), &json!({}), path), &self.connections)
+        connect(name, spec(&self.url, Some(&self.ca), &json!({}), path), &self.connections)
     }
 
     fn connections(&self) -> usize {
@@ -157,11 +159,13 @@ async fn after_a_goaway_new_requests_use_a_new_connection_and_running_ones_go_on
     assert_eq!(fleet.connections(), 3);
 }
 
-/// Forwards to a server until the test makes it silent; then it keeps its connections open, and swallows
-/// what clients send.
-async fn proxy(to: std::net::SocketAddr) -> (String, watch::Sender<bool>) {
+/// A fleet behind a proxy, which forwards until the test makes it silent; then it keeps its connections
+/// open, and swallows what clients send.
+async fn behind_proxy(protocol: &str) -> (Fleet, watch::Sender<bool>) {
+    let mut fleet = Fleet::new(100, &[protocol]).await;
+    let to = fleet.milo.address();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}", listener.local_addr().unwrap());
+    fleet.url = format!("https://{}", listener.local_addr().unwrap());
     let silent = watch::Sender::new(false);
     let silence = silent.clone();
     tokio::spawn(async move {
@@ -177,14 +181,13 @@ async fn proxy(to: std::net::SocketAddr) -> (String, watch::Sender<bool>) {
             });
         }
     });
-    (url, silent)
+    (fleet, silent)
 }
 
 #[tokio::test]
 async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
-    let fleet = Fleet::new(100, &["h2"]).await;
-    let (url, silent) = proxy(fleet.milo.address()).await;
-    let client = fleet.project_at(&url, "p");
+    let (fleet, silent) = behind_proxy("h2").await;
+    let client = fleet.project("p");
     let mut watch = open_watch(&client).await;
     silent.send_replace(true);
     let began = Instant::now();
@@ -196,9 +199,8 @@ async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
 /// connection is there after 10 s.
 #[tokio::test]
 async fn so_are_http1_connections_that_fall_silent() {
-    let fleet = Fleet::new(100, &["http/1.1"]).await;
-    let (url, silent) = proxy(fleet.milo.address()).await;
-    let client = fleet.project_at(&url, "p");
+    let (fleet, silent) = behind_proxy("http/1.1").await;
+    let client = fleet.project("p");
     let mut watch = open_watch(&client).await;
     list(&client).await.unwrap(); // leaves an idle connection
     timeout(12 * SECOND, watch.next()).await.expect_err("nothing happens");
@@ -260,4 +262,92 @@ async fn a_server_with_or_without_http2_is_served_and_its_return_is_noticed_at_o
         fleet.milo.set_mode(ServerMode::Serving);
         list(&client).await.unwrap();
     }
+}
+
+/// How long a server refuses what it gets, and how many writes wait for it.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+const WRITES: usize = 200;
+
+/// What the server does with its first request. It answers all others.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    Reset(Reason),
+    /// Not with the first alone: all are refused for [`REFUSED_FOR`].
+    RefuseAll,
+    /// Ends the connection with a GOAWAY that names no stream as handled.
+    GoAway,
+    /// Ends the connection without a word.
+    Die,
+}
+
+/// A client of a server of HTTP/2; counts requests and connections.
+async fn serve_first(first: First) -> (Arc<ClusterClient>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (tls, ca) = tls();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (requests, connections) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen, opened) = (requests.clone(), connections.clone());
+    let began = Instant::now();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let stream = tls.accept(stream).await.unwrap();
+            opened.fetch_add(1, SeqCst);
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let mut connection = server::handshake(stream).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    match (seen.fetch_add(1, SeqCst), first) {
+                        (0, First::Reset(reason)) => respond.send_reset(reason),
+                        (_, First::RefuseAll) if began.elapsed() < REFUSED_FOR => {
+                            respond.send_reset(Reason::REFUSED_STREAM);
+                        }
+                        (0, First::GoAway) => {
+                            connection.abrupt_shutdown(Reason::NO_ERROR);
+                        }
+                        (0, First::Die) => return,
+                        _ => {
+                            let mut body = respond.send_response(Response::new(()), false).unwrap();
+                            body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let spec = spec(&url, Some(&ca), &json!({}), Server::AsConfigured);
+    (connect("one", spec, &Connections::default()), requests, connections)
+}
+
+#[tokio::test]
+async fn only_what_the_server_disclaims_is_sent_again() {
+    for (first, is_repeated) in [
+        (First::Reset(Reason::REFUSED_STREAM), true),
+        // What the server may have handled.
+        (First::Reset(Reason::INTERNAL_ERROR), false),
+        (First::Die, false),
+        // h2's server names the last stream that it has seen.
+        (First::GoAway, false),
+    ] {
+        let (client, requests, connections) = serve_first(first).await;
+        let error = write(&client, "n").await.err();
+        assert_eq!(error.is_none(), is_repeated, "{first:?}: {error:?}");
+        assert!(error.is_none_or(|e| matches!(e, CallError::Unreachable(_))), "{first:?}");
+        assert_eq!(requests.load(SeqCst), 1 + usize::from(is_repeated), "{first:?}");
+        assert_eq!(connections.load(SeqCst), 1, "{first:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_every_stream_gets_few_of_them() {
+    let (client, requests, connections) = serve_first(First::RefuseAll).await;
+    let meanwhile = async {
+        sleep(REFUSED_FOR).await;
+        (requests.load(SeqCst), connections.load(SeqCst))
+    };
+    // As many at a time as the executor sends, without the pause that the machine makes.
+    let written = stream::iter(0..WRITES)
+        .for_each_concurrent(16, async |_| while write(&client, "n").await.is_err() {});
+    let both = async { tokio::join!(meanwhile, written).0 };
+    let (streams, dials) = timeout(REFUSED_FOR + Duration::from_secs(15), both).await.unwrap();
+    assert!(streams <= 400 && dials <= 10, "{streams} streams on {dials} connections");
 }

@@ -1,71 +1,57 @@
 //! What no sound API server answers: objects of another type than was asked for, as from a proxy that
-//! mixes its answers, objects without a name, pages that always expire, and lists that break off.
+//! mixes its answers, objects without a name, and lists that break off.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Query;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::http::Uri;
+use axum::response::Response;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use throughline::config::WatchConstants;
 use throughline::core::data::ids::Kind;
 
 use crate::cluster::{self, client_at};
-use crate::live::{Watched, told};
+use crate::live::{Watched, quick, told};
 use crate::log::Log;
 
 const VERSION: &str = "networking.datumapis.com/v1alpha1";
 
-type Params = BTreeMap<String, String>;
-type Answer = (StatusCode, String);
-
-fn next(answers: &mut Vec<Vec<Value>>) -> Vec<Value> {
+/// The last one is repeated.
+fn next<T: Clone>(answers: &mut Vec<T>) -> T {
     if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() }
 }
 
-/// A watch of Connectors with the answers to its lists, and the events of each of its watches; the last are
-/// repeated. Pauses last at most `pause_ms`.
-fn scripted(
-    mut lists: impl FnMut(&Params) -> Answer + Send + 'static,
-    mut watches: Vec<Vec<Value>>,
-    pause_ms: u64,
-) -> Watched {
-    let answer = move |params: &Params| {
-        if !params.contains_key("watch") {
-            return lists(params).into_response();
-        }
-        let lines = next(&mut watches).into_iter().map(|line| Ok(format!("{line}\n")));
-        let open = futures::stream::pending::<Result<String, std::io::Error>>();
-        let lines = futures::stream::iter(lines.collect::<Vec<_>>());
-        Response::new(Body::from_stream(lines.chain(open)))
+/// A watch of Connectors with the answers to its lists, and the events of each of its watches. Pauses last
+/// at most `pause_ms`.
+fn scripted(lists: Vec<String>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Watched {
+    let answers = Arc::new(Mutex::new((lists, watches)));
+    let serve = move |uri: Uri| {
+        let (lists, watches) = &mut *answers.lock().unwrap();
+        let body = if uri.query().unwrap_or_default().contains("watch=true") {
+            let lines = next(watches).into_iter().map(|line| Ok(format!("{line}\n")));
+            let open = futures::stream::pending::<Result<String, std::io::Error>>();
+            Body::from_stream(futures::stream::iter(lines).chain(open))
+        } else {
+            next(lists).into()
+        };
+        std::future::ready(Response::new(body))
     };
-    let answer = Arc::new(Mutex::new(answer));
-    let serve =
-        move |Query(params): Query<Params>| std::future::ready(answer.lock().unwrap()(&params));
-    let config = WatchConstants {
-        page_size: 10,
-        backoff_first_ms: 1,
-        backoff_max_ms: pause_ms,
-        ..WatchConstants::default()
-    };
+    let config = WatchConstants { backoff_max_ms: pause_ms, ..quick() };
     let client = client_at("one", &cluster::serve(Router::new().fallback(serve)));
     Watched::of(client, Kind::Connector, config)
 }
 
 /// The lists are complete, and the pauses short.
-fn bench(mut lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>) -> Watched {
-    scripted(move |_| list(&next(&mut lists).into()), watches, 20)
+fn bench(lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>) -> Watched {
+    scripted(lists.into_iter().map(list).collect(), watches, 20)
 }
 
 /// A complete list.
-fn list(items: &Value) -> Answer {
-    let list = json!({"metadata": {"resourceVersion": "8"}, "items": items});
-    (StatusCode::OK, list.to_string())
+fn list(items: impl Into<Value>) -> String {
+    json!({"metadata": {"resourceVersion": "8"}, "items": items.into()}).to_string()
 }
 
 fn object(api_version: &str, kind: &str, name: &str) -> Value {
@@ -93,8 +79,9 @@ async fn what_is_of_another_type_ends_the_watch_and_only_a_list_goes_on() {
         let other = object(api_version, kind, "other");
         let mut undecodable = other.clone();
         undecodable["metadata"]["labels"] = json!(5);
-        let why =
-            format!("lost: unusable response from the API server: {kind} of {api_version} came");
+        let why = format!(
+            "watch_lost unusable response from the API server: {kind} of {api_version} came"
+        );
         let expected = ["list_started", "list_finished", "applied a", &*why, "list_started"];
         for line in [
             event("MODIFIED", &other),
@@ -160,9 +147,8 @@ async fn a_list_that_always_has_such_an_object_is_not_asked_for_all_the_time() {
     let (log, _guard) = Log::capture();
     let mut nameless = connector("a");
     nameless["metadata"]["name"] = json!(7);
-    let page = json!([nameless]);
-    let mut watch =
-        scripted(move |_| list(&page), vec![vec![event("ADDED", &connector("b"))]], 1_000);
+    let watches = vec![vec![event("ADDED", &connector("b"))]];
+    let mut watch = scripted(vec![list(vec![nameless])], watches, 1_000);
     let first = ["list_started", "unreadable", "list_finished", "applied b", "list_started"];
     watch.expect("the watch goes on between two lists", &first).await;
     let (mut lists, until) = (1, tokio::time::Instant::now() + Duration::from_secs(3));
@@ -175,56 +161,28 @@ async fn a_list_that_always_has_such_an_object_is_not_asked_for_all_the_time() {
     assert!(text.contains("watch{cluster=one kind=Connector}"), "{text}");
 }
 
-#[tokio::test]
-async fn where_pages_always_expire_it_says_so_and_lists_without_them() {
-    let (log, _guard) = Log::capture();
-    let pages = |params: &Params| match (params.contains_key("continue"), params.get("limit")) {
-        (true, _) => {
-            let status = json!({"kind": "Status", "reason": "Expired", "code": 410,
-                "message": "The provided continue parameter is too old"});
-            (StatusCode::GONE, status.to_string())
-        }
-        (false, Some(_)) => {
-            let metadata = json!({"resourceVersion": "7", "continue": "more"});
-            let page = json!({"metadata": metadata, "items": [connector("a")]});
-            (StatusCode::OK, page.to_string())
-        }
-        (false, None) => list(&json!([connector("a"), connector("b")])),
-    };
-    let mut watch = scripted(pages, vec![vec![]], 20);
-    watch.expect("the first page", &["list_started", "listed a"]).await;
-    let whole = ["list_started", "listed a", "listed b", "list_finished"];
-    watch.expect("all at once", &whole).await;
-    let text = log.text();
-    assert_eq!(text.matches("a later page of the list has expired").count(), 1, "{text}");
-}
-
 /// What arrived before may be mirrored, but nothing counts as missing: the list is never finished.
 #[tokio::test]
 async fn a_list_that_is_broken_too_large_or_of_no_version_is_not_finished() {
     let head = r#"{"metadata":{"resourceVersion":"7"},"items":["#;
     let (first, large) = (connector("a"), "x".repeat(9 * 1024 * 1024));
     let started: &[&str] = &["list_started", "listed a"];
-    for (page, expected, why) in [
+    let pages: [(String, &[&str], &str); 4] = [
         (format!(r#"{head}{first},{{"metadata":{{"name":"#), started, "it broke off"),
         (format!("{head}{first},nonsense]}}"), started, "a list: expected ident"),
         (format!(r#"{head}{first},{{"x":"{large}"}}]}}"#), started, "an object of more than 8 MiB"),
         // Not even its objects.
         (
-            json!({"metadata": {}, "items": [first]}).to_string(),
-            &[][..],
+            format!(r#"{{"metadata":{{}},"items":[{first}]}}"#),
+            &[],
             "a list without metadata.resourceVersion",
         ),
-    ] {
-        let mut pages = vec![page];
-        let lists = move |_: &Params| match pages.pop() {
-            Some(page) => (StatusCode::OK, page),
-            None => list(&Value::Null),
-        };
-        let mut watch = scripted(lists, vec![vec![]], 20);
+    ];
+    for (page, expected, why) in pages {
+        let mut watch = scripted(vec![page, list(Value::Null)], vec![vec![]], 20);
         watch.expect(why, expected).await;
         let lost = told(&watch.next().await);
-        assert!(lost.starts_with("lost: ") && lost.contains(why), "{lost}");
+        assert!(lost.starts_with("watch_lost ") && lost.contains(why), "{lost}");
         // The next list is whole, and null is empty.
         watch.expect(why, &["list_started", "list_finished"]).await;
     }

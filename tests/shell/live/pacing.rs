@@ -107,7 +107,7 @@ impl Fleet {
             let next = timeout(Duration::from_secs(60), self.events.recv()).await;
             let message = next.expect("an event in time").expect("the watches go on");
             let event = told(&message.kind);
-            lost += usize::from(event.starts_with("lost"));
+            lost += usize::from(event.starts_with("watch_lost"));
             if let EventKind::ListFinished { kind, .. }
             | EventKind::WatchLost { kind, .. }
             | EventKind::WatchResumed { kind, .. } = message.kind
@@ -119,8 +119,9 @@ impl Fleet {
         lost
     }
 
-    fn lists_max(&self) -> usize {
-        self.served.lists_max.load(SeqCst)
+    fn assert_paced(&self) {
+        let lists_max = self.served.lists_max.load(SeqCst);
+        assert!(lists_max <= PARALLEL, "{lists_max} at a time");
     }
 }
 
@@ -143,7 +144,7 @@ async fn clusters_that_join_or_are_not_served_yet_are_listed_eight_at_a_time_and
     let mut fleet = Fleet::new(40, &[Kind::Connector], served);
     assert_eq!(fleet.until(40, "list_finished").await, 0);
     assert_eq!(fleet.served.lists.load(SeqCst), 40);
-    assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
+    fleet.assert_paced();
     assert!(!log.text().contains("WARN"), "{}", log.text());
 }
 
@@ -159,10 +160,10 @@ async fn a_restart_is_no_stampede() {
     fleet.served.lists_max.store(0, SeqCst);
     fleet.served.is_down.store(true, SeqCst);
     fleet.served.cut.notify_waiters();
-    fleet.until(WATCHES, "lost").await;
+    fleet.until(WATCHES, "watch_lost").await;
     fleet.served.is_down.store(false, SeqCst);
     let up = Instant::now();
-    fleet.until(WATCHES, "resumed").await;
+    fleet.until(WATCHES, "watch_resumed").await;
     assert!(up.elapsed() < Duration::from_secs(20), "{:?}", up.elapsed());
-    assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
+    fleet.assert_paced();
 }

@@ -9,22 +9,18 @@ use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 
 use crate::cluster::{connect, spec};
-use crate::live::{Watched, tls};
+use crate::live::{Watched, quick, tls};
+use crate::log::Log;
 use crate::sim_apiserver::{TestServer, serve_with};
 use crate::stage::object;
 
 struct Bench {
-    with_tls: bool,
     served: TestServer,
     watched: Watched,
 }
 
 fn gateway(name: &str) -> Value {
     object("Gateway", "n", name)
-}
-
-fn quick() -> WatchConstants {
-    WatchConstants { page_size: 2, backoff_first_ms: 1, backoff_max_ms: 20, ..Default::default() }
 }
 
 impl Bench {
@@ -37,11 +33,11 @@ impl Bench {
         let spec = spec(&served.handle.url(), ca.as_deref(), &Value::Null, Server::AsConfigured);
         let client = connect("one", spec, &Connections::default());
         let watched = Watched::of(client, Kind::Gateway, config);
-        Self { with_tls, served, watched }
+        Self { served, watched }
     }
 
     async fn expect(&mut self, expected: &[&str]) {
-        self.watched.expect(&format!("TLS: {}", self.with_tls), expected).await;
+        self.watched.expect(&self.served.handle.url(), expected).await;
     }
 
     fn put(&self, name: &str) {
@@ -66,12 +62,12 @@ async fn it_lists_page_by_page_watches_and_resumes_or_after_a_compaction_lists_a
         bench.expect(&["deleted g0"]).await;
 
         bench.set_mode(ServerMode::Down);
-        bench.expect(&["lost: "]).await;
+        bench.expect(&["watch_lost "]).await;
         bench.put("meanwhile");
         bench.set_mode(ServerMode::Serving);
-        bench.expect(&["resumed", "applied meanwhile"]).await;
+        bench.expect(&["watch_resumed", "applied meanwhile"]).await;
         bench.set_mode(ServerMode::Down);
-        bench.expect(&["lost: "]).await;
+        bench.expect(&["watch_lost "]).await;
         bench.put("again");
         bench.served.handle.compact();
         bench.set_mode(ServerMode::Serving);
@@ -92,6 +88,17 @@ async fn it_lists_page_by_page_watches_and_resumes_or_after_a_compaction_lists_a
 }
 
 #[tokio::test]
+async fn where_pages_always_expire_it_says_so_and_lists_without_them() {
+    let (log, _guard) = Log::capture();
+    let mut bench = Bench::new(false, quick(), 3).await;
+    bench.served.handle.set_pages_expire(true);
+    bench.expect(&["list_started", "listed g0", "listed g1"]).await;
+    bench.expect(&["list_started", "listed g0", "listed g1", "listed g2", "list_finished"]).await;
+    let text = log.text();
+    assert_eq!(text.matches("a later page of the list has expired").count(), 1, "{text}");
+}
+
+#[tokio::test]
 async fn a_silent_watch_is_resumed_and_is_lost_only_if_that_fails() {
     for with_tls in [false, true] {
         let config = WatchConstants { silent_after_ms: 100, timeout_ms: 1_000, ..quick() };
@@ -102,9 +109,9 @@ async fn a_silent_watch_is_resumed_and_is_lost_only_if_that_fails() {
         bench.put("after silence");
         bench.expect(&["applied after silence"]).await;
         bench.set_mode(ServerMode::Frozen);
-        bench.expect(&["lost: no response"]).await;
+        bench.expect(&["watch_lost no response"]).await;
         bench.put("while frozen");
         bench.set_mode(ServerMode::Serving);
-        bench.expect(&["resumed", "applied while frozen"]).await;
+        bench.expect(&["watch_resumed", "applied while frozen"]).await;
     }
 }

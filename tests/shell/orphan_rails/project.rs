@@ -5,35 +5,24 @@ use super::*;
 use throughline::core::contract::action::AbsentProject;
 use throughline::core::contract::membership::SourceName;
 use throughline::discovery::ProjectRoot;
-use throughline_sim::apiserver::{SimApiServerSettings, SimMiloHandle};
 
 use crate::cluster::serve;
-use crate::live::http2::milo;
 
-/// A Milo root with one other project, and a hub route of the project `up`, which is not there.
-struct Deleted {
-    place: Place,
-    milo: SimMiloHandle,
-}
-
-impl Deleted {
-    async fn new() -> Self {
-        let mut place = Place::new().await;
-        let required = &mut place.action.precondition;
-        required.absent = None;
+impl Place {
+    /// The action is justified by the route's project, which the root does not have.
+    async fn of_deleted_project() -> Self {
+        let mut place = Self::new().await;
         let project = AbsentProject { source: SourceName::Milo, cluster: "up".into() };
-        required.absent_project = Some(project);
-        let milo = milo(None, SimApiServerSettings::default()).await;
-        milo.add_project("other", &[], true);
-        let mut deleted = Self { place, milo };
-        deleted.ask(deleted.milo.url(), PATIENCE);
-        deleted
+        place.required().absent = None;
+        place.required().absent_project = Some(project);
+        place.ask(place.milo.url(), PATIENCE);
+        place
     }
 
     /// Has this API server asked for the Project, and waits so long for its answer.
     fn ask(&mut self, url: String, timeout: Duration) {
         let root = Arc::new(ProjectRoot::new(client_at("root", &url), timeout));
-        self.place.applier = self.place.applier.clone().with_projects(root);
+        self.applier = self.applier.clone().with_projects(root);
     }
 
     /// Has a server asked that answers every request with a 404 with these details.
@@ -45,11 +34,6 @@ impl Deleted {
         let answer = (http::StatusCode::NOT_FOUND, [header], status.to_string());
         let app = axum::Router::new().fallback(move || std::future::ready(answer.clone()));
         self.ask(serve(app), PATIENCE);
-    }
-
-    fn root_gets(&self) -> u64 {
-        let requests = self.milo.root_requests();
-        requests.get(&(ApiVerb::Get, Resource::Projects)).copied().unwrap_or(0)
     }
 
     /// The root answers so the next time.
@@ -65,8 +49,7 @@ impl Deleted {
 
     /// The delete is to be justified by another project than the route's.
     fn of(&mut self, project: &str) {
-        let required = &mut self.place.action.precondition;
-        required.absent_project.as_mut().unwrap().cluster = project.into();
+        self.required().absent_project.as_mut().unwrap().cluster = project.into();
         self.milo.remove_project(project);
     }
 }
@@ -80,58 +63,56 @@ fn about(name: &str, group: &str, kind: &str) -> Value {
 
 #[tokio::test]
 async fn the_route_of_a_project_that_the_root_does_not_have_is_deleted() {
-    let deleted = Deleted::new().await;
-    assert_eq!(deleted.place.outcome().await.name(), "applied");
-    assert!(!deleted.place.stands().await);
-    assert_eq!((deleted.root_gets(), deleted.place.deletes()), (1, 1));
-    assert_eq!(deleted.place.backed_up().len(), 2);
+    let place = Place::of_deleted_project().await;
+    assert_eq!(place.outcome().await.name(), "applied");
+    assert!(!place.stands().await);
+    assert_eq!(place.milo.root_requests()[&(ApiVerb::Get, Resource::Projects)], 1);
+    assert_eq!((place.deletes(), place.backed_up().len()), (1, 2));
     // Its control plane, which answers for every name, was not asked.
-    assert!(deleted.milo.unknown_requests().is_empty());
+    assert!(place.milo.unknown_requests().is_empty());
     // The same 404 from elsewhere: what makes it proof are its details.
-    let mut deleted = Deleted::new().await;
-    deleted.ask_for_404(about("up", GROUP, "projects"));
-    assert_eq!(deleted.place.outcome().await.name(), "applied");
+    let mut place = Place::of_deleted_project().await;
+    place.ask_for_404(about("up", GROUP, "projects"));
+    assert_eq!(place.outcome().await.name(), "applied");
 }
 
 #[tokio::test]
 async fn any_other_answer_of_the_root_keeps_the_route() {
-    let broken: [(&str, Break<Deleted>, &str); 20] = [
-        ("a live Project", |d| _ = d.milo.add_project("up", &[], true), "conflict: …up exists"),
-        ("one not ready", |d| _ = d.milo.add_project("up", &[], false), "conflict: …up exists"),
+    let broken: [(&str, Break, &str); 20] = [
+        ("a live Project", |p| _ = p.milo.add_project("up", &[], true), "conflict: …up exists"),
+        ("one not ready", |p| _ = p.milo.add_project("up", &[], false), "conflict: …up exists"),
         (
             "one being deleted",
-            |d| {
-                d.milo.add_project("up", &[], true);
-                d.milo.start_deletion("up");
+            |p| {
+                p.milo.add_project("up", &[], true);
+                p.milo.start_deletion("up");
             },
             "conflict: …up exists",
         ),
-        ("401", |d| d.answers(401), "failed: …401"),
-        ("403", |d| d.answers(403), "conflict: …403"),
-        ("404 about nothing", |d| d.answers(404), "conflict: …404"),
-        ("429", |d| d.answers(429), "failed: …429"),
-        ("500", |d| d.answers(500), "failed: …500"),
-        ("no answer", |d| d.silent(), "failed: …project up"),
-        ("down", |d| d.milo.set_mode(ServerMode::Down), "failed: …project up"),
-        ("no root", |d| d.place.reset(), "conflict: …no discovery"),
-        ("leadership", |d| d.place.may = false, "dropped"),
-        ("of another project", |d| d.of("other"), "conflict: …"),
-        ("no evidence", |d| d.place.required().absent_project = None, "conflict: …no evidence"),
+        ("401", |p| p.answers(401), "failed: …401"),
+        ("403", |p| p.answers(403), "conflict: …403"),
+        ("404 about nothing", |p| p.answers(404), "conflict: …404"),
+        ("429", |p| p.answers(429), "failed: …429"),
+        ("500", |p| p.answers(500), "failed: …500"),
+        ("no answer", |p| p.silent(), "failed: …project up"),
+        ("down", |p| p.milo.set_mode(ServerMode::Down), "failed: …project up"),
+        ("no root", |p| p.reset(), "conflict: …no discovery"),
+        ("leadership", |p| p.may = false, "dropped"),
+        ("of another project", |p| p.of("other"), "conflict: …"),
+        ("no evidence", |p| p.required().absent_project = None, "conflict: …no evidence"),
         // A 404 about anything else.
-        ("another name", |d| d.ask_for_404(about("up2", GROUP, "projects")), "conflict: …404"),
-        ("another kind", |d| d.ask_for_404(about("up", GROUP, "organizations")), "conflict: …404"),
-        ("another group", |d| d.ask_for_404(about("up", "a.com", "projects")), "conflict: …404"),
+        ("another name", |p| p.ask_for_404(about("up2", GROUP, "projects")), "conflict: …404"),
+        ("another kind", |p| p.ask_for_404(about("up", GROUP, "organizations")), "conflict: …404"),
+        ("another group", |p| p.ask_for_404(about("up", "a.com", "projects")), "conflict: …404"),
         (
             "no name",
-            |d| d.ask_for_404(json!({"group": GROUP, "kind": "projects"})),
+            |p| p.ask_for_404(json!({"group": GROUP, "kind": "projects"})),
             "conflict: …404",
         ),
-        ("no details", |d| d.ask_for_404(json!({})), "conflict: …404"),
-        ("no Projects", |d| d.ask(d.place.up.handle.url(), PATIENCE), "conflict: …404"),
+        ("no details", |p| p.ask_for_404(json!({})), "conflict: …404"),
+        ("no Projects", |p| p.ask(p.up.handle.url(), PATIENCE), "conflict: …404"),
     ];
     for (what, break_it, expected) in broken {
-        let mut deleted = Deleted::new().await;
-        break_it(&mut deleted);
-        deleted.place.is_kept(what, expected).await;
+        Place::of_deleted_project().await.keeps_its_route(what, break_it, expected).await;
     }
 }
