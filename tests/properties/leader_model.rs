@@ -16,6 +16,7 @@ mod cluster_model;
 mod explore;
 mod steps;
 
+use cluster_model::FrozenWrite::{Overtaken, Repeated};
 use cluster_model::{BrokenRule, Fault, Setup};
 use explore::explore;
 
@@ -75,14 +76,14 @@ fn two_instances_with_late_requests() {
 
 #[test]
 fn two_instances_that_freeze_before_a_write() {
-    assert_holds(&Setup { freezes: true, ..two() }, ALL, 75_000);
+    assert_holds(&Setup { overtaken: &[Overtaken], ..two() }, ALL, 75_000);
 }
 
 /// Such a write may undo what a later leader wrote, if that leader came back to the old value. Then
 /// some leader puts it right.
 #[test]
 fn two_instances_that_freeze_before_a_write_that_asks_for_the_annotation() {
-    assert_holds(&Setup { freezes: true, by_annotation: true, ..two() }, ALL, 150_000);
+    assert_holds(&Setup { overtaken: &[Overtaken, Repeated], ..two() }, ALL, 150_000);
 }
 
 #[test]
@@ -95,8 +96,8 @@ fn three_instances() {
 fn each_broken_rule_is_found() {
     use BrokenRule::*;
     let slow = Setup { slow: true, ..two() };
-    let freezes = Setup { freezes: true, ..two() };
-    let by_annotation = Setup { by_annotation: true, ..freezes.clone() };
+    let freezes = Setup { overtaken: &[Overtaken], ..two() };
+    let by_annotation = Setup { overtaken: &[Overtaken, Repeated], ..two() };
     for (broken, setup, wrong) in [
         (GivesUp, two(), NOBODY_LEADS),
         (ExitsOnLoss, two(), NOBODY_LEADS),

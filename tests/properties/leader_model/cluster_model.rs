@@ -130,10 +130,10 @@ pub struct Setup {
     pub slow: bool,
     /// Start where the first instance leads and the others know it; otherwise where nobody does.
     pub has_leader: bool,
-    /// Whether processes freeze between the gate and the wire.
-    pub freezes: bool,
-    /// Whether writes ask that the annotation is as it was decided on, not the object.
-    pub by_annotation: bool,
+    /// What other leaders' writes may make of a write that was frozen between the gate and the wire; no
+    /// process freezes if there is nothing. `Repeated` where a write asks for the annotation that it was
+    /// decided on, not for the object.
+    pub overtaken: &'static [FrozenWrite],
     pub broken: Option<BrokenRule>,
 }
 

@@ -43,15 +43,13 @@ impl Setup {
                     state.instances[i].ended = true
                 });
             }
-            if self.freezes && is_open && instance.frozen.is_none() {
+            if is_open && !self.overtaken.is_empty() && instance.frozen.is_none() {
                 may(("freezes with a write that passed the gate", i), &|state| {
                     state.instances[i].frozen = Some(FrozenWrite::Current);
                 });
             }
-            if self.freezes && is_open {
-                let outcomes = [FrozenWrite::Overtaken, FrozenWrite::Repeated];
-                let values = if self.by_annotation { &outcomes[..] } else { &outcomes[..1] };
-                for becomes in values {
+            if is_open {
+                for becomes in self.overtaken {
                     may(("writes the object", i), &|state| {
                         let instances = state.instances.iter_mut();
                         for other in instances.filter(|r| r.me != instance.me) {
