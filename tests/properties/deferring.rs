@@ -17,10 +17,6 @@ use crate::oracle::liveness_of;
 use crate::sim::{HOUR, Sim, WRITE_MS};
 use crate::{config, no_deviations};
 
-fn connectors() -> impl Iterator<Item = ConnectorRef> {
-    (0..PROJECTS).flat_map(|p| (0..CONNECTORS).map(move |c| ConnectorRef(p, c)))
-}
-
 /// Each Connector at the hub whose annotation routes as its upstream Connector says.
 fn routed(sim: &Sim) -> BTreeSet<(u8, u8)> {
     let t = sim.topology;
@@ -34,7 +30,8 @@ fn routed(sim: &Sim) -> BTreeSet<(u8, u8)> {
                 && upstream.map(|u| liveness_of(u)).unwrap_or_default() == liveness_of(hub)
         })
     };
-    connectors().filter(|who| is_routed(*who)).map(|ConnectorRef(p, c)| (p, c)).collect()
+    let all = (0..PROJECTS).flat_map(|p| (0..CONNECTORS).map(move |c| (p, c)));
+    all.filter(|(p, c)| is_routed(ConnectorRef(*p, *c))).collect()
 }
 
 proptest! {
@@ -80,9 +77,7 @@ proptest! {
         }
         step(&mut off, &mut on, 10_000)?;
         prop_assert_eq!(on.mirror_deviations(), off.mirror_deviations(), "not in time");
-        let mirrors = |sim: &Sim| {
-            sim.decided(Verb::Mirror, 0).count()
-        };
+        let mirrors = |sim: &Sim| sim.decided(Verb::Mirror, 0).count();
         prop_assert!(mirrors(&on) <= mirrors(&off), "the rule makes more writes");
     }
 

@@ -39,9 +39,8 @@ fn path(path: &str) -> PathBuf {
 
 /// The inputs of a target that were written by hand, if there are some.
 fn written(target: &str) -> Vec<String> {
-    let text =
-        fs::read_to_string(path("tests/properties/fuzz/inputs").join(format!("{target}.txt")));
-    let text = text.unwrap_or_default();
+    let file = path(&format!("tests/properties/fuzz/inputs/{target}.txt"));
+    let text = fs::read_to_string(file).unwrap_or_default();
     text.trim_end().split("\n===\n").filter(|text| !text.is_empty()).map(str::to_owned).collect()
 }
 

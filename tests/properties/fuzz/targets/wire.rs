@@ -84,9 +84,7 @@ struct WholePage<'d> {
     items: Option<Vec<&'d RawValue>>,
 }
 
-type ReadPage = Result<(Vec<String>, PageMeta), String>;
-
-fn page(data: &[u8], piece_bytes: usize) -> ReadPage {
+fn page(data: &[u8], piece_bytes: usize) -> Result<(Vec<String>, PageMeta), String> {
     let mut parser = PageParser::default();
     let mut items = Vec::new();
     let mut read = || {
