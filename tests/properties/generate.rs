@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use throughline::core::contract::settings::{Settings, TouchScope};
+use throughline::core::contract::settings::{Fraction, OrphanMode, Settings, TouchScope};
 
 use crate::model::{CONNECTORS, ConnectorRef, GATEWAYS, GatewayRef, Op, PROJECTS, Topology};
 use crate::sim::{SECOND, Sim, WriteFault};
@@ -120,7 +120,7 @@ pub fn repetition() -> impl Strategy<Value = Op> {
 }
 
 /// A pause in milliseconds, mostly short, so that events overlap.
-pub fn pause() -> impl Strategy<Value = u64> {
+fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..30_u64,
         4 => 30..1_500_u64,
@@ -151,6 +151,36 @@ pub fn write_faults() -> impl Strategy<Value = Vec<WriteFault>> {
         1 => Just(WriteFault::AppliedLate),
     ];
     prop::collection::vec(write_fault, 1..20)
+}
+
+/// Any settings, in which some parts may be switched off.
+pub fn settings() -> impl Strategy<Value = Settings> {
+    let mostly = || prop_oneof![2 => Just(true), 1 => Just(false)];
+    let scope = || prop_oneof![Just(TouchScope::Gateway), Just(TouchScope::GatewayClass)];
+    let times = (0..3_usize, 0..3_usize, 0..3_usize, 0..2_usize);
+    ((mostly(), mostly(), mostly()), (scope(), prop::option::of(scope())), times, any::<bool>())
+        .prop_map(|((mirrors, touches, nudges), (scope, other_scope), times, deletes)| {
+            let mut settings = Settings::default();
+            (settings.mirror.enabled, settings.mirror.nudge) = (mirrors, nudges);
+            settings.touch.enabled = touches;
+            settings.touch.scope = scope;
+            settings.touch.edge_scopes =
+                other_scope.map(|s| ("edge-2".into(), s)).into_iter().collect();
+            settings.touch.window_ms = [50, 100, 700][times.0];
+            settings.touch.min_interval_ms = [400, 1_000, 3_000][times.1];
+            settings.touch.confirm_after_ms =
+                [vec![5_000, 60_000], vec![2_000, 20_000], vec![9_000, 90_000]][times.2].clone();
+            settings.late.mirrored_ms = [1_000, 5_000, 9_000][times.0];
+            settings.late.announced_ms = [1_000, 5_000, 9_000][times.1];
+            settings.late.carried_ms = [1_000, 10_000, 20_000][times.2];
+            settings.mirror.defer_ms = [0, 5_000, 1_000][times.1];
+            settings.mirror.deferrable_per_second = [0, 8, 1][times.2];
+            settings.mirror.absent_grace_ms = [0, 5_000, 20_000][times.2];
+            (settings.mirror.share_from, settings.mirror.max_share) =
+                [(10, Fraction::per_mille(300)), (1, Fraction::per_mille(0))][times.3];
+            settings.orphans.mode = if deletes { OrphanMode::Delete } else { OrphanMode::Report };
+            settings
+        })
 }
 
 prop_compose! {

@@ -1,6 +1,6 @@
 //! Promises about leadership and about nudges, which only the leader sends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
@@ -17,21 +17,18 @@ use crate::{config, no_deviations};
 /// What the machine has observed of hub and edges, derived independently of its code.
 #[derive(Default)]
 struct Observed {
-    live: BTreeSet<ClusterName>,
+    /// What Connectors say at the hub, and at edges whose watch is live.
     says: BTreeMap<(ClusterName, ObjectKey), Option<serde_json::Value>>,
     /// Since when an edge with a live watch differs from the hub.
     apart: BTreeMap<(ClusterName, ObjectKey), u64>,
 }
 
 impl Observed {
-    fn observe(&mut self, at: u64, kind: &EventKind, t: Topology) {
+    fn observe(&mut self, at: u64, kind: &EventKind, hub: &ClusterName) {
         match kind {
-            EventKind::ListFinished { cluster, kind: Kind::Connector } => {
-                self.live.insert(cluster.clone());
-            }
             EventKind::ListStarted { cluster, kind: Kind::Connector }
             | EventKind::WatchLost { cluster, kind: Kind::Connector, .. } => {
-                self.live.remove(cluster);
+                self.says.retain(|(c, _), _| c != cluster || c == hub);
             }
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }
                 if object.kind() == Kind::Connector =>
@@ -40,7 +37,7 @@ impl Observed {
                 let value = value.map(|v| v.parse().unwrap_or(serde_json::Value::from("?")));
                 let place = (cluster.clone(), object.meta.key());
                 let before = self.says.insert(place, value.clone());
-                if *cluster == t.hub() && before.as_ref() != Some(&value) {
+                if cluster == hub && before.as_ref() != Some(&value) {
                     // A new value at the hub: the edges have to follow again.
                     self.apart.retain(|(_, key), _| *key != object.meta.key());
                 }
@@ -50,16 +47,13 @@ impl Observed {
             }
             _ => return,
         }
-        let hub = t.hub();
-        for edge in t.edges() {
-            for ((_, key), value) in self.says.iter().filter(|((c, _), _)| *c == edge) {
-                let template = self.says.get(&(hub.clone(), key.clone()));
-                let place = (edge.clone(), key.clone());
-                if self.live.contains(&edge) && template.is_some_and(|t| t != value) {
-                    self.apart.entry(place).or_insert(at);
-                } else {
-                    self.apart.remove(&place);
-                }
+        self.apart.retain(|place, _| self.says.contains_key(place));
+        for (place, value) in &self.says {
+            let template = self.says.get(&(hub.clone(), place.1.clone()));
+            if template.is_some_and(|template| template != value) {
+                self.apart.entry(place.clone()).or_insert(at);
+            } else {
+                self.apart.remove(place);
             }
         }
     }
@@ -79,7 +73,7 @@ fn nudges_are_due(sim: &Sim) -> Result<(), TestCaseError> {
         let (at, key) = (decision.at.0, &decision.action.object);
         // Events of the nudge's own millisecond are left out: they may have come before it or after.
         while let Some(event) = events.next_if(|e| e.at.0 < at) {
-            observed.observe(event.at.0, &event.kind, sim.topology);
+            observed.observe(event.at.0, &event.kind, &sim.topology.hub());
         }
         let apart = observed.longest_apart(at, key);
         // The machine knows its own write from the outcome, up to 40 ms before the watch shows it.

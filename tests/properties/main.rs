@@ -16,12 +16,10 @@ mod fuzz;
 mod generate;
 mod leader_model;
 mod leading;
-mod leaving;
 mod model;
 mod oracle;
 mod orphans;
 mod redaction;
-mod settings;
 mod sim;
 mod touching;
 
@@ -31,17 +29,18 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
 use throughline::core::contract::action::{Decision, Verb};
-use throughline::core::contract::cause::State;
+use throughline::core::contract::cause::{Hop, State};
 use throughline::core::contract::note::NoteKind;
-use throughline::core::contract::settings::TouchScope;
+use throughline::core::contract::settings::{Settings, TouchScope};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS};
 use throughline::core::status::trigger::Trigger;
-use throughline::event_log::LogReader;
-use throughline::replay::{ReplayMode, ReplayOptions, replay};
+use throughline::core::view::fleet::Source;
+use throughline::replay::ReplayMode;
 
-use generate::{change, fault, other_writer, repetition, schedule, setup, write_faults};
+use generate::{change, fault, other_writer, repetition, schedule, settings, setup, write_faults};
 use model::Op;
+use redaction::replayed;
 use sim::{HOUR, SECOND, Sim, WriteFault};
 
 fn config(cases: u32) -> ProptestConfig {
@@ -148,6 +147,40 @@ proptest! {
     }
 
     #[test]
+    fn under_any_settings_what_is_off_writes_nothing_and_the_rest_converges(
+        setup in setup(),
+        write_faults in write_faults(),
+        settings in settings(),
+        schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 25),
+    ) {
+        let mut sim = setup.build(|of_setup| of_setup.clone_from(&settings));
+        sim.start();
+        sim.write_faults = write_faults;
+        let Settings { mirror, touch, .. } = &settings;
+        for (pause_ms, op) in &schedule {
+            sim.advance_by(*pause_ms);
+            sim.apply(op);
+            let fleet = sim.machine.fleet(Source::Instance, &|_| None);
+            for hop in fleet.connectors.iter().flat_map(|connector| &connector.hops) {
+                let is_on = if hop.hop == Hop::Announced { touch.enabled } else { mirror.enabled };
+                prop_assert!(is_on || hop.state != State::Stuck, "{hop:?}");
+            }
+        }
+        for Decision { action, .. } in &sim.actions {
+            let is_on = match action.verb {
+                Verb::Mirror => mirror.enabled,
+                Verb::Nudge => mirror.enabled && mirror.nudge,
+                Verb::Touch => touch.enabled,
+                Verb::Delete => true,
+            };
+            prop_assert!(is_on, "{action:?}");
+        }
+        if mirror.enabled && mirror.nudge && touch.enabled && mirror.share_from == 10 {
+            converges(&mut sim)?;
+        }
+    }
+
+    #[test]
     fn a_restart_on_settled_clusters_gives_no_action(
         setup in setup(),
         schedule in schedule(change(), 12),
@@ -222,11 +255,8 @@ proptest! {
         sim.heal();
         sim.advance_by(1_000 * SECOND);
         let log = sim.log.take().unwrap().into_inner();
-        let mut reader = LogReader::new("log", log.as_slice()).unwrap();
-        let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
         let mut again = Vec::new();
-        let replayed =
-            replay(&mut reader, "log", |_| Ok(()), &options, Some(&mut again), |_| ()).unwrap();
+        let replayed = replayed(&log, ReplayMode::Verify, |_| {}, Some(&mut again));
         prop_assert!(replayed.verdict.good, "{:#?}", replayed.verdict.problems);
         prop_assert_eq!(replayed.actions.len(), sim.actions.len());
         prop_assert_eq!(replayed.notes, sim.notes);

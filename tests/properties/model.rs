@@ -1,11 +1,12 @@
 //! The simulated clusters: three topologies, their objects, and changes by people and other programs.
 
+use std::fmt::LowerHex;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
+use throughline::core::contract::event::{ClusterSpec, EventKind};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
@@ -131,7 +132,7 @@ pub fn labels(cluster: &str, namespace: &str, kind: &str, name: &str) -> Value {
 }
 
 /// The uid of an upstream namespace; each project has its own.
-pub fn uid(number: u8) -> String {
+pub fn uid(number: impl LowerHex) -> String {
     format!("{number:08x}-0000-4000-8000-00000000aaaa")
 }
 
@@ -445,18 +446,11 @@ impl Sim {
     }
 
     fn show_again(&mut self, which: u16, is_stale: bool) {
-        let shown = |event: &Event| match &event.kind {
-            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
-                Some((cluster.clone(), object.clone()))
-            }
-            _ => None,
-        };
-        let shown: Vec<_> = self.seen.iter().filter_map(shown).collect();
-        let again = shown.get(usize::from(which) % shown.len().max(1)).cloned();
-        let Some((cluster, object)) = again else { return };
-        let object = if is_stale { earlier(&object).map(Arc::new) } else { Some(object) };
+        let nth = usize::from(which) % self.shown().count().max(1);
+        let Some((_, cluster, object)) = self.shown().nth(nth) else { return };
+        let object = if is_stale { earlier(object).map(Arc::new) } else { Some(object.clone()) };
         if let Some(object) = object {
-            self.feed(EventKind::Applied { cluster, object });
+            self.feed(EventKind::Applied { cluster: cluster.clone(), object });
         }
     }
 

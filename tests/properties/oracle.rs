@@ -1,7 +1,7 @@
 //! Which status annotation and which trigger is right for the objects of the simulated clusters, and where
 //! they deviate from that. It shares liveness and digests with the core, and none of its rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -45,6 +45,23 @@ impl Sim {
         }
         let is_stuck = |problem: &&Problem| problem.cause.info().state == Some(State::Stuck);
         open.into_values().filter(is_stuck).map(Problem::sentence).collect()
+    }
+
+    /// Whether the upstream namespace of a project is the one that the hub knows.
+    pub fn has_namespace(&self, project: u8) -> bool {
+        let (up, namespace, uid) = self.topology.project(project);
+        let found = self.clusters.get(&up, Kind::Namespace, &ObjectKey::new("", namespace));
+        found.is_some_and(|found| *found.meta.uid == *uid)
+    }
+
+    /// Whether a Gateway exists upstream that a route of a project names as its parent.
+    pub fn has_parent(&self, project: u8, route: &Object) -> bool {
+        let (up, namespace, _) = self.topology.project(project);
+        let exists = |name: &str| {
+            self.clusters.get(&up, Kind::Gateway, &ObjectKey::new(namespace, name)).is_some()
+        };
+        let Body::HttpRoute { parents } = &route.body else { return false };
+        parents.iter().any(|parent| exists(&parent.name))
     }
 
     /// Where the hub differs from upstream, or an edge from the hub.
@@ -202,34 +219,30 @@ impl Sim {
     }
 
     fn class_deviations(&self, edge: &ClusterName) -> Vec<String> {
-        let mut classes: BTreeMap<&str, (u64, Vec<Trigger>)> = BTreeMap::new();
-        let mut unpaused = BTreeSet::new();
+        // A class waits while all its Gateways are paused.
+        let mut classes: BTreeMap<&str, (bool, u64, Vec<Trigger>)> = BTreeMap::new();
         for gateway in self.clusters.objects(edge, Kind::Gateway) {
             let Body::Gateway { class, .. } = &gateway.body else { continue };
             let key = gateway.meta.key();
             let Some(expected) = self.digest_of(edge, &key) else { continue };
-            if !gateway.meta.is_paused() {
-                unpaused.insert(&**class);
-            }
-            let (sum, triggers) = classes.entry(class).or_default();
+            let (is_active, sum, triggers) = classes.entry(class).or_default();
+            *is_active |= !gateway.meta.is_paused();
             *sum = sum.wrapping_add(gateway_part(&key.namespace, &key.name, expected));
             triggers.extend(self.trigger_of(gateway));
         }
-        // A class waits while all its Gateways are paused.
-        classes.retain(|class, _| unpaused.contains(class));
         let confirmations = self.settings.touch.confirm_after_ms.len();
-        let is_right = |sum: u64, triggers: &[Trigger]| {
+        let mut deviations = Vec::new();
+        for (class, (is_active, sum, triggers)) in classes {
             let expected = digest([sum]);
-            triggers.iter().any(|is| is.digest == expected && is.c as usize >= confirmations)
-        };
-        classes.retain(|_, (sum, triggers)| !is_right(*sum, triggers));
-        let problem = |(class, (_, triggers)): (&str, (u64, Vec<Trigger>))| {
-            format!(
-                "{edge}: no Gateway of class {class} announces the current state of its connectors: \
-                 {triggers:?}"
-            )
-        };
-        classes.into_iter().map(problem).collect()
+            let is_right = |is: &Trigger| is.digest == expected && is.c as usize >= confirmations;
+            if is_active && !triggers.iter().any(is_right) {
+                deviations.push(format!(
+                    "{edge}: no Gateway of class {class} announces the current state of its \
+                     connectors: {triggers:?}"
+                ));
+            }
+        }
+        deviations
     }
 }
 

@@ -1,5 +1,5 @@
-//! Orphaned routes: none is deleted without complete evidence, a true one is deleted, and deletes keep to their
-//! limits.
+//! What absence proves. Orphaned routes: none is deleted without complete evidence, a true one is deleted, and
+//! deletes keep to their limits. A cluster that leaves is unknown, not empty.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,16 @@ use serde_json::{Value, json};
 
 use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::cause::Cause;
-use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
-use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
-use throughline::core::data::objects::{Body, Object};
+use throughline::core::data::ids::Kind;
+use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::data::time::UnixMillis;
 
-use crate::config;
-use crate::generate::{fault, schedule, topology, write_faults};
-use crate::model::{Op, Topology, uid};
+use crate::generate::{Setup, fault, other_writer, schedule, setup, topology, who, write_faults};
+use crate::model::{Op, PROJECTS, Topology, uid};
 use crate::sim::{HOUR, SECOND, START, Sim, WriteFault};
+use crate::{config, converges};
 
 const ROUTES: u8 = 16;
 
@@ -43,16 +42,8 @@ fn begin(
 /// The routes that exist, and whether a Gateway exists that each names as its parent.
 fn routes(sim: &Sim) -> BTreeMap<String, bool> {
     let hub = sim.topology.hub();
-    let (up, namespace, _) = sim.topology.project(0);
-    let exists = |name: &str| {
-        sim.clusters.get(&up, Kind::Gateway, &ObjectKey::new(namespace, name)).is_some()
-    };
-    let has_parent = |route: &Object| match &route.body {
-        Body::HttpRoute { parents } => parents.iter().any(|parent| exists(&parent.name)),
-        _ => false,
-    };
     let routes = sim.clusters.objects(&hub, Kind::HttpRoute);
-    routes.map(|route| (route.meta.name.to_string(), has_parent(route))).collect()
+    routes.map(|route| (route.meta.name.to_string(), sim.has_parent(0, route))).collect()
 }
 
 /// A route, and everything that decides whether it is an orphan.
@@ -170,45 +161,15 @@ fn op_of_many() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The deletes that were decided and changed something: the run of the machine, which the limit counts for,
-/// the action, and when.
-#[derive(Default)]
-struct Deletes {
-    at: BTreeMap<(u32, ActionId), UnixMillis>,
-    seen: usize,
-}
-
-impl Deletes {
-    /// Advances time, in which no route goes that has a parent.
-    fn advance(&mut self, sim: &mut Sim, ms: u64) -> Result<(), TestCaseError> {
-        let end = sim.now.plus(ms);
-        while sim.now < end {
-            let (before, decided, run) = (routes(sim), sim.actions.len(), sim.run);
-            sim.advance_once(end);
-            for Decision { action, at, .. } in sim.decided(Verb::Delete, decided) {
-                self.at.insert((run, action.id), *at);
-            }
-            for event in &sim.seen[self.seen..] {
-                let EventKind::ActionFinished { id, outcome } = &event.kind else { continue };
-                if matches!(
-                    outcome,
-                    Outcome::Refused { .. } | Outcome::NotFound | Outcome::Conflict { .. }
-                ) {
-                    self.at.remove(&(run, *id));
-                }
-            }
-            self.seen = sim.seen.len();
-            let after = routes(sim);
-            for (route, has_parent) in before {
-                prop_assert!(
-                    after.contains_key(&route) || !has_parent,
-                    "{route} was deleted although it had a parent: {}",
-                    sim.describe_actions(0)
-                );
-            }
-        }
-        Ok(())
-    }
+/// Changes of statuses, none of which takes a status away, other writers, and faults.
+fn no_absence() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (who(), 1..7_u8).prop_map(|(who, s)| Op::Status(who, s)),
+        4 => fault(),
+        2 => other_writer(),
+        6 => (0..PROJECTS).prop_map(Op::Leave),
+        6 => (0..PROJECTS).prop_map(Op::Join),
+    ]
 }
 
 proptest! {
@@ -227,12 +188,7 @@ proptest! {
             sim.apply(&Op::Parents(case.gateways, true));
             sim.put(&t.hub(), &case.route(t));
         });
-        let is_right = |sim: &Sim| {
-            let (up, namespace, _) = t.project(0);
-            let found = sim.clusters.get(&up, Kind::Namespace, &ObjectKey::new("", namespace));
-            found.is_some_and(|found| *found.meta.uid == *uid(0))
-        };
-        let mut was_right = is_right(&sim);
+        let mut was_right = sim.has_namespace(0);
         for (pause_ms, op) in &schedule {
             // `Sim` asserts of each delete that the watches behind it are live.
             let end = sim.now.plus(*pause_ms);
@@ -246,13 +202,13 @@ proptest! {
                 );
             }
             sim.apply(op);
-            was_right |= is_right(&sim);
+            was_right |= sim.has_namespace(0);
         }
         sim.heal();
-        let was_orphan = is_right(&sim) && case.is_orphan(&sim);
+        let was_orphan = sim.has_namespace(0) && case.is_orphan(&sim);
         sim.advance_by(HOUR);
         prop_assert!(routes(&sim).is_empty() || !was_orphan, "an orphan stays");
-        let is_left = is_right(&sim) && case.is_orphan(&sim);
+        let is_left = sim.has_namespace(0) && case.is_orphan(&sim);
         prop_assert!(!is_left, "an orphan that reached the minimum age stays: {}", sim.describe_actions(0));
         sim.advance_by(HOUR);
         prop_assert_eq!(sim.machine.poll_deadline(), None);
@@ -280,19 +236,16 @@ proptest! {
             sim.apply(&Op::Parents(u16::MAX, true));
             (0..ROUTES).for_each(|i| sim.put(&t.hub(), &t.route(0, i, i)));
         });
-        let mut deletes = Deletes::default();
-        for (pause_ms, op) in &schedule {
-            deletes.advance(&mut sim, *pause_ms)?;
-            sim.apply(op);
-        }
+        // `Sim` asserts of each delete that the route has no parent.
+        sim.play(&schedule);
         sim.heal();
         // By then, late writes are applied.
-        deletes.advance(&mut sim, 200 * SECOND)?;
+        sim.advance_by(200 * SECOND);
         let orphans = |sim: &Sim| routes(sim).values().filter(|has_parent| !**has_parent).count();
         let (all, dead) = (routes(&sim).len(), orphans(&sim));
         let is_held = all > 4 && dead * 1_000 > all * usize::from(share);
         let before = sim.actions.len();
-        deletes.advance(&mut sim, HOUR)?;
+        sim.advance_by(HOUR);
         if is_held {
             let deletes = sim.decided(Verb::Delete, before).count();
             prop_assert_eq!(deletes, 0, "deleted although too many routes are orphans");
@@ -302,7 +255,7 @@ proptest! {
         } else {
             prop_assert_eq!(orphans(&sim), 0, "{}", sim.describe_actions(0));
         }
-        let mut at: Vec<_> = deletes.at.iter().map(|((run, _), at)| (*run, *at)).collect();
+        let mut at: Vec<_> = sim.deletes.iter().map(|((run, _), at)| (*run, *at)).collect();
         at.sort_unstable();
         let most = usize::try_from(most).unwrap();
         for window in at.windows(most + 1) {
@@ -310,5 +263,45 @@ proptest! {
             let apart = window[most].1.since(window[0].1);
             prop_assert!(!same_run || apart >= 60 * SECOND, "{window:?}");
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    #[test]
+    fn nothing_is_removed_or_deleted_because_a_cluster_left(
+        setup in setup(),
+        write_faults in write_faults(),
+        schedule in schedule(no_absence(), 25),
+    ) {
+        // Every Connector has a status, and each project a route and its parent.
+        let statuses = setup.statuses.iter().map(|status| (*status).max(1)).collect();
+        let setup = Setup { statuses, ..setup };
+        let t = setup.topology;
+        let mut sim = setup.build(|settings| {
+            settings.orphans.mode = OrphanMode::Delete;
+            settings.orphans.share_from = 100;
+        });
+        for project in 0..PROJECTS {
+            sim.put_parent(project, 0);
+            sim.put(&t.hub(), &t.route(project, 0, 0));
+        }
+        sim.start();
+        sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
+        sim.write_faults = write_faults;
+        sim.play(&schedule);
+        sim.advance_by(900 * SECOND);
+        sim.heal();
+        sim.advance_by(900 * SECOND);
+        sim.next_bookmark = None;
+        converges(&mut sim)?;
+        for Decision { action, .. } in &sim.actions {
+            let removes = |(key, value): &(String, Option<String>)| key == UPSTREAM_STATUS && value.is_none();
+            let takes_away = action.verb == Verb::Delete || action.annotations.iter().any(removes);
+            prop_assert!(!takes_away, "{action:?}");
+        }
+        let routes = sim.clusters.objects(&t.hub(), Kind::HttpRoute).count();
+        prop_assert_eq!(routes, usize::from(PROJECTS));
     }
 }

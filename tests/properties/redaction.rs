@@ -4,7 +4,6 @@ mod texts;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Cursor;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -16,24 +15,24 @@ use throughline::event_log::redact::Redactor;
 use throughline::event_log::{Header, LogEntry, LogReader, LogWriter};
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
-fn run(
-    name: &str,
-    log: Vec<u8>,
+/// Replays a log. Writes what it did to another one.
+pub(crate) fn replayed(
+    log: &[u8],
     mode: ReplayMode,
     change: impl Fn(&mut Settings),
     acted: Option<&mut Vec<u8>>,
 ) -> Replay {
-    let mut reader = LogReader::new(name, Cursor::new(log)).unwrap();
+    let mut reader = LogReader::new("log", log).unwrap();
     let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
     let settings = |settings: &mut Settings| {
         change(settings);
         Ok(())
     };
-    replay(&mut reader, name, settings, &options, acted, |_| {}).unwrap()
+    replay(&mut reader, "log", settings, &options, acted, |_| {}).unwrap()
 }
 
 fn redacted(log: &[u8]) -> Vec<u8> {
-    let mut reader = LogReader::new("acted", Cursor::new(log)).unwrap();
+    let mut reader = LogReader::new("acted", log).unwrap();
     let header = Header { redacted: Some(true), ..reader.header().clone() };
     let writer = LogWriter::new(Vec::new(), &header).unwrap();
     let mut writer = writer.redacting(Some(Redactor::new()));
@@ -81,14 +80,13 @@ fn check(name: &str, log: &str, change: impl Fn(&mut Settings)) -> usize {
     found.retain(|secret| secret.len() > 3);
 
     let mut acted = Vec::new();
-    let before = run(name, log.into(), ReplayMode::WhatIf, &change, Some(&mut acted));
-    let hidden = redacted(&acted);
-    let text = String::from_utf8(hidden.clone()).unwrap();
+    let before = replayed(log.as_bytes(), ReplayMode::WhatIf, &change, Some(&mut acted));
+    let hidden = String::from_utf8(redacted(&acted)).unwrap();
     for secret in &found {
-        assert!(!text.contains(secret), "{name}: {secret} is in the redacted log");
+        assert!(!hidden.contains(secret), "{name}: {secret} is in the redacted log");
     }
     // This compares each decision with the one in the log.
-    let after = run(name, hidden, ReplayMode::Verify, |_| {}, None);
+    let after = replayed(hidden.as_bytes(), ReplayMode::Verify, |_| {}, None);
     assert_eq!(after.verdict.problems, Vec::<String>::new(), "{name}");
     assert_eq!(after.actions.len(), before.actions.len(), "{name}");
     found.len()
@@ -124,10 +122,10 @@ fn a_node_id_that_looks_like_a_stand_in_is_another_one() {
         1,
     );
     let mut acted = Vec::new();
-    let moved = run("stand-in", log.into(), ReplayMode::WhatIf, |_| {}, Some(&mut acted));
+    let moved = replayed(log.as_bytes(), ReplayMode::WhatIf, |_| {}, Some(&mut acted));
     assert_eq!(moved.actions.len(), 3, "a touch and its confirmations");
 
-    let hidden = run("hidden", redacted(&acted), ReplayMode::Verify, |_| {}, None);
+    let hidden = replayed(&redacted(&acted), ReplayMode::Verify, |_| {}, None);
     assert_eq!(hidden.verdict.problems, Vec::<String>::new());
     let triggers = |replay: &Replay| -> Vec<_> {
         let actions = replay.actions.iter().map(|record| &record.decision.action);

@@ -2,6 +2,7 @@
 //! latency and may fail.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use throughline::core::contract::action::{Action, Decision, Verb};
 use throughline::core::contract::error_cause::RequestFailure;
@@ -9,6 +10,7 @@ use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome}
 use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::objects::Object;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{Header, LogWriter};
@@ -47,12 +49,12 @@ pub enum WriteFault {
     AppliedLate,
 }
 
-/// What happens later: a watch shows an event; and what becomes of a write, with the run of the machine in
-/// which it was decided. At the same time, watches come first.
+/// What happens later: a watch shows an event; a write is applied, which was decided in a run of the
+/// machine; or it is answered. At the same time, watches come first.
 enum Due {
     Show(EventKind),
     Apply { action: Box<Action>, run: u32, write_fault: WriteFault },
-    Answer { id: ActionId, run: u32, outcome: Outcome },
+    Answer { id: ActionId, outcome: Outcome },
 }
 
 pub struct Sim {
@@ -65,6 +67,8 @@ pub struct Sim {
     pub leads: bool,
     pub actions: Vec<Decision>,
     pub notes: Vec<Note>,
+    /// When deletes were decided that may have changed something, by the run of the machine.
+    pub deletes: BTreeMap<(u32, ActionId), UnixMillis>,
     /// Every event that the machine handled.
     pub seen: Vec<Event>,
     /// Watches that are live by the machine's events.
@@ -104,6 +108,7 @@ impl Sim {
             leads: false,
             actions: Vec::new(),
             notes: Vec::new(),
+            deletes: BTreeMap::new(),
             seen: Vec::new(),
             live: BTreeSet::new(),
             lost: BTreeSet::new(),
@@ -199,7 +204,7 @@ impl Sim {
         self.leads = false;
         self.live.clear();
         self.touched.clear();
-        self.due.retain(|_, due| !matches!(due, Due::Show(_)));
+        self.due.retain(|_, due| matches!(due, Due::Apply { .. }));
         self.in_flight.clear();
         self.notes.clear();
         self.gone.clear();
@@ -285,6 +290,9 @@ impl Sim {
                 log.action(&decision).unwrap();
             }
             self.send(&decision.action);
+            if decision.action.verb == Verb::Delete {
+                self.deletes.insert((self.run, decision.action.id), decision.at);
+            }
             self.actions.push(decision);
         }
         while let Some(note) = self.machine.poll_note() {
@@ -299,6 +307,16 @@ impl Sim {
         let carrier = self.clusters.next_due();
         let deadline = self.machine.poll_deadline();
         [due, carrier, deadline, self.next_bookmark].into_iter().flatten().min()
+    }
+
+    /// Every object that a watch has shown, and when and where.
+    pub fn shown(&self) -> impl Iterator<Item = (u64, &ClusterName, &Arc<Object>)> {
+        self.seen.iter().filter_map(|event| match &event.kind {
+            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
+                Some((event.at.0, cluster, object))
+            }
+            _ => None,
+        })
     }
 
     /// The decisions about actions of this sort, from this one on.
@@ -356,9 +374,7 @@ impl Sim {
         let absent = precondition.absent.as_ref();
         assert!(absent.is_none_or(|absent| absent.namespace_uid.is_some()), "of any namespace");
         if action.verb == Verb::Delete {
-            let t = self.topology;
-            let is_of = |project: &u8| t.hub_namespace(*project) == object.namespace;
-            let (up, ..) = t.project((0..PROJECTS).find(is_of).unwrap());
+            let (up, ..) = self.topology.project(self.project_of(object));
             for watch in [(&up, Kind::Gateway), (&up, Kind::Namespace), (cluster, *kind)] {
                 let is_live = self.live.contains(&(watch.0.clone(), watch.1));
                 assert!(is_live, "a delete while the watch of {watch:?} is not live");
@@ -376,57 +392,80 @@ impl Sim {
             write_faults => write_faults[self.next_write_fault % write_faults.len()],
         };
         self.next_write_fault += 1;
-        let error = RequestFailure::from("injected by the test");
-        let outcome = match write_fault {
-            WriteFault::Failed => Outcome::Failed { error, retry_after_ms: None },
-            WriteFault::Throttled => Outcome::Failed { error, retry_after_ms: Some(3 * SECOND) },
-            WriteFault::Conflict => Outcome::Conflict { error },
-            WriteFault::Refused => Outcome::Refused { error },
-            WriteFault::NotFound => Outcome::NotFound,
-            WriteFault::Superseded => Outcome::Superseded,
-            WriteFault::None
-            | WriteFault::AnsweredTwice
-            | WriteFault::FailedButApplied
-            | WriteFault::AnsweredLate
-            | WriteFault::AppliedLate => {
-                let is_late = write_fault == WriteFault::AppliedLate;
-                let apply =
-                    Due::Apply { action: action.clone().into(), run: self.run, write_fault };
-                return self.due(if is_late { 70 * SECOND } else { WRITE_MS }, apply);
-            }
-        };
-        self.due(WRITE_MS, Due::Answer { id: action.id, run: self.run, outcome });
+        let ms = if write_fault == WriteFault::AppliedLate { 70 * SECOND } else { WRITE_MS };
+        let action = action.clone().into();
+        self.due(ms, Due::Apply { action, run: self.run, write_fault });
     }
 
     fn happen(&mut self, due: Due) {
         match due {
             Due::Show(kind) => self.feed(kind),
             Due::Apply { action, run, write_fault } => {
-                let is_gated = action.is_leader_only() && !self.leads && run == self.run;
-                let mut outcome = match is_gated {
-                    true => Outcome::Dropped,
-                    false => self.clusters.carry_out(&action),
+                let error = RequestFailure::from("injected by the test");
+                let outcome = match write_fault {
+                    WriteFault::Failed => Outcome::Failed { error, retry_after_ms: None },
+                    WriteFault::FailedButApplied => {
+                        self.carry_out(&action, run);
+                        Outcome::Failed { error, retry_after_ms: None }
+                    }
+                    WriteFault::Throttled => {
+                        Outcome::Failed { error, retry_after_ms: Some(3 * SECOND) }
+                    }
+                    WriteFault::Conflict => Outcome::Conflict { error },
+                    WriteFault::Refused => Outcome::Refused { error },
+                    WriteFault::NotFound => Outcome::NotFound,
+                    WriteFault::Superseded => Outcome::Superseded,
+                    _ => self.carry_out(&action, run),
                 };
-                if matches!(outcome, Outcome::Applied { .. }) && run == self.run {
-                    self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
-                }
-                if write_fault == WriteFault::FailedButApplied {
-                    let error = RequestFailure::from("injected by the test");
-                    outcome = Outcome::Failed { error, retry_after_ms: None };
-                }
-                let ms = if write_fault == WriteFault::AnsweredLate { 70 * SECOND } else { 1 };
-                let answer = || Due::Answer { id: action.id, run, outcome: outcome.clone() };
-                self.due(ms, answer());
-                if write_fault == WriteFault::AnsweredTwice {
-                    self.due(ms + 7, answer());
+                let answers_ms: &[u64] = match write_fault {
+                    // Nobody waits for the answers to an earlier run.
+                    _ if run != self.run => &[],
+                    WriteFault::AnsweredLate => &[70 * SECOND],
+                    WriteFault::AnsweredTwice => &[1, 8],
+                    _ => &[1],
+                };
+                for ms in answers_ms {
+                    self.due(*ms, Due::Answer { id: action.id, outcome: outcome.clone() });
                 }
             }
-            Due::Answer { id, run, outcome } if run == self.run => {
+            Due::Answer { id, outcome } => {
                 self.in_flight.retain(|_, (flying, _)| *flying != id);
+                if matches!(
+                    outcome,
+                    Outcome::Refused { .. } | Outcome::NotFound | Outcome::Conflict { .. }
+                ) {
+                    self.deletes.remove(&(self.run, id));
+                }
                 self.feed(EventKind::ActionFinished { id, outcome });
             }
-            Due::Answer { .. } => {}
         }
+    }
+
+    /// No route goes that has a parent.
+    fn carry_out(&mut self, action: &Action, run: u32) -> Outcome {
+        if action.is_leader_only() && !self.leads && run == self.run {
+            return Outcome::Dropped;
+        }
+        let Action { verb, cluster, kind, object, precondition, .. } = action;
+        let before = self.clusters.get(cluster, *kind, object).cloned();
+        let outcome = self.clusters.carry_out(action);
+        let is_applied = matches!(outcome, Outcome::Applied { .. });
+        if is_applied && run == self.run {
+            self.touched.insert((cluster.clone(), precondition.uid.clone()));
+        }
+        if is_applied && *verb == Verb::Delete {
+            let project = self.project_of(object);
+            let is_needed =
+                self.has_namespace(project) && self.has_parent(project, &before.unwrap());
+            assert!(!is_needed, "{object} was deleted although it has a parent");
+        }
+        outcome
+    }
+
+    /// The project that a hub object belongs to.
+    fn project_of(&self, object: &ObjectKey) -> u8 {
+        let is_of = |project: &u8| self.topology.hub_namespace(*project) == object.namespace;
+        (0..PROJECTS).find(is_of).unwrap()
     }
 
     /// The actions, a line each.
