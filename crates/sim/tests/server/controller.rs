@@ -58,6 +58,12 @@ impl Stage {
         }
     }
 
+    async fn until_watched(&self) {
+        while self.server.load().watches == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     fn requests(&self, verb: ApiVerb) -> u64 {
         self.server.requests().get(&(verb, Resource::Gateways)).copied().unwrap_or_default()
     }
@@ -68,9 +74,7 @@ async fn what_is_listed_and_what_the_watch_brings_is_written() {
     let stage = Stage::new().await;
     stage.create("listed", "payments").await;
     let later = async {
-        while stage.server.load().watches == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        stage.until_watched().await;
         stage.create("watched", "search").await;
     };
     tokio::join!(stage.run_until("watched", "search"), later);
@@ -94,9 +98,7 @@ async fn after_a_watch_that_was_cut_nothing_is_missing() {
     let stage = Stage::new().await;
     stage.create("front", "payments").await;
     let cut = async {
-        while stage.server.load().watches == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        stage.until_watched().await;
         stage.server.cut_watches(Some(Resource::Gateways));
         stage.set_team("front", "search").await;
     };

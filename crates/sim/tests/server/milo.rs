@@ -27,11 +27,7 @@ struct Milo {
     client: Client,
 }
 
-async fn milo() -> Milo {
-    serve(None).await
-}
-
-async fn serve(tls: Option<TlsAcceptor>) -> Milo {
+async fn milo(tls: Option<TlsAcceptor>) -> Milo {
     let mut sim = SimClusters::new(&[], 0);
     sim.advance(START);
     let sim = Arc::new(Mutex::new(sim));
@@ -56,10 +52,6 @@ impl Milo {
     }
 }
 
-fn namespace(name: &str, uid: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}})
-}
-
 fn in_project(project: &str, path: &str) -> String {
     format!("{PROJECTS}/{project}/control-plane/{path}")
 }
@@ -71,7 +63,7 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn projects_are_separate_and_share_one_resource_version() {
-    let milo = milo().await;
+    let milo = milo(None).await;
     for name in ["a", "b"] {
         milo.handle.add_project(name, &[], true);
     }
@@ -92,7 +84,7 @@ async fn projects_are_separate_and_share_one_resource_version() {
 
 #[tokio::test]
 async fn unknown_projects_answer_with_empty_lists_and_are_counted() {
-    let milo = milo().await;
+    let milo = milo(None).await;
     let (code, list) = milo.get(&in_project("typo", CONNECTORS)).await;
     assert_eq!((code, names(&list)), (200, vec![]));
     let _watch = milo.watch(&in_project("typo", &format!("{CONNECTORS}?watch=1"))).await;
@@ -109,7 +101,7 @@ async fn unknown_projects_answer_with_empty_lists_and_are_counted() {
 
 #[tokio::test]
 async fn the_root_shows_how_projects_come_and_go() {
-    let milo = milo().await;
+    let milo = milo(None).await;
     let first = milo.handle.add_project("a", &[], false);
     let mut watch = milo.watch(&format!("{PROJECTS}?watch=1")).await;
     let ready = |object: &Value| object["status"]["conditions"][0]["status"].clone();
@@ -123,7 +115,8 @@ async fn the_root_shows_how_projects_come_and_go() {
     let (what, object) = watch.event().await;
     assert_eq!((what.as_str(), ready(&object)), ("MODIFIED", json!("True")));
     assert!(object["metadata"]["deletionTimestamp"].is_string());
-    milo.put("a", &namespace("default", "the-old-uid"));
+    let metadata = json!({"name": "default", "uid": "the-old-uid"});
+    milo.put("a", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
     milo.put("a", &connector("one"));
     milo.handle.remove_project("a");
     assert_eq!(watch.event().await.0, "DELETED");
@@ -138,7 +131,7 @@ async fn the_root_shows_how_projects_come_and_go() {
 
 #[tokio::test]
 async fn label_selectors_apply_to_lists_and_watches() {
-    let milo = milo().await;
+    let milo = milo(None).await;
     milo.handle.add_project("a", &[("tier", "gold")], true);
     milo.handle.add_project("b", &[("tier", "tin")], true);
     let selector = "labelSelector=tier%3Dgold";
@@ -162,7 +155,7 @@ async fn label_selectors_apply_to_lists_and_watches() {
 
 #[tokio::test]
 async fn a_resource_is_made_at_its_first_request() {
-    let milo = milo().await;
+    let milo = milo(None).await;
     milo.handle.add_project("a", &[], true);
     milo.handle.set_initializing(Duration::from_millis(100));
     let path = in_project("a", CONNECTORS);
@@ -176,7 +169,7 @@ async fn a_resource_is_made_at_its_first_request() {
 
 #[tokio::test]
 async fn a_restart_cuts_everything_and_old_watches_get_410() {
-    let milo = milo().await;
+    let milo = milo(None).await;
     milo.handle.add_project("a", &[], true);
     milo.put("a", &connector("one"));
     let (_, list) = milo.get(&in_project("a", CONNECTORS)).await;
@@ -198,7 +191,7 @@ async fn a_restart_cuts_everything_and_old_watches_get_410() {
 #[tokio::test]
 async fn a_client_without_http2_gets_http1_over_tls() {
     let certificate = Certificate::self_signed("milo", X509::V3);
-    let milo = serve(Some(certificate.acceptor(&["h2", "http/1.1"]))).await;
+    let milo = milo(Some(certificate.acceptor(&["h2", "http/1.1"]))).await;
     milo.handle.add_project("a", &[], true);
     let client = client(&milo.handle.url(), Some(certificate.der));
     let answer = answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap();

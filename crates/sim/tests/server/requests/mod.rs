@@ -6,13 +6,13 @@ mod normalize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::Response;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::sim_apiserver::{WatchEvents, body_of};
+use crate::sim_apiserver::{WatchEvents, answer_typed, body_of};
 use normalize::Normalizer;
 pub(crate) use normalize::version;
 
@@ -67,20 +67,12 @@ impl ScriptRun {
         if let Some(manager) = &step.manager {
             path = format!("{path}?fieldManager={manager}");
         }
-        let content_type = step.content_type.as_deref().unwrap_or(match method {
-            "PATCH" => "application/merge-patch+json",
-            _ => "application/json",
-        });
         let body =
             if step.body.is_null() { String::new() } else { self.expand(&step.body.to_string()) };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", content_type)
-            .body(Body::from(body.into_bytes()))
-            .unwrap();
+        let content_type = step.content_type.as_deref();
         let answer = async {
-            let answer = self.client.send(request).await.unwrap();
+            let answer = answer_typed(&self.client, method, &path, body, content_type);
+            let answer = answer.await.unwrap();
             match step.watch {
                 Some(lines) if answer.status() == 200 => (200, watch_events(answer, lines).await),
                 _ => body_of(answer).await,

@@ -128,20 +128,11 @@ impl TestServer {
 
     /// Sends a request; returns the status and the body.
     pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        body_of(self.answer(method, path, body).await.unwrap()).await
+        body_of(answer(&self.client, method, path, body).await.unwrap()).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
         self.send("GET", path, &Value::Null).await
-    }
-
-    pub(crate) async fn answer(
-        &self,
-        method: &str,
-        path: &str,
-        body: &Value,
-    ) -> kube::Result<Response<Body>> {
-        answer(&self.client, method, path, body).await
     }
 
     pub(crate) async fn watch(&self, path: &str) -> WatchEvents {
@@ -155,13 +146,24 @@ pub(crate) async fn answer(
     path: &str,
     body: &Value,
 ) -> kube::Result<Response<Body>> {
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let content_type = match method {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    answer_typed(client, method, path, body, None).await
+}
+
+/// Without a Content-Type, the body has the usual one for the method.
+pub(crate) async fn answer_typed(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: String,
+    content_type: Option<&str>,
+) -> kube::Result<Response<Body>> {
+    let content_type = content_type.unwrap_or(match method {
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
-    };
+    });
     let request = Request::builder().method(method).uri(path).header("content-type", content_type);
-    client.send(request.body(Body::from(body)).unwrap()).await
+    client.send(request.body(Body::from(body.into_bytes())).unwrap()).await
 }
 
 /// The status and the body of a response.
