@@ -69,7 +69,7 @@ fn fuzz(target: &str, cases: u32) {
     match checked {
         Ok(()) => {}
         Err(TestError::Fail(why, input)) => {
-            panic!("{target}: {why}: {:?}", String::from_utf8_lossy(&input))
+            panic!("{target}: {why}: {}", input.escape_ascii())
         }
         Err(TestError::Abort(why)) => panic!("{target}: {why}"),
     }
@@ -88,6 +88,11 @@ fn every_target_holds() {
 fn every_target_has_its_file_for_cargo_fuzz() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    for file in fs::read_dir(folder.with_file_name("tests/properties/fuzz/inputs")).unwrap() {
+        let file = file.unwrap().path();
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        assert!(TARGETS.iter().any(|(target, ..)| *target == name), "{}", file.display());
+    }
     for (target, ..) in TARGETS {
         let file = fs::read_to_string(folder.join(format!("fuzz_targets/{target}.rs"))).unwrap();
         assert!(file.contains(&format!("run({target:?}, data)")), "{file}");

@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 use throughline::event_log::LogReader;
 use throughline::inspect::log::{LogMoment, fleet};
 
+/// Error texts with characters that nobody would see in a file of inputs.
+const DECEPTIVE: [&str; 2] =
+    ["größer: \u{2028}192.168.7.7!", "a\u{202e}b\x1b[2J\u{2066}c\r\nd\u{feff}"];
+
 /// Of each fixture, no more than this many bytes.
 const LOG_BYTES_MAX: usize = 3_000;
 
@@ -21,7 +25,8 @@ pub(crate) fn corpus(target: &str) -> Vec<Vec<u8>> {
         "watch_stream" => watches(),
         "list_page" => pages(),
         "object" => OBJECTS.iter().map(Value::to_string).collect(),
-        "canonical_json" | "redaction" => STATUSES.clone(),
+        "canonical_json" => STATUSES.clone(),
+        "redaction" => STATUSES.iter().cloned().chain(DECEPTIVE.map(str::to_owned)).collect(),
         // What an annotation says, and what a live status does.
         "liveness" => STATUSES.windows(2).map(|two| two.join("\0")).collect(),
         "labels" => labels(),
@@ -39,9 +44,12 @@ fn path(path: &str) -> PathBuf {
 
 /// The inputs of a target that were written by hand, if there are some.
 fn written(target: &str) -> Vec<String> {
-    let file = path(&format!("tests/properties/fuzz/inputs/{target}.txt"));
-    let text = fs::read_to_string(file).unwrap_or_default();
-    text.trim_end().split("\n===\n").filter(|text| !text.is_empty()).map(str::to_owned).collect()
+    let file = path("tests/properties/fuzz/inputs").join(format!("{target}.txt"));
+    if !file.exists() {
+        return Vec::new();
+    }
+    let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    text.trim_end().split("\n===\n").map(str::to_owned).collect()
 }
 
 /// The files in a folder that end like this.
@@ -49,6 +57,7 @@ fn files(folder: &str, end: &str) -> Vec<String> {
     let entries = fs::read_dir(path(folder)).unwrap().map(|entry| entry.unwrap().path());
     let paths: BTreeSet<_> =
         entries.filter(|path| path.extension().is_some_and(|e| e == end)).collect();
+    assert!(!paths.is_empty(), "no {end} in {folder}");
     paths.into_iter().map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
