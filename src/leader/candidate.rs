@@ -37,7 +37,6 @@ enum Tenure {
 pub(super) struct Candidate {
     election: Election,
     group: Group,
-    identity: String,
     timings: Timings,
     keeper: GateKeeper,
     publisher: Publisher,
@@ -64,8 +63,7 @@ impl Candidate {
         Self {
             election: Election::new(identity.clone(), timings),
             group,
-            publisher: Publisher::new(identity.clone(), orphans, listeners),
-            identity,
+            publisher: Publisher::new(identity, orphans, listeners),
             timings,
             keeper,
             visibility: Visibility::default(),
@@ -99,7 +97,7 @@ impl Candidate {
     fn resign(&mut self, api: &impl LeaseApi) {
         self.election.resign();
         self.publish();
-        self.post_events(api);
+        self.publisher.post_events(api);
     }
 
     /// Releases the Lease, once the leader's writes have ended.
@@ -121,7 +119,7 @@ impl Candidate {
         }
         self.publisher.log_attempt(&self.election, failure, &api.about());
         self.hand_over_if_blind();
-        self.post_events(api);
+        self.publisher.post_events(api);
         let now = self.keeper.now_ms();
         let foreign = api.foreign_holder();
         self.publisher.report_unled(
@@ -148,15 +146,9 @@ impl Candidate {
                 () = sleep_until(next) => break,
                 () = sleep_until_opt(self.next_gate_change()) => {
                     self.publish();
-                    self.post_events(api);
+                    self.publisher.post_events(api);
                 }
             }
-        }
-    }
-
-    fn post_events(&mut self, api: &impl LeaseApi) {
-        for message in self.publisher.unposted_events.drain(..) {
-            api.post_event(format!("{} {message}", self.identity));
         }
     }
 
@@ -196,20 +188,14 @@ impl Candidate {
             let lost_race = response == LeaseResponse::Conflict && self.election.owns_lease();
             let failed = response == LeaseResponse::Failed || lost_race;
             failure = failed.then(|| why.unwrap_or_default());
-            match &response {
-                LeaseResponse::NotFound => self.publisher.is_lease_missing = true,
-                LeaseResponse::Current(record, _) if record.holder != self.identity => {
-                    self.publisher.is_lease_missing = false;
-                }
-                _ => {}
-            }
+            self.publisher.observe(&response);
             // What this answer proves may have happened after others took their Leases.
             self.end_lapsed_tenure();
             let now = self.keeper.now_ms();
             let renew_time = self.renew_times.next_time();
             next = self.election.handle_response(&request, response, now, &renew_time);
             self.publish();
-            self.post_events(api);
+            self.publisher.post_events(api);
         }
         // A holder looks after the attempt.
         if !self.election.owns_lease() && !self.election.is_resigning() {
@@ -229,8 +215,9 @@ impl Candidate {
         let gate = gate.filter(|until| now < *until);
         self.keeper.set(gate);
         self.led_until = gate.unwrap_or(self.led_until);
-        let instant = gate.map(|ms| self.keeper.instant(ms));
-        self.publisher.set_gate(now, gate, instant, &self.election);
+        self.publisher.set_gate(now, gate, &self.election);
+        let until = gate.map(|ms| self.keeper.instant(ms));
+        self.publisher.listeners.metrics.set_leader(gate.is_some(), until);
     }
 
     /// After an attempt: makes a leader that lost a cluster stand down, and lets it take part again

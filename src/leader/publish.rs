@@ -1,11 +1,11 @@
 //! What an election says: events, log lines and metrics, once per change.
 
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Listeners;
-use super::election::{Election, Timings};
+use super::election::{Election, LeaseResponse, Timings};
 use super::group::Obstacle;
+use super::lease::LeaseApi;
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::{About, Cause, Facts, Problem};
 use crate::core::contract::error_cause::RequestFailure;
@@ -25,7 +25,7 @@ pub(super) struct Publisher {
     /// From when this instance leads, while it waits for that.
     pending_from: Option<u64>,
     /// There was no Lease, and no other instance has held it since.
-    pub(super) is_lease_missing: bool,
+    is_lease_missing: bool,
     /// The Lease's holder.
     holder: String,
     /// Another process has this instance's identity.
@@ -61,6 +61,24 @@ impl Publisher {
     fn event(&self, kind: EventKind) {
         // Without a receiver the run has ended.
         drop(self.listeners.events.send(kind));
+    }
+
+    /// Posts the Events that are not posted yet.
+    pub(super) fn post_events(&mut self, api: &impl LeaseApi) {
+        for message in self.unposted_events.drain(..) {
+            api.post_event(format!("{} {message}", self.identity));
+        }
+    }
+
+    /// Takes from an answer whether there was no Lease.
+    pub(super) fn observe(&mut self, response: &LeaseResponse) {
+        match response {
+            LeaseResponse::NotFound => self.is_lease_missing = true,
+            LeaseResponse::Current(record, _) if record.holder != self.identity => {
+                self.is_lease_missing = false;
+            }
+            _ => {}
+        }
     }
 
     /// Tells what an attempt changed: once per change, not once per attempt.
@@ -152,15 +170,8 @@ impl Publisher {
         self.listeners.held.set(problem);
     }
 
-    /// Reports that the gate opened or closed, or stays open for longer. `gate`: until when it is open, by
-    /// the election's clock; `instant`: the same moment.
-    pub(super) fn set_gate(
-        &mut self,
-        now: u64,
-        gate: Option<u64>,
-        instant: Option<Instant>,
-        election: &Election,
-    ) {
+    /// Reports that the gate opened or closed, or stays open for longer. `gate`: until when it is open.
+    pub(super) fn set_gate(&mut self, now: u64, gate: Option<u64>, election: &Election) {
         let was_open_until = std::mem::replace(&mut self.open_until, gate);
         // A gate that was closed even for a moment counts as closed: the machine must repeat the
         // writes that were dropped then.
@@ -186,7 +197,6 @@ impl Publisher {
             self.event(EventKind::LeadershipAcquired);
         }
         self.publish_wait(now, election);
-        self.listeners.metrics.set_leader(gate.is_some(), instant);
     }
 
     /// Reports that this instance waits before it leads, because it created the Lease; and that it
