@@ -91,20 +91,20 @@ pub(crate) struct Turn {
 /// What to do next for a subject. With neither, it waits for a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Next {
-    pub(crate) write: Option<Turn>,
+    pub(crate) turn: Option<Turn>,
     /// When to plan it again.
     pub(crate) requeue_at: Option<UnixMillis>,
 }
 
 impl Next {
-    pub(crate) const AWAIT_CHANGE: Self = Self { write: None, requeue_at: None };
+    pub(crate) const AWAIT_CHANGE: Self = Self { turn: None, requeue_at: None };
 
     pub(crate) fn requeue_at(at: UnixMillis) -> Self {
         Self { requeue_at: Some(at), ..Self::AWAIT_CHANGE }
     }
 
     pub(crate) fn write(turn: Turn) -> Self {
-        Self { write: Some(turn), ..Self::AWAIT_CHANGE }
+        Self { turn: Some(turn), ..Self::AWAIT_CHANGE }
     }
 
     /// Writes at that time, unless a write is in flight or the object is paused until later.
@@ -124,7 +124,7 @@ impl Next {
 
     /// The first write of both plans, and the earlier time.
     pub(crate) fn and(self, other: Self) -> Self {
-        Self { write: self.write.or(other.write), ..self }.or_at(other.requeue_at)
+        Self { turn: self.turn.or(other.turn), ..self }.or_at(other.requeue_at)
     }
 
     pub(crate) fn or_at(self, at: Option<UnixMillis>) -> Self {
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(next.requeue_at, Some(NOW.plus(5_000)));
 
         let next = next.or_at(hop_is_late_at).and(Next::write(nudge(Some(NUDGES))));
-        assert_eq!(next, Next { write: Some(nudge(None)), requeue_at: hop_is_late_at });
+        assert_eq!(next, Next { turn: Some(nudge(None)), requeue_at: hop_is_late_at });
     }
 
     #[test]

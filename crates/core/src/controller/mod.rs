@@ -294,7 +294,7 @@ impl Controller {
     fn carry_out(&mut self, subject: &Subject, next: Next) {
         self.scheduler.timers.set(Timer::Subject(subject.clone()), next.requeue_at);
 
-        match next.write {
+        match next.turn {
             None => self.scheduler.withdraw(subject),
             Some(Turn { queue, write: Some(write), .. }) => {
                 self.scheduler.withdraw(subject);

@@ -38,7 +38,7 @@ pub(super) fn plan(
     touch::on(memory, Event::Look, &view);
     let next = touch::plan(&view, memory, admitted_by);
 
-    let due_at = next.write.as_ref().map(|turn| turn.due.at);
+    let due_at = next.turn.as_ref().map(|turn| turn.due.at);
     let is_due = due_at.is_some_and(|at| at <= *now);
     edge.report.is_due |= is_due;
     let is_ready = view.cluster.edge.ready_since.is_some();

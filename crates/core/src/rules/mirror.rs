@@ -404,7 +404,7 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let queue = if is_allowed { QueueKey::AllowedRemovals } else { QueueKey::Removals };
     let write = || view.write(Intent::Removal, desired);
     let next = view.write_at(view.now, queue, Due::at(view.now), write);
-    let verdict = match next.write {
+    let verdict = match next.turn {
         // Few removals are admitted in a minute, so one that waits for them is held, not late.
         Some(Turn { queue: QueueKey::Removals, write: None, .. }) => Verdict::RemovalQueued(ground),
         _ => Verdict::RemovalDue { since: view.late_from(due_at), ground },
@@ -1050,13 +1050,13 @@ mod tests {
         }
 
         fn queue(&self, ms: u64) -> Option<QueueKey> {
-            self.plan(ms).next.write.map(|turn| turn.queue)
+            self.plan(ms).next.turn.map(|turn| turn.queue)
         }
 
         /// The write that is planned once its queue admits it.
         fn planned(&self, ms: u64) -> (QueueKey, Write) {
             let admitted = View { admitted_by: self.queue(ms), ..self.view(ms) };
-            let turn = plan(&admitted).next.write.unwrap();
+            let turn = plan(&admitted).next.turn.unwrap();
             (turn.queue, *turn.write.expect("its queue admits it"))
         }
 
@@ -1180,7 +1180,7 @@ mod tests {
 
         let plan = stage.plan(0);
         assert_eq!(plan.verdict, Verdict::AbsenceGrace(Ground::Listed));
-        assert!(plan.next.requeue_at.is_some() && plan.next.write.is_none(), "{plan:?}");
+        assert!(plan.next.requeue_at.is_some() && plan.next.turn.is_none(), "{plan:?}");
 
         let (queue, write) = stage.planned(5_000);
         assert_eq!(queue, QueueKey::Removals);

@@ -430,7 +430,7 @@ mod tests {
         }
 
         fn delete(&self) -> Write {
-            let turn = self.plan(NOW).next.write;
+            let turn = self.plan(NOW).next.turn;
             *turn.and_then(|turn| turn.write).expect("a delete is planned")
         }
     }

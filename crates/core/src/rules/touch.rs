@@ -1121,8 +1121,8 @@ mod tests {
         /// When the next touch is due, and its write.
         fn planned(&mut self) -> Option<(UnixMillis, Write)> {
             self.on(Event::Look);
-            let Turn { queue, due, .. } = self.plan(None, self.now).write?;
-            let turn = self.plan(Some(queue), self.now.max(due.at)).write.unwrap();
+            let Turn { queue, due, .. } = self.plan(None, self.now).turn?;
+            let turn = self.plan(Some(queue), self.now.max(due.at)).turn.unwrap();
             Some((due.at, *turn.write.expect("a touch that is due goes")))
         }
 
