@@ -31,8 +31,8 @@ pub(crate) struct Write {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     Mirror(ObjectRef, MirrorJob),
-    /// Makes the carrier process a hub Connector again: the new number of the nudge annotation.
-    Nudge(ObjectRef, u32),
+    /// Makes the carrier process a hub Connector again.
+    Nudge(ObjectRef),
     Touch(Target, TouchJob),
     Delete(ObjectRef),
 }
@@ -60,22 +60,8 @@ pub(crate) struct TouchJob {
     /// The Gateway that carries the trigger.
     pub(crate) gateway: ObjectRef,
     pub(crate) trigger: Trigger,
-    /// `None`: a confirmation.
-    pub(crate) reason: Option<TouchReason>,
     /// The rate that its limiter is charged.
     pub(crate) rate: Rate,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TouchReason {
-    LivenessChanged,
-    WrittenWhileWatchLost,
-    ReferencesChanged,
-    NotAnnounced,
-    PlatformStamp,
-    Overwritten,
-    WrittenSinceTouch,
-    CameWithTrigger,
 }
 
 /// A write starts once its queue admits it. It is then planned again, so only an admitted write is
@@ -153,7 +139,7 @@ impl Job {
     /// The object to write.
     pub(crate) fn object(&self) -> &ObjectRef {
         match self {
-            Self::Mirror(at, _) | Self::Nudge(at, _) | Self::Delete(at) => at,
+            Self::Mirror(at, _) | Self::Nudge(at) | Self::Delete(at) => at,
             Self::Touch(_, touch) => &touch.gateway,
         }
     }
@@ -182,7 +168,7 @@ mod tests {
         let name = NamespacedName::new("ns", "lab");
         let at = ObjectRef { cluster: ClusterId(2), kind: Kind::Connector, name };
         let write = || Write {
-            job: Job::Nudge(at, 1),
+            job: Job::Nudge(at),
             annotations: Vec::new(),
             precondition: Precondition::default(),
             connectors: Vec::new(),

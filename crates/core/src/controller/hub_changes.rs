@@ -95,7 +95,7 @@ pub(super) fn on_decided(c: &mut Controller, job: &Job, queue: QueueKey) {
             let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
             memory.on_decided(*job, queue, c.now);
         }
-        Job::Nudge(at, _) => {
+        Job::Nudge(at) => {
             if c.memory.carriers.entry(at.cluster).or_default().on_nudged() {
                 restart_nudges(c, at.cluster, c.now.plus(SILENT_EVERY_MS));
             }

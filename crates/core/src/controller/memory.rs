@@ -40,7 +40,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn on_started(&mut self, job: &Job, id: ActionId, now: UnixMillis) {
         match job {
-            Job::Mirror(at, _) | Job::Nudge(at, _) => {
+            Job::Mirror(at, _) | Job::Nudge(at) => {
                 self.hub.entry(at.clone()).or_default().mirror.write.on_started(id);
             }
             Job::Touch(target, write) => {

@@ -67,7 +67,7 @@ fn nudge(view: &mirror::View<'_>, waited_s: u64) -> Write {
     let number = row.seen.nudge.wrapping_add(1);
     let key = view.settings.mirror.nudge_key.clone();
     Write {
-        job: Job::Nudge(at.clone(), number),
+        job: Job::Nudge(at.clone()),
         annotations: vec![(key, Some(number.to_string()))],
         precondition: row.unchanged(),
         connectors: vec![at.name.key()],

@@ -27,7 +27,7 @@ use crate::data::ids::{ActionId, Kind, ObjectKey};
 use crate::data::name::NamespacedName;
 use crate::data::objects::PLATFORM_KEY;
 use crate::data::time::UnixMillis;
-use crate::plan::{Job, Next, TouchJob, TouchReason, Turn, Write};
+use crate::plan::{Job, Next, TouchJob, Turn, Write};
 use crate::rate_limit::{Rate, RateLimiter};
 use crate::rules::findings::{Findings, Writes};
 use crate::status::trigger::{Sequence, Trigger};
@@ -152,6 +152,18 @@ pub(crate) struct Announced {
     /// The digest that the platform's stamp announced at the first look, while the Gateway has no
     /// trigger.
     by_stamp: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TouchReason {
+    LivenessChanged,
+    WrittenWhileWatchLost,
+    ReferencesChanged,
+    NotAnnounced,
+    PlatformStamp,
+    Overwritten,
+    WrittenSinceTouch,
+    CameWithTrigger,
 }
 
 /// What a stamp must show before the extension server's cache is known to have a change.
@@ -327,7 +339,7 @@ fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> bool {
 /// Another instance announced the desired digest. After our change, this replaces our own touch.
 fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixMillis) -> bool {
     if announces_after(trigger, memory.latest) {
-        let pending = memory.state.pending();
+        let pending = memory.state.pending_mut();
         memory.announced.only_last = pending.is_some_and(|pending| pending.only_last);
         memory.announced.at = Some(now);
         memory.last_touch_at = Some(now);
@@ -374,12 +386,7 @@ fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) {
 }
 
 fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
-    let pending = match &mut memory.state {
-        State::Pending(change) => Some(change.as_mut()),
-        State::InFlight(ongoing) => ongoing.next.as_mut(),
-        State::New { .. } | State::Announced | State::AtRest => None,
-    };
-    if let Some(change) = pending {
+    if let Some(change) = memory.state.pending_mut() {
         return change.on_stamp(stamp);
     }
     let is_at_rest = memory.state == State::AtRest;
@@ -440,9 +447,8 @@ pub(crate) fn plan(view: &View<'_>, memory: &TouchMemory, admitted_by: Option<Qu
 
 struct DueTouch {
     due: Due,
+    /// 0 announces.
     confirmation: u32,
-    /// `None`: a confirmation.
-    reason: Option<TouchReason>,
     because: &'static str,
 }
 
@@ -450,12 +456,10 @@ fn announcement(change: &Announcement, view: &View<'_>, memory: &TouchMemory) ->
     let not_before = memory.write.not_before().unwrap_or_default();
     let ready_at = memory.limiter.ready_at(view.rate());
     let at = change.due_at(&view.settings.touch).max(ready_at).max(not_before);
-    let reason = change.reason;
     DueTouch {
-        due: Due { rank: reason.rank(), ..Due::at(at) },
+        due: Due { rank: change.reason.rank(), ..Due::at(at) },
         confirmation: 0,
-        reason: Some(reason),
-        because: reason.because(),
+        because: change.reason.because(),
     }
 }
 
@@ -485,7 +489,6 @@ fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
     Some(DueTouch {
         due: Due { rank, at: at.max(not_before), early_from },
         confirmation,
-        reason: None,
         because: if announced.once_more {
             "touched again after the edge's outage, in case a cache was back late"
         } else {
@@ -615,7 +618,7 @@ impl View<'_> {
         }
 
         let gateway = self.cluster.object(Kind::Gateway, self.gateway);
-        let job = TouchJob { gateway, trigger, reason: touch.reason, rate: self.rate() };
+        let job = TouchJob { gateway, trigger, rate: self.rate() };
         Write {
             job: Job::Touch(self.target.clone(), job),
             annotations,
@@ -717,16 +720,16 @@ impl TouchMemory {
         self.last_touch_at = Some(now);
         self.announced.once_more = false;
 
-        let state = std::mem::take(&mut self.state);
-        debug_assert_eq!(job.reason, state.pending().map(|pending| pending.reason));
-        if let State::Pending(change) = state {
+        let mut reason = None;
+        if let State::Pending(change) = std::mem::take(&mut self.state) {
+            reason = Some(change.reason);
             self.limiter.take(job.rate, now);
             self.announced = change.announced(self.announced.by_stamp, now);
         }
         self.state = State::InFlight(Box::new(OngoingTouch {
             gateway: job.gateway.name.clone(),
             trigger: job.trigger,
-            reason: job.reason,
+            reason,
             is_trigger_seen: false,
             next: None,
         }));
@@ -808,10 +811,10 @@ impl Default for State {
 
 impl State {
     /// The change that the next announcement covers.
-    fn pending(&self) -> Option<&Announcement> {
+    fn pending_mut(&mut self) -> Option<&mut Announcement> {
         match self {
-            Self::Pending(change) => Some(change.as_ref()),
-            Self::InFlight(ongoing) => ongoing.next.as_ref(),
+            Self::Pending(change) => Some(change.as_mut()),
+            Self::InFlight(ongoing) => ongoing.next.as_mut(),
             Self::New { .. } | Self::Announced | Self::AtRest => None,
         }
     }
