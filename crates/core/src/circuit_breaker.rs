@@ -107,12 +107,6 @@ impl BreakerState {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BreakerChange {
-    Tripped,
-    Reset,
-}
-
 #[derive(Debug)]
 pub(crate) struct CircuitBreaker<K> {
     entries: BTreeMap<K, Entry>,
@@ -138,11 +132,6 @@ impl<K> Default for CircuitBreaker<K> {
 impl<K: Ord + Clone> CircuitBreaker<K> {
     pub(crate) fn state(&self) -> BreakerState {
         self.state
-    }
-
-    /// Whether nothing is counted or held, so no population can trip or reset the breaker.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.entries.is_empty() && !self.state.is_tripped
     }
 
     /// All entries that count.
@@ -188,28 +177,26 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         self.entries.remove(key).is_some()
     }
 
-    /// Trips or resets the breaker. Called once the whole step is counted.
+    /// Trips or resets the breaker, and returns whether it did. Called once the whole step is
+    /// counted.
     pub(crate) fn update(
         &mut self,
         population: u64,
         limit: BreakerLimit,
         may_reset: bool,
         now: UnixMillis,
-    ) -> Option<BreakerChange> {
+    ) -> bool {
         self.drop_expired(limit, now);
         let is_exceeded = self.is_exceeded(population, limit);
 
-        match (self.state.is_tripped, is_exceeded) {
-            (false, true) => {
-                self.state.is_tripped = true;
-                Some(BreakerChange::Tripped)
-            }
-            (true, false) if may_reset => {
+        match self.state.is_tripped {
+            false if is_exceeded => self.state.is_tripped = true,
+            true if !is_exceeded && may_reset => {
                 self.state = BreakerState { is_tripped: false, reset_at: Some(now) };
-                Some(BreakerChange::Reset)
             }
-            _ => None,
+            _ => return false,
         }
+        true
     }
 
     /// When the count falls without an event.
@@ -261,15 +248,14 @@ mod tests {
     #[test]
     fn a_removal_within_the_window_counts_with_those_that_are_wanted() {
         let mut breaker = wanting(3, true);
-        assert_eq!(breaker.update(10, LIMIT, true, NOW), None, "three of ten are exactly 30 %");
+        assert!(!breaker.update(10, LIMIT, true, NOW), "three of ten are exactly 30 %");
 
         breaker.expire(&0, NOW);
         breaker.want(3, true);
-        assert_eq!(breaker.update(10, LIMIT, true, NOW), Some(BreakerChange::Tripped));
+        assert!(breaker.update(10, LIMIT, true, NOW));
         assert_eq!(breaker.next_expiry(LIMIT), Some(NOW.plus(600_000)));
 
-        let later = NOW.plus(600_000);
-        assert_eq!(breaker.update(10, LIMIT, true, later), Some(BreakerChange::Reset));
+        assert!(breaker.update(10, LIMIT, true, NOW.plus(600_000)));
     }
 
     #[test]
@@ -278,15 +264,15 @@ mod tests {
         breaker.update(10, LIMIT, true, NOW);
         breaker.unwant(&3);
 
-        assert_eq!(breaker.update(10, LIMIT, false, NOW), None);
-        assert_eq!(breaker.update(10, LIMIT, true, NOW), Some(BreakerChange::Reset));
+        assert!(!breaker.update(10, LIMIT, false, NOW));
+        assert!(breaker.update(10, LIMIT, true, NOW));
         assert_eq!(breaker.state(), BreakerState { is_tripped: false, reset_at: Some(NOW) });
     }
 
     #[test]
     fn all_of_a_small_population_trip_it_where_none_was_seen_to_go() {
         let trips = |mut breaker: CircuitBreaker<u64>, population| {
-            breaker.update(population, LIMIT, true, NOW).is_some()
+            breaker.update(population, LIMIT, true, NOW)
         };
 
         for population in 2..10 {
@@ -304,36 +290,36 @@ mod tests {
     #[test]
     fn those_that_went_within_the_window_are_among_all() {
         let mut breaker = wanting(2, false);
-        assert_eq!(breaker.update(3, LIMIT, true, NOW), None);
+        assert!(!breaker.update(3, LIMIT, true, NOW));
         breaker.expire(&0, NOW);
         breaker.expire(&1, NOW);
         breaker.want(2, false);
 
-        assert_eq!(breaker.update(3, LIMIT, true, NOW), Some(BreakerChange::Tripped));
+        assert!(breaker.update(3, LIMIT, true, NOW));
     }
 
     #[test]
     fn an_object_that_left_the_population_no_longer_counts() {
         let mut breaker = wanting(12, true);
-        assert_eq!(breaker.update(30, LIMIT, true, NOW), Some(BreakerChange::Tripped));
+        assert!(breaker.update(30, LIMIT, true, NOW));
 
         for key in 0..12 {
             breaker.forget(&key);
         }
-        assert!(!breaker.is_idle(), "it is still tripped");
+        assert!(breaker.state().is_tripped);
 
-        assert_eq!(breaker.update(18, LIMIT, true, NOW), Some(BreakerChange::Reset));
+        assert!(breaker.update(18, LIMIT, true, NOW));
     }
 
     #[test]
     fn without_a_window_only_what_is_wanted_counts() {
         let limit = BreakerLimit { window_ms: 0, ..LIMIT };
         let mut breaker = wanting(4, true);
-        assert_eq!(breaker.update(12, limit, true, NOW), Some(BreakerChange::Tripped));
+        assert!(breaker.update(12, limit, true, NOW));
 
         breaker.expire(&0, NOW);
 
-        assert_eq!(breaker.update(12, limit, true, NOW), Some(BreakerChange::Reset));
+        assert!(breaker.update(12, limit, true, NOW));
         assert_eq!(breaker.entries().count(), 3);
     }
 }

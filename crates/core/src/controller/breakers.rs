@@ -166,47 +166,49 @@ impl Breakers {
         now: UnixMillis,
     ) -> Vec<Updated> {
         let changed = std::mem::take(&mut self.changed);
-        let update = |key| {
-            let may_reset = is_evidence_in_sight(&key, world, roster, settings, now);
-            let limit = limit_of(&key, settings);
-            self.update_one(key, may_reset, limit, world, now)
-        };
+        let update = |key| self.update_one(key, world, roster, settings, now);
         changed.into_iter().filter_map(update).collect()
     }
 
     fn update_one(
         &mut self,
         key: BreakerKey,
-        may_reset: bool,
-        limit: BreakerLimit,
         world: &World,
+        roster: &Roster,
+        settings: &Settings,
         now: UnixMillis,
     ) -> Option<Updated> {
+        let mut breaker = self.breakers.remove(&key)?;
+        let limit = limit_of(&key, settings);
         // Expired entries leave the population, too.
-        self.breakers.get_mut(&key)?.drop_expired(limit, now);
-        let population = self.population(&key, world)?;
+        breaker.drop_expired(limit, now);
+        let population = self.population(&key, &breaker, world);
 
-        let breaker = self.breakers.get_mut(&key)?;
-        let change = breaker.update(population, limit, may_reset, now);
-        let affected = change.map(|_| breaker.wanted().cloned().collect()).unwrap_or_default();
+        let may_reset = is_evidence_in_sight(&key, world, roster, settings, now);
+        let is_changed = breaker.update(population, limit, may_reset, now);
+        let affected = breaker.wanted().filter(|_| is_changed).cloned().collect();
         let is_tripped = breaker.state().is_tripped;
         let mut wanted = breaker.wanted();
         let wanted = wanted.next().cloned().map(|first| (first, wanted.count()));
         let count = breaker.entries().count() as u64;
         let next_expiry = breaker.next_expiry(limit);
-        if breaker.is_idle() && breaker.state().reset_at.is_none() {
-            self.breakers.remove(&key);
+        if count > 0 || breaker.state() != BreakerState::default() {
+            self.breakers.insert(key.clone(), breaker);
         }
         Some(Updated { key, is_tripped, wanted, affected, count, population, next_expiry })
     }
 
     /// How many objects could be removed or deleted. An object that lost its annotation within the
     /// window counts; one that never had an annotation does not.
-    fn population(&self, key: &BreakerKey, world: &World) -> Option<u64> {
-        let breaker = self.breakers.get(key)?;
+    fn population(
+        &self,
+        key: &BreakerKey,
+        breaker: &CircuitBreaker<ObjectRef>,
+        world: &World,
+    ) -> u64 {
         let lost = || breaker.entries().filter(|at| has_lost_annotation(world, at)).count() as u64;
         let allowed = |of: &BTreeSet<ObjectRef>| of.len() as u64;
-        Some(match key {
+        match key {
             BreakerKey::Removals(upstream) => {
                 let allowed = self.allowed.get(upstream).map_or(0, allowed);
                 (world.links.counts_of(upstream).annotated + lost()).saturating_sub(allowed)
@@ -218,7 +220,7 @@ impl Breakers {
             }
             BreakerKey::Orphans(upstream) => world.links.counts_of(upstream).routes,
             BreakerKey::DeletedProjects => world.routes(),
-        })
+        }
     }
 
     fn set_allowed(&mut self, at: &ObjectRef, upstream: &ClusterName, is_allowed: bool) {
