@@ -58,7 +58,8 @@ impl Controller {
         if let Some(unknown) =
             watched_cluster(event).filter(|name| self.world.id_of(name).is_none())
         {
-            return whole::on_unknown_cluster(self, unknown);
+            let detail = "events of a cluster that is not in the run are ignored";
+            return whole::on_bug(self, unknown, detail);
         }
         for change in self.world.observe(event, self.now) {
             self.on_change(&change);
@@ -159,7 +160,7 @@ impl Controller {
             }
             Change::Restored { cluster } => whole::on_restored(self, cluster),
             Change::Unreadable { at } => whole::on_unreadable(self, at),
-            Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), Vec::new()),
+            Change::Readable { at } => self.notes.found(&Finder::Object(at.clone()), None),
             _ => {}
         }
         self.symptoms.on_change(&self.world, change);
@@ -317,7 +318,7 @@ impl Controller {
     }
 
     fn forget(&mut self, subject: &Subject) {
-        self.notes.found(&Finder::Subject(subject.clone()), Vec::new());
+        self.notes.found(&Finder::Subject(subject.clone()), None);
         self.scheduler.timers.set(Timer::Subject(subject.clone()), None);
         self.scheduler.withdraw(subject);
         self.memory.forget(subject);

@@ -65,7 +65,8 @@ impl Notes {
     }
 
     /// Takes all problems that a finder finds now.
-    pub(crate) fn found(&mut self, finder: &Finder, mut found: Vec<Problem>) {
+    pub(crate) fn found(&mut self, finder: &Finder, found: impl IntoIterator<Item = Problem>) {
+        let mut found: Vec<_> = found.into_iter().collect();
         if found.is_empty() && !self.open.contains_key(finder) {
             return;
         }
@@ -96,11 +97,6 @@ impl Notes {
         let mut problems = found.problems;
         problems.extend(found.not_late.into_iter().filter(is_open));
         self.found(&Finder::Subject(subject.clone()), problems);
-    }
-
-    /// The same for a finder with at most one problem.
-    pub(crate) fn found_one(&mut self, finder: &Finder, problem: Option<Problem>) {
-        self.found(finder, problem.into_iter().collect());
     }
 
     /// Ends the problems of such finders: they are gone, or their state is unknown.
@@ -208,7 +204,7 @@ mod tests {
         let mut notes = Notes::default();
         let lost = problem(Cause::ClusterUnavailable, 1);
         for id in [1, 2] {
-            notes.found(&finder(id), vec![lost.clone()]);
+            notes.found(&finder(id), [lost.clone()]);
         }
         notes.notes.clear();
         notes.forget(|finder| finder.is_of(ClusterId(1)));

@@ -30,7 +30,7 @@ pub(super) fn plan(
 ) -> Option<Next> {
     let Controller { world, memory, settings, notes, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else {
-        notes.found(&Finder::Subject(Subject::Target(target.clone())), Vec::new());
+        notes.found(&Finder::Subject(Subject::Target(target.clone())), None);
         return matches!(target, Target::Class(..)).then_some(Next::AWAIT_CHANGE);
     };
     let edge = memory.edges.entry(target.cluster()).or_default();
@@ -318,7 +318,7 @@ pub(super) fn report_waiting(c: &mut Controller) {
             problem.facts.edge = Some(name);
             problem.facts.part = usize::try_from(touches).unwrap_or(usize::MAX);
             problem.facts.limit_ms = Some(touches.div_ceil(u64::from(per_second).max(1)) * 1_000);
-            notes.found_one(&finder, Some(problem).filter(|_| touches > 0));
+            notes.found(&finder, Some(problem).filter(|_| touches > 0));
         }
     }
 }

@@ -25,21 +25,17 @@ pub(super) fn on_watch_lost(
     let problem = Problem::new(Cause::of_request(error.cause, Request::Read), about, c.now);
     let mut facts = Facts::of_refusal(error);
     facts.verb.get_or_insert("list,watch".into());
-    c.notes.found(&Finder::Watch(id, kind), vec![Problem { facts, ..problem }]);
+    c.notes.found(&Finder::Watch(id, kind), [Problem { facts, ..problem }]);
 
     // It is now unknown whether these are late.
     let unknown = c.notes.subjects_in(cluster);
     c.dirty.extend(unknown);
 }
 
-pub(super) fn on_unknown_cluster(c: &mut Controller, cluster: &ClusterName) {
-    on_bug(c, cluster, "events of a cluster that is not in the run are ignored");
-}
-
 /// A watch is live, so what it shows can be read.
 pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) {
     let Controller { world, notes, .. } = c;
-    notes.found(&Finder::Watch(id, kind), Vec::new());
+    notes.found(&Finder::Watch(id, kind), None);
     let Some(cluster) = world.clusters.get(&id) else { return };
 
     let is_readable = |name: &NamespacedName| {
@@ -63,7 +59,7 @@ pub(super) fn on_restored(c: &mut Controller, upstream: &ClusterName) {
 pub(super) fn on_unreadable(c: &mut Controller, at: &ObjectRef) {
     let about = About::object(&c.world.name_of(at.cluster), at.kind, at.name.key());
     let problem = Problem::new(Cause::ObjectUnreadable, about, c.now);
-    c.notes.found(&Finder::Object(at.clone()), vec![problem]);
+    c.notes.found(&Finder::Object(at.clone()), [problem]);
 }
 
 /// Reports what a tripped breaker holds. While the evidence is missing, an open problem stays.
@@ -78,7 +74,7 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
     };
     let finder = Finder::Breaker(updated.key.clone());
     if !updated.is_tripped || c.breakers.is_said_by_upstreams(&updated.key) {
-        return c.notes.found(&finder, Vec::new());
+        return c.notes.found(&finder, None);
     }
     let Some((held, more)) = &updated.wanted else { return };
 
@@ -94,7 +90,7 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
         whole: usize::try_from(updated.population).unwrap_or(usize::MAX),
         ..Facts::default()
     };
-    c.notes.found(&finder, vec![Problem { facts, ..Problem::new(cause, about, c.now) }]);
+    c.notes.found(&finder, [Problem { facts, ..Problem::new(cause, about, c.now) }]);
 }
 
 /// Reports whether hub labels and an upstream's name match.
@@ -113,14 +109,14 @@ pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verd
         }
         Verdict::Fits | Verdict::Unknown => None,
     };
-    let mut found_one = |cause| {
+    let mut report = |cause| {
         let found = problem.clone().filter(|problem| problem.cause == cause);
-        c.notes.found_one(&Finder::Whole(upstream.clone(), cause), found);
+        c.notes.found(&Finder::Whole(upstream.clone(), cause), found);
     };
-    found_one(Cause::UpstreamUnknown);
+    report(Cause::UpstreamUnknown);
     // Where the verdict is unknown, the upstream is in the run, and whether it has Connectors is unknown.
     if verdict != Verdict::Unknown {
-        found_one(Cause::NotReplicated);
+        report(Cause::NotReplicated);
     }
 }
 
@@ -132,7 +128,7 @@ pub(super) fn on_project(c: &mut Controller, project: &ClusterName) {
         let about = first_naming(c, project, connectors);
         of_upstream(project, Cause::ProjectMissing, about, at)
     });
-    c.notes.found_one(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
+    c.notes.found(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
 }
 
 /// Reports a bug in throughline. The problem never ends.
@@ -164,7 +160,7 @@ fn of_upstream(upstream: &ClusterName, cause: Cause, about: About, since: UnixMi
 }
 
 fn found(c: &mut Controller, cluster: &ClusterName, problem: Problem) {
-    c.notes.found(&Finder::Whole(cluster.clone(), problem.cause), vec![problem]);
+    c.notes.found(&Finder::Whole(cluster.clone(), problem.cause), [problem]);
 }
 
 /// The first of the hub Connectors that name an upstream, with their number.
