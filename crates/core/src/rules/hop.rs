@@ -19,13 +19,10 @@ use crate::world::cluster::Cluster;
 /// What the rule reads of a hub Connector.
 pub(crate) struct View<'v> {
     pub(crate) mirror: mirror::View<'v>,
-    /// The mirror's verdict.
-    pub(crate) verdict: Verdict,
+    pub(crate) plan: &'v mirror::Plan,
     pub(crate) world: &'v World,
     /// The mirror waits in `Repeats`, because the Connector keeps changing.
     pub(crate) is_repeat: bool,
-    /// Set if the status does not fit into the annotation.
-    pub(crate) oversize: Option<Oversize>,
     /// Until then this instance waited for its first Lease.
     pub(crate) lease_wait_until: UnixMillis,
 }
@@ -55,7 +52,7 @@ pub(crate) struct Passed {
 /// are.
 pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
     let mut found = Findings::default();
-    match view.verdict {
+    match view.plan.verdict {
         Verdict::HubNotLive | Verdict::AbsenceGrace(_) => return None,
         Verdict::UpstreamNotLive if !is_upstream_live(&view.mirror) => return None,
         // Reported for the upstream as a whole.
@@ -76,7 +73,7 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
             view.find_not_carried(memory, &mut found);
         }
     }
-    if let Some(oversize) = view.oversize {
+    if let Some(oversize) = view.plan.oversize {
         let mut problem = view.problem(Cause::StatusTooLarge, view.mirror.now);
         let kept = match oversize {
             Oversize::Reduced => "only Ready and connectionDetails are kept",
@@ -215,16 +212,13 @@ fn is_upstream_live(view: &mirror::View<'_>) -> bool {
 
 impl HopMemory {
     /// Takes the plan of the mirror. Returns the hops that are now complete.
-    pub(crate) fn on_planned(
-        &mut self,
-        view: &mirror::View<'_>,
-        world: &World,
-        verdict: Verdict,
-        change: LastChange,
-        before: Before,
-    ) -> Vec<Passed> {
+    pub(crate) fn on_planned(&mut self, view: &View<'_>, before: Before) -> Vec<Passed> {
+        let verdict = view.plan.verdict;
+        // The removal is over once upstream has a status again, or is unknown.
+        self.is_removed &= matches!(verdict, Verdict::BothAbsent | Verdict::HubNotLive);
+        let Some(change) = view.plan.change else { return Vec::new() };
         if !matches!(verdict, Verdict::InSync | Verdict::BothAbsent) {
-            self.on_difference(change, before.sync, view.now);
+            self.on_difference(change, before.sync, view.mirror.now);
         }
         if !verdict.routes_as_desired() {
             return Vec::new();
@@ -232,9 +226,9 @@ impl HopMemory {
 
         let mut passed = Vec::new();
         if before.is_mirrored(verdict) {
-            passed.extend(self.mirrored(view, change, before.was_deferred(verdict)));
+            passed.extend(self.mirrored(&view.mirror, change, before.was_deferred(verdict)));
         }
-        passed.extend(self.on_edges(view, world));
+        passed.extend(self.on_edges(&view.mirror, view.world));
         passed
     }
 
@@ -307,11 +301,6 @@ impl HopMemory {
         self.is_removed = true;
     }
 
-    /// Clears the removal once upstream has a status again, or is unknown.
-    pub(crate) fn on_verdict(&mut self, verdict: Verdict) {
-        self.is_removed &= matches!(verdict, Verdict::BothAbsent | Verdict::HubNotLive);
-    }
-
     /// The edges are not expected to have a value.
     pub(crate) fn forget_edges(&mut self) {
         self.out_of_sync.clear();
@@ -376,8 +365,6 @@ mod tests {
         settings: Settings,
     }
 
-    type Found = (Cause, String, UnixMillis);
-
     impl Stage {
         /// The edge Connector is out of sync.
         fn out_of_sync() -> Self {
@@ -400,14 +387,13 @@ mod tests {
             self.stage.shows(cluster, copy);
         }
 
-        fn view(&self, verdict: Verdict, now: UnixMillis) -> View<'_> {
+        fn view<'v>(&'v self, plan: &'v mirror::Plan, now: UnixMillis) -> View<'v> {
             let place = mirror::Place::find(&self.stage.world, &self.at).unwrap();
             View {
                 mirror: mirror::View::new(place, &self.mirror, &self.settings, true, now),
-                verdict,
+                plan,
                 world: &self.stage.world,
                 is_repeat: false,
-                oversize: None,
                 lease_wait_until: UnixMillis(0),
             }
         }
@@ -415,22 +401,10 @@ mod tests {
         /// How long the hop to each edge took.
         fn carried_after(&mut self, now: UnixMillis) -> Vec<Option<u64>> {
             let mut memory = std::mem::take(&mut self.memory);
-            let view = self.view(Verdict::InSync, now).mirror;
-            let passed = memory.on_edges(&view, &self.stage.world);
+            let plan = mirror::Plan::from(Verdict::InSync);
+            let passed = memory.on_edges(&self.view(&plan, now).mirror, &self.stage.world);
             self.memory = memory;
             passed.into_iter().map(|passed| passed.after_ms).collect()
-        }
-
-        /// The problems and their start, and when they may change. `None`: unknown.
-        fn find(
-            &self,
-            verdict: Verdict,
-            now: UnixMillis,
-        ) -> Option<(Vec<Found>, Option<UnixMillis>)> {
-            let found = find(&self.view(verdict, now), &self.memory)?;
-            let problems = found.problems.iter();
-            let problems = problems.map(|p| (p.cause, p.about.cluster.to_string(), p.since));
-            Some((problems.collect(), found.next_at))
         }
     }
 
@@ -452,7 +426,8 @@ mod tests {
         let mut stage = Stage::out_of_sync();
         let late_at = stage.stage.now.plus(60_000);
         let remedy = |stage: &Stage| {
-            let found = find(&stage.view(Verdict::InSync, late_at), &stage.memory).unwrap();
+            let plan = mirror::Plan::from(Verdict::InSync);
+            let found = find(&stage.view(&plan, late_at), &stage.memory).unwrap();
             let problem = &found.problems[0];
             problem.cause.remedy(&problem.about, &problem.facts, &|_| None).unwrap()
         };
@@ -463,28 +438,5 @@ mod tests {
             remedy(&stage),
             "`at hub: kubectl -n ns describe resourcebinding lab-connector`"
         );
-    }
-
-    #[test]
-    fn a_hop_is_late_after_its_limit() {
-        let stage = Stage::out_of_sync();
-        let since = stage.stage.now;
-        let [mirrored_at, carried_at] = [5_000, 10_000].map(|ms| since.plus(ms));
-        let found = |cause, cluster: &str, since| vec![(cause, cluster.to_owned(), since)];
-        for (verdict, now, expected) in [
-            (Verdict::OutOfSync { since }, since, Some((vec![], Some(mirrored_at)))),
-            (
-                Verdict::OutOfSync { since },
-                mirrored_at,
-                Some((found(Cause::NotMirrored, "hub", since), None)),
-            ),
-            (Verdict::InSync, mirrored_at, Some((vec![], Some(carried_at)))),
-            (Verdict::InSync, carried_at, Some((found(Cause::NotCarried, "edge", since), None))),
-            (Verdict::Paused, carried_at, Some((found(Cause::Paused, "hub", carried_at), None))),
-            (Verdict::HubNotLive, carried_at, None),
-            (Verdict::UpstreamNotLive, carried_at, None),
-        ] {
-            assert_eq!(stage.find(verdict, now), expected, "{verdict:?} {now:?}");
-        }
     }
 }

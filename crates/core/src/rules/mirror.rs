@@ -804,14 +804,11 @@ impl MirrorMemory {
         self.repeats_until = now.plus(REPEAT_MS);
     }
 
-    pub(crate) fn before(&self) -> Before {
-        let is_deferred = self.deferred_since.is_some();
-        Before { sync: self.sync, is_deferred }
-    }
-
-    pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) {
+    /// Returns the state before.
+    pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) -> Before {
+        let before = Before { sync: self.sync, is_deferred: self.deferred_since.is_some() };
         if matches!(verdict, Verdict::HubNotLive | Verdict::UpstreamNotLive) {
-            return;
+            return before;
         }
 
         if self.is_held && !verdict.is_held() {
@@ -827,6 +824,7 @@ impl MirrorMemory {
             // Failures before the pause do not count for writes after it.
             self.forget_writes();
         }
+        before
     }
 
     fn sync_after(&self, verdict: Verdict, now: UnixMillis) -> SyncState {

@@ -11,6 +11,7 @@ use crate::contract::settings::MirrorSettings;
 use crate::data::time::UnixMillis;
 use crate::plan::{Job, Next, Turn, Write};
 use crate::rate_limit::Rate;
+use crate::rules::hop::{self, HopMemory};
 use crate::rules::mirror::{self, Place};
 use crate::write_queue::{Due, QueueKey};
 use crate::write_state::doubled;
@@ -38,19 +39,21 @@ pub(crate) struct Carrier {
     unanswered: u32,
 }
 
-/// `out_of_sync_since`: since when an edge with a live watch is out of sync.
-pub(crate) fn plan(
-    view: &mirror::View<'_>,
-    memory: &NudgeMemory,
-    out_of_sync_since: UnixMillis,
-) -> Next {
+/// `hop`: which edges are out of sync.
+pub(crate) fn plan(view: &hop::View<'_>, memory: &NudgeMemory, hop: &HopMemory) -> Next {
+    let hop::View { mirror: view, plan, world, .. } = view;
+    let mirror::View { now, is_leader, .. } = *view;
     let settings = &view.settings.mirror;
     let write = &view.memory.write;
-    if !settings.nudge || !view.is_leader || write.is_in_flight() {
+    let may_nudge = settings.nudge && is_leader && !write.is_in_flight();
+    let out_of_sync_since = hop.seen_out_of_sync_since(world);
+    let is_wanted = may_nudge && plan.verdict.routes_as_desired();
+    let Some(out_of_sync_since) = out_of_sync_since.filter(|_| is_wanted) else {
         return Next::AWAIT_CHANGE;
-    }
+    };
 
-    let now = view.now;
+    let in_sync_since = view.memory.sync.in_sync_since().unwrap_or_default();
+    let out_of_sync_since = out_of_sync_since.max(in_sync_since);
     let next_at = (memory.nudges(settings, now) > 0).then_some(memory.next_at);
     let due_at = out_of_sync_since.plus(settings.nudge_after_ms);
     let due_at = [next_at, write.not_before()].into_iter().flatten().fold(due_at, UnixMillis::max);
