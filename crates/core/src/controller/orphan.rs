@@ -24,7 +24,7 @@ impl Controller {
         at: &'w ObjectRef,
         memory: &'w OrphanMemory,
     ) -> Option<(View<'w>, Plan)> {
-        let view = view(self, at, memory)?;
+        let view = view(self, at, memory, None)?;
         let plan = orphan::plan(&view);
         Some((view, plan))
     }
@@ -42,11 +42,30 @@ impl Controller {
     }
 }
 
-fn view<'w>(c: &'w Controller, at: &'w ObjectRef, memory: &'w OrphanMemory) -> Option<View<'w>> {
-    let view = orphan::view(&c.world, at, memory, &c.settings.orphans, c.now)?;
-    let deleted_project = view.named().and_then(|named| c.roster.deleted_project(named));
-    let breaker = c.breakers.orphans_of(view.upstream.map(|upstream| &upstream.name));
-    Some(View { deleted_project, breaker, is_leader: c.leadership.is_leader, ..view })
+/// `None` if there is no such route.
+fn view<'w>(
+    c: &'w Controller,
+    at: &'w ObjectRef,
+    memory: &'w OrphanMemory,
+    admitted_by: Option<QueueKey>,
+) -> Option<View<'w>> {
+    let hub = c.world.clusters.get(&at.cluster)?;
+    let row = hub.routes.get(&at.name)?;
+    let named = row.seen.upstream();
+    let upstream = named.and_then(|named| c.world.upstream_named(named));
+    Some(View {
+        at,
+        hub,
+        row,
+        upstream,
+        deleted_project: named.and_then(|named| c.roster.deleted_project(named)),
+        memory,
+        settings: &c.settings.orphans,
+        now: c.now,
+        breaker: c.breakers.orphans_of(upstream.map(|upstream| &upstream.name)),
+        is_leader: c.leadership.is_leader,
+        admitted_by,
+    })
 }
 
 pub(super) fn plan(
@@ -55,8 +74,8 @@ pub(super) fn plan(
     admitted_by: Option<QueueKey>,
 ) -> Option<Next> {
     let at_rest = OrphanMemory::default();
-    let view = view(c, at, c.memory.routes.get(at).unwrap_or(&at_rest))?;
-    let plan = orphan::plan(&View { admitted_by, ..view });
+    let view = view(c, at, c.memory.routes.get(at).unwrap_or(&at_rest), admitted_by)?;
+    let plan = orphan::plan(&view);
     let key = view.named().cloned().map(BreakerKey::Orphans);
     let is_followed = view.upstream.is_some();
 
@@ -87,7 +106,7 @@ pub(super) fn report_verdicts(c: &mut Controller) {
 fn find_problems(c: &mut Controller, at: &ObjectRef, verdict: Verdict) {
     let at_rest = OrphanMemory::default();
     let memory = c.memory.routes.get(at).unwrap_or(&at_rest);
-    let found = view(c, at, memory).map(|view| orphan::find(&view, verdict));
+    let found = view(c, at, memory, None).map(|view| orphan::find(&view, verdict));
     c.notes.found_by_rule(&Subject::Route(at.clone()), found.unwrap_or_default());
 }
 

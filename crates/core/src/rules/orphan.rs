@@ -14,7 +14,6 @@ use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::plan::{Job, Next, Turn, Write};
 use crate::rules::findings::Findings;
-use crate::world::World;
 use crate::world::absence::{AbsenceProof, Absent, Claim, NoProof, prove_absence};
 use crate::world::cluster::Cluster;
 use crate::world::hub::Route;
@@ -72,34 +71,6 @@ pub(crate) enum Verdict {
 pub(crate) struct Plan {
     pub(crate) verdict: Verdict,
     pub(crate) next: Next,
-}
-
-/// `None` if there is no such route. The controller adds the breaker's state and the roster's
-/// facts.
-pub(crate) fn view<'w>(
-    world: &'w World,
-    at: &'w ObjectRef,
-    memory: &'w OrphanMemory,
-    settings: &'w OrphanSettings,
-    now: UnixMillis,
-) -> Option<View<'w>> {
-    let hub = world.clusters.get(&at.cluster)?;
-    let row = hub.routes.get(&at.name)?;
-    let upstream = row.seen.upstream().and_then(|named| world.upstream_named(named));
-
-    Some(View {
-        at,
-        hub,
-        row,
-        upstream,
-        deleted_project: None,
-        memory,
-        settings,
-        now,
-        breaker: BreakerState::default(),
-        is_leader: false,
-        admitted_by: None,
-    })
 }
 
 pub(crate) fn plan(view: &View<'_>) -> Plan {
@@ -343,6 +314,7 @@ mod tests {
     use crate::data::ids::Role;
     use crate::data::name::NamespacedName;
     use crate::data::object_ref::ClusterId;
+    use crate::world::World;
     use crate::world::cluster::Namespace;
     use crate::world::fixture::{live_cluster, watched, with_uid};
     use crate::world::table::Table;
@@ -354,10 +326,7 @@ mod tests {
     struct Stage {
         world: World,
         at: ObjectRef,
-        memory: OrphanMemory,
-        breaker: BreakerState,
         deleted_project: Option<DeletedProject>,
-        settings: OrphanSettings,
     }
 
     impl Stage {
@@ -370,17 +339,8 @@ mod tests {
                 world.clusters.insert(id, cluster);
             }
             let name = NamespacedName::new("ns-1", "app");
-            let mut stage = Self {
-                world,
-                at: ObjectRef { cluster: HUB, kind: Kind::HttpRoute, name },
-                memory: OrphanMemory {
-                    absent_since: Some(UnixMillis(1)),
-                    ..OrphanMemory::default()
-                },
-                breaker: BreakerState::default(),
-                deleted_project: None,
-                settings: OrphanSettings { mode: OrphanMode::Delete, ..OrphanSettings::default() },
-            };
+            let at = ObjectRef { cluster: HUB, kind: Kind::HttpRoute, name };
+            let mut stage = Self { world, at, deleted_project: None };
 
             let namespace = NamespacedName::new("", "default");
             let sighting = with_uid("1", watched(1));
@@ -390,20 +350,6 @@ mod tests {
                 namespace: "default".into(),
                 gateways: [NamespacedName::new("default", "app")].into(),
             }));
-            stage
-        }
-
-        /// The route's project was deleted, and its source shows it.
-        fn of_deleted_project() -> Self {
-            let mut stage = Self::new();
-            stage.world.ids.remove("up");
-            stage.settings.deleted_projects = true;
-            stage.deleted_project = Some(DeletedProject {
-                source: SourceName::Milo,
-                at: UnixMillis(900_000),
-                is_deletion_seen: true,
-                is_source_live: true,
-            });
             stage
         }
 
@@ -421,43 +367,45 @@ mod tests {
             self.hub().routes.put(&at, with_uid("2", watched(1)), route);
         }
 
-        fn plan(&self, now: UnixMillis) -> Plan {
-            let view = view(&self.world, &self.at, &self.memory, &self.settings, now).unwrap();
-            let breaker = self.breaker;
-            let deleted_project = self.deleted_project;
-            let admitted_by = Some(QueueKey::Deletes);
-            plan(&View { breaker, deleted_project, is_leader: true, admitted_by, ..view })
+        fn plan(&self) -> Plan {
+            plan(&View {
+                at: &self.at,
+                hub: &self.world.clusters[&HUB],
+                row: self.world.clusters[&HUB].routes.get(&self.at.name).unwrap(),
+                upstream: self.world.upstream_named(&"up".into()),
+                deleted_project: self.deleted_project,
+                memory: &OrphanMemory { absent_since: Some(UnixMillis(1)), ..Default::default() },
+                settings: &OrphanSettings {
+                    mode: OrphanMode::Delete,
+                    deleted_projects: true,
+                    ..OrphanSettings::default()
+                },
+                now: NOW,
+                breaker: BreakerState::default(),
+                is_leader: true,
+                admitted_by: Some(QueueKey::Deletes),
+            })
         }
-
-        fn delete(&self) -> Write {
-            let turn = self.plan(NOW).next.turn;
-            *turn.and_then(|turn| turn.write).expect("a delete is planned")
-        }
-    }
-
-    #[test]
-    fn an_orphan_is_deleted_with_its_proof() {
-        let write = Stage::new().delete();
-
-        let precondition = write.precondition;
-        let absent = precondition.absent.unwrap();
-        assert_eq!((absent.namespace.as_str(), absent.names), ("default", vec!["app".to_owned()]));
-        assert_eq!(absent.namespace_uid.as_deref(), Some("1"));
-        assert_eq!(precondition.uid.as_deref(), Some("2"));
-        assert!(precondition.absent_project.is_none());
-        assert_eq!(
-            write.because,
-            "none of its parents (app) exists in default of up, whose Gateways are fully listed"
-        );
     }
 
     #[test]
     fn a_route_is_kept_at_the_first_step_that_is_not_proved() {
+        assert!(Stage::new().plan().next.turn.is_some_and(|turn| turn.write.is_some()));
+
         type Break = fn(&mut Stage);
-        let steps: [(Option<Cause>, Break); 10] = [
+        let steps: [(Option<Cause>, Break); 11] = [
             (None, |s| s.shows(Err(None))),
             (Some(Cause::RouteProtected), |s| s.shows(Err(Some(Cause::RouteProtected)))),
             (Some(Cause::UpstreamUnknown), |s| _ = s.world.ids.remove("up")),
+            (Some(Cause::ProjectMissing), |s| {
+                s.world.ids.remove("up");
+                s.deleted_project = Some(DeletedProject {
+                    source: SourceName::Milo,
+                    at: UnixMillis(900_000),
+                    is_deletion_seen: false,
+                    is_source_live: true,
+                });
+            }),
             (Some(Cause::UpstreamRestored), |s| s.up().restored_at = Some(NOW)),
             (Some(Cause::RouteUnproven), |s| s.up().watches[Kind::Gateway].on_lost(NOW)),
             (Some(Cause::RouteUnproven), |s| s.up().watches[Kind::Namespace].on_lost(NOW)),
@@ -473,41 +421,7 @@ mod tests {
             let mut stage = Stage::new();
             break_it(&mut stage);
             let verdict = cause.map_or(Verdict::NotOrphan, Verdict::Kept);
-            assert_eq!(stage.plan(NOW), Plan::keep(verdict));
+            assert_eq!(stage.plan(), Plan::keep(verdict));
         }
-    }
-
-    #[test]
-    fn a_route_of_a_deleted_project_needs_the_setting_and_the_word_of_its_source() {
-        let absent = Stage::of_deleted_project().delete().precondition.absent_project;
-        assert_eq!(absent.unwrap().source, SourceName::Milo);
-
-        type Break = fn(&mut Stage, &mut DeletedProject);
-        let steps: [(Cause, Break); 4] = [
-            (Cause::ProjectMissing, |s, _| s.settings.deleted_projects = false),
-            (Cause::ProjectMissing, |_, project| project.is_deletion_seen = false),
-            (Cause::RouteUnproven, |_, project| project.is_source_live = false),
-            (Cause::RouteUnproven, |s, _| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
-        ];
-        for (cause, break_it) in steps {
-            let mut stage = Stage::of_deleted_project();
-            let mut project = stage.deleted_project.unwrap();
-            break_it(&mut stage, &mut project);
-            stage.deleted_project = Some(project);
-            assert_eq!(stage.plan(NOW), Plan::keep(Verdict::Kept(cause)));
-        }
-    }
-
-    #[test]
-    fn an_orphan_waits_while_it_is_young_or_while_too_many_would_go() {
-        let mut stage = Stage::new();
-        let young = stage.plan(UnixMillis(200_000));
-        assert_eq!(young, Plan::settle(UnixMillis(300_001)));
-
-        stage.breaker.is_tripped = true;
-        assert_eq!(stage.plan(NOW).verdict, Verdict::Absent(Cause::DeletesHeld));
-
-        stage.breaker = BreakerState { is_tripped: false, reset_at: Some(NOW) };
-        assert_eq!(stage.plan(NOW), Plan::settle(NOW.plus(30_000)));
     }
 }
