@@ -13,7 +13,7 @@ use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::plan::Next;
-use crate::rules::touch::{self, Event, Finished, ProofTarget, Stamp, TouchReason};
+use crate::rules::touch::{self, Event, Finished, ProofTarget, Stamp, TouchReason, Written};
 use crate::scheduler::Timer;
 use crate::subject::{Subject, Target};
 use crate::world::change::{Change, EdgeChange};
@@ -57,7 +57,10 @@ pub(super) fn plan(
 pub(super) fn on_change(c: &mut Controller, change: &Change) {
     match change {
         Change::Changed(Subject::Target(target)) => update_pause(c, target),
-        Change::Gone { subject: Subject::Target(target), .. } => announced_all(c, target),
+        Change::Gone { subject: Subject::Target(target), .. } => {
+            let waiting = take_waiting(c, target);
+            announced(c, target.cluster(), waiting);
+        }
         Change::Edge(change) => on_edge_change(c, change),
         _ => {}
     }
@@ -172,10 +175,8 @@ fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
     let Controller { world, memory, settings, now, .. } = c;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
     let memory = memory.targets.entry(target.clone()).or_default();
-    let is_announced = touch::on(memory, event, &view);
-    if is_announced {
-        announced_all(c, target);
-    }
+    let connectors = touch::on(memory, event, &view);
+    announced(c, target.cluster(), connectors);
 }
 
 fn apply_to(c: &mut Controller, gateway: &ObjectRef, event: Event<'_>) {
@@ -211,15 +212,7 @@ fn update_pause_without(c: &mut Controller, target: &Target, gateway: &ObjectRef
 }
 
 fn take_waiting(c: &mut Controller, target: &Target) -> Vec<NamespacedName> {
-    let Some(memory) = c.memory.targets.get_mut(target) else { return Vec::new() };
-    memory.waiting_since = None;
-    std::mem::take(&mut memory.waiting)
-}
-
-/// A target has announced everything, or is gone.
-fn announced_all(c: &mut Controller, target: &Target) {
-    let waiting = take_waiting(c, target);
-    announced(c, target.cluster(), waiting);
+    c.memory.targets.get_mut(target).map(|touch| touch.take_waiting()).unwrap_or_default()
 }
 
 /// A target has announced the latest change of these connectors, or no longer references them.
@@ -256,25 +249,20 @@ pub(super) fn on_finished(c: &mut Controller, target: &Target, id: ActionId, out
     let Some(cluster) = c.world.clusters.get_mut(&target.cluster()) else { return };
     let Some(memory) = c.memory.targets.get_mut(target) else { return };
     let finished = memory.on_finished(id, outcome, &cluster.edge, &c.settings, c.now);
-    let Some(Finished { gateway, trigger, is_written, is_trigger_seen, is_latest }) = finished
-    else {
-        return;
-    };
+    let Some(Finished { gateway, written }) = finished else { return };
 
     let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
-    if is_written {
+    if let Some(Written { trigger, is_trigger_seen, announced: connectors }) = written {
         let version = written_version(outcome);
         cluster.edge.on_touched(&gateway, version, is_trigger_seen, trigger);
         c.symptoms.on_written(cluster.object(Kind::Gateway, &gateway));
+        announced(c, target.cluster(), connectors);
     } else if let Target::Class(_, class) = target
         && is_about_object
     {
         // If one Gateway of a class cannot be written, another one carries the trigger.
         let has_another = cluster.edge.on_refused(class, &gateway);
         memory.on_member_refused(has_another);
-    }
-    if is_latest {
-        announced_all(c, target);
     }
     update_pause(c, target);
 }

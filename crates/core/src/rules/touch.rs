@@ -90,12 +90,17 @@ pub(crate) struct TouchMemory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finished {
     pub(crate) gateway: NamespacedName,
+    /// `None`: it is not written.
+    pub(crate) written: Option<Written>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
     pub(crate) trigger: Trigger,
-    pub(crate) is_written: bool,
     /// The watch has shown another trigger since the touch was decided.
     pub(crate) is_trigger_seen: bool,
-    /// It is written, and announces every change so far.
-    pub(crate) is_latest: bool,
+    /// The connectors that waited, if it announces every change so far.
+    pub(crate) announced: Vec<NamespacedName>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -241,9 +246,13 @@ pub(crate) fn view<'w>(
 }
 
 /// The table of transitions, except for those that need no view: [`TouchMemory::on_started`],
-/// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`]. Returns whether the connectors in
-/// [`TouchMemory::waiting`] have been announced.
-pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) -> bool {
+/// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`]. Returns the connectors that waited
+/// and that another instance has announced.
+pub(crate) fn on(
+    memory: &mut TouchMemory,
+    event: Event<'_>,
+    view: &View<'_>,
+) -> Vec<NamespacedName> {
     if memory.state == State::AtRest {
         // A trigger that another writer sets now may be of any age, so it is confirmed immediately.
         memory.latest = view.latest(memory);
@@ -262,12 +271,14 @@ pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) ->
         }
         // In a class, only the trigger of the carrying Gateway counts.
         Event::TriggerSeen { gateway } if gateway == view.gateway => {
-            return on_trigger_seen(memory, view);
+            if on_trigger_seen(memory, view) {
+                return memory.take_waiting();
+            }
         }
         Event::TriggerSeen { .. } => {}
         Event::Stamped(stamp) => on_stamp(memory, stamp, view),
     }
-    false
+    Vec::new()
 }
 
 /// The first look at a Gateway. Later looks compare the announced digest with the desired one.
@@ -311,6 +322,7 @@ fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
     }
 }
 
+/// Returns whether another instance has announced what waited.
 fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> bool {
     if let State::InFlight(ongoing) = &mut memory.state {
         ongoing.is_trigger_seen = true;
@@ -753,16 +765,24 @@ impl TouchMemory {
         let OngoingTouch { gateway, trigger, reason, is_trigger_seen, next } = *ongoing;
         let is_written = matches!(completion, Completion::Written { .. });
         let again = reason.filter(|_| !is_written).map(|reason| self.announced.again(reason, now));
-        if is_written {
-            self.announced.on_written(trigger, &settings.touch);
-            self.refused_in_a_row = 0;
-        }
-        let is_latest = is_written && next.is_none();
+        let is_latest = next.is_none();
         self.state = match next.or(again) {
             Some(change) => State::Pending(change.into()),
             None => State::Announced,
         };
-        Some(Finished { gateway, trigger, is_written, is_trigger_seen, is_latest })
+        let written = is_written.then(|| {
+            self.announced.on_written(trigger, &settings.touch);
+            self.refused_in_a_row = 0;
+            let announced = if is_latest { self.take_waiting() } else { Vec::new() };
+            Written { trigger, is_trigger_seen, announced }
+        });
+        Some(Finished { gateway, written })
+    }
+
+    /// Nothing waits any longer: it is announced, or the target is gone.
+    pub(crate) fn take_waiting(&mut self) -> Vec<NamespacedName> {
+        self.waiting_since = None;
+        std::mem::take(&mut self.waiting)
     }
 
     /// The API server refused to write one Gateway of a class. Another one is tried without a
@@ -1085,11 +1105,12 @@ mod tests {
             stage
         }
 
+        /// Returns whether another instance has announced the connector.
         fn on(&mut self, event: Event<'_>) -> bool {
             let mut memory = std::mem::take(&mut self.memory);
-            let is_announced = on(&mut memory, event, &self.view(self.now));
+            let announced = on(&mut memory, event, &self.view(self.now));
             self.memory = memory;
-            is_announced
+            announced == [connector()]
         }
 
         fn view(&self, now: UnixMillis) -> View<'_> {
@@ -1149,8 +1170,8 @@ mod tests {
             let Self { memory, settings, cluster, now, .. } = self;
             let finished = memory.on_finished(ActionId(1), outcome, &cluster.edge, settings, *now);
             let finished = finished.expect("a touch is in flight");
-            if finished.is_written {
-                self.gateway().trigger = Some(finished.trigger);
+            if let Some(written) = &finished.written {
+                self.gateway().trigger = Some(written.trigger);
             }
             finished
         }
@@ -1165,6 +1186,7 @@ mod tests {
             let proof = ProofTarget::Connector(connector());
             let reason = TouchReason::LivenessChanged;
             self.on(Event::Changed { reason, proof, is_ordered: true });
+            self.memory.add_waiting(&connector(), self.now);
         }
 
         fn is_stamped(&mut self, is_own: bool) {
@@ -1178,7 +1200,8 @@ mod tests {
         let mut stage = Stage::touching();
         stage.flips(3);
 
-        assert!(!stage.finish(&Outcome::Unchanged).is_latest);
+        let written = stage.finish(&Outcome::Unchanged).written.unwrap();
+        assert_eq!(written.announced, [], "it announces an earlier change");
         assert_eq!(stage.next(), Some((100_200, trigger(3, 6, 0))));
     }
 
@@ -1222,30 +1245,9 @@ mod tests {
             let touched = stage.touch();
             assert!(!stage.shows(touched));
 
-            assert!(stage.finish(&outcome).is_latest);
+            let written = stage.finish(&outcome).written.unwrap();
+            assert_eq!(written.announced, [connector()]);
         }
-    }
-
-    #[test]
-    fn a_touch_replaces_only_what_was_seen() {
-        let mut stage = Stage::new();
-        stage.flips(2);
-        let (_, write) = stage.planned().unwrap();
-        assert_eq!(write.because, "liveness changed at the edge");
-        assert_eq!(write.urgency, Urgency::Routing);
-        assert_eq!(write.connectors, [connector().key()]);
-        assert_eq!(write.precondition.uid.as_deref(), Some("u-g"));
-        assert_eq!(write.precondition.resource_version, None);
-        let before = write.precondition.annotation.unwrap();
-        assert_eq!(before.value, Some(trigger(1, 4, 2).to_string()));
-
-        stage.gateway().trigger = None;
-        stage.gateway().annotations = Annotations::ForeignTrigger;
-        let (_, Write { precondition, .. }) = stage.planned().unwrap();
-        assert_eq!(precondition.resource_version.as_deref(), Some("7"));
-        assert_eq!(precondition.annotation, None, "another writer's text is not kept");
-        let next = stage.next().map(|(_, trigger)| trigger.n);
-        assert_eq!(next, Some(5), "no number is used twice");
     }
 
     #[test]
@@ -1288,25 +1290,6 @@ mod tests {
             stage.gateway().stamp = Some(StampHash::of(stamp));
 
             assert_eq!(stage.next().is_some(), is_touched, "{stamp}");
-        }
-    }
-
-    #[test]
-    fn an_announcement_by_another_instance_is_enough_and_nothing_less() {
-        let confirmed_at = 105_050;
-        let announced_at = 100_100;
-        for (n, c, is_announced, next) in [
-            (5, 0, true, (confirmed_at, trigger(2, 6, 1))),
-            (9, 0, true, (confirmed_at, trigger(2, 10, 1))),
-            (5, 1, false, (announced_at, trigger(2, 6, 0))),
-            (4, 0, false, (announced_at, trigger(2, 5, 0))),
-        ] {
-            let mut stage = Stage::new();
-            stage.flips(2);
-            stage.now = UnixMillis(100_050);
-
-            assert_eq!(stage.shows(trigger(2, n, c)), is_announced, "{n} {c}");
-            assert_eq!(stage.next(), Some(next), "{n} {c}");
         }
     }
 
