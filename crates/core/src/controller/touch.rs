@@ -16,6 +16,7 @@ use crate::plan::Next;
 use crate::rules::touch::{self, Event, Finished, ProofTarget, Stamp, TouchReason, Written};
 use crate::scheduler::Timer;
 use crate::subject::{Subject, Target};
+use crate::world::World;
 use crate::world::change::{Change, EdgeChange};
 use crate::world::cluster::Cluster;
 use crate::write_queue::QueueKey;
@@ -58,8 +59,9 @@ pub(super) fn on_change(c: &mut Controller, change: &Change) {
     match change {
         Change::Changed(Subject::Target(target)) => update_pause(c, target),
         Change::Gone { subject: Subject::Target(target), .. } => {
-            let waiting = take_waiting(c, target);
-            announced(c, target.cluster(), waiting);
+            let memory = c.memory.targets.get_mut(target);
+            let waiting = memory.map(|memory| memory.take_waiting(|_| true));
+            announced(c, target.cluster(), waiting.unwrap_or_default());
         }
         Change::Edge(change) => on_edge_change(c, change),
         _ => {}
@@ -76,7 +78,7 @@ fn on_edge_change(c: &mut Controller, change: &EdgeChange) {
             c.notes.hop_passed(&cluster, &connector.name, Hop::Carried, *is_online, None);
         }
         EdgeChange::References { gateway } => {
-            if has_connectors(c, gateway) {
+            if has_connectors(&c.world, gateway) {
                 apply_to(c, gateway, changed(TouchReason::ReferencesChanged, true));
             }
         }
@@ -103,7 +105,7 @@ fn on_liveness(c: &mut Controller, connector: &ObjectRef, is_unseen: bool, is_or
         true => TouchReason::WrittenWhileWatchLost,
         false => TouchReason::LivenessChanged,
     };
-    for target in targets_of(c, connector) {
+    for target in targets_of(&c.world, connector) {
         let proof = ProofTarget::Connector(connector.name.clone());
         apply(c, &target, Event::Changed { reason, proof, is_ordered });
         wait_for(c, &target, connector);
@@ -117,14 +119,14 @@ fn wait_for(c: &mut Controller, target: &Target, connector: &ObjectRef) {
 }
 
 fn on_appeared(c: &mut Controller, gateway: &ObjectRef, is_later: bool) {
-    let Some(target) = target_of(c, gateway) else { return };
+    let Some(target) = target_of(&c.world, gateway) else { return };
 
     // Another Gateway may have had this name. No connector waits for that one any longer, and until
     // now the other Gateways decided whether its class is paused.
     on_unreferenced(c, &target, Some(gateway));
     update_pause_without(c, &target, gateway);
 
-    let has_connectors = has_connectors(c, gateway);
+    let has_connectors = has_connectors(&c.world, gateway);
     apply(c, &target, Event::Appeared { is_later, has_connectors });
 }
 
@@ -141,7 +143,7 @@ fn on_stamped(c: &mut Controller, gateway: &ObjectRef, stamp: Stamp<'_>, is_firs
     let stamp = Stamp { is_own: false, ..stamp };
     let name = stamp.connector.clone();
     let connector = ObjectRef { cluster: gateway.cluster, kind: Kind::Connector, name };
-    let others = gateways_of(c, &connector).filter(|other| other != gateway);
+    let others = gateways_of(&c.world, &connector).filter(|other| other != gateway);
     for other in others.collect::<Vec<_>>() {
         apply_to(c, &other, Event::Stamped(stamp));
     }
@@ -150,20 +152,16 @@ fn on_stamped(c: &mut Controller, gateway: &ObjectRef, stamp: Stamp<'_>, is_firs
 /// A target has nothing to announce for connectors that none of its Gateways references any longer.
 /// `except`: a Gateway that is new.
 fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRef>) {
+    let world = &c.world;
+    let Some(memory) = c.memory.targets.get_mut(target) else { return };
     let edge = target.cluster();
-    let waiting = take_waiting(c, target);
-    let is_referenced = |name: &NamespacedName| {
+    let is_unreferenced = |name: &NamespacedName| {
         let at = ObjectRef { cluster: edge, kind: Kind::Connector, name: name.clone() };
-        gateways_of(c, &at).any(|gateway| {
-            Some(&gateway) != except && target_of(c, &gateway).as_ref() == Some(target)
+        !gateways_of(world, &at).any(|gateway| {
+            Some(&gateway) != except && target_of(world, &gateway).as_ref() == Some(target)
         })
     };
-    let (referenced, unreferenced): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_referenced);
-
-    if let Some(memory) = c.memory.targets.get_mut(target) {
-        memory.waiting_since = memory.waiting_since.filter(|_| !referenced.is_empty());
-        memory.waiting = referenced;
-    }
+    let unreferenced = memory.take_waiting(is_unreferenced);
     announced(c, edge, unreferenced);
 }
 
@@ -180,7 +178,7 @@ fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
 }
 
 fn apply_to(c: &mut Controller, gateway: &ObjectRef, event: Event<'_>) {
-    if let Some(target) = target_of(c, gateway) {
+    if let Some(target) = target_of(&c.world, gateway) {
         apply(c, &target, event);
     }
 }
@@ -211,10 +209,6 @@ fn update_pause_without(c: &mut Controller, target: &Target, gateway: &ObjectRef
     Some(())
 }
 
-fn take_waiting(c: &mut Controller, target: &Target) -> Vec<NamespacedName> {
-    c.memory.targets.get_mut(target).map(|touch| touch.take_waiting()).unwrap_or_default()
-}
-
 /// A target has announced the latest change of these connectors, or no longer references them.
 fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName>) {
     for name in connectors {
@@ -223,7 +217,7 @@ fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName
             let memory = c.memory.targets.get(target);
             memory.is_some_and(|memory| memory.waiting.contains(&at.name))
         };
-        if targets_of(c, &at).iter().any(is_awaited) {
+        if targets_of(&c.world, &at).iter().any(is_awaited) {
             continue;
         }
         let Controller { world, memory, notes, now, .. } = &mut *c;
@@ -312,31 +306,31 @@ pub(super) fn report_waiting(c: &mut Controller) {
 }
 
 /// The target that announces the connectors of a Gateway; `None` if the Gateway does not exist.
-fn target_of(c: &Controller, gateway: &ObjectRef) -> Option<Target> {
-    c.world.clusters.get(&gateway.cluster)?.edge.target_of(gateway)
+fn target_of(world: &World, gateway: &ObjectRef) -> Option<Target> {
+    world.clusters.get(&gateway.cluster)?.edge.target_of(gateway)
 }
 
 /// The targets that announce a connector, in order.
-fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
-    let gateways = gateways_of(c, connector);
-    let mut targets: Vec<_> = gateways.filter_map(|gateway| target_of(c, &gateway)).collect();
+fn targets_of(world: &World, connector: &ObjectRef) -> Vec<Target> {
+    let gateways = gateways_of(world, connector);
+    let mut targets: Vec<_> = gateways.filter_map(|gateway| target_of(world, &gateway)).collect();
     targets.sort_unstable();
     targets.dedup();
     targets
 }
 
 /// The Gateways that reference a connector, whether or not they exist.
-fn gateways_of<'c>(
-    c: &'c Controller,
-    connector: &'c ObjectRef,
-) -> impl Iterator<Item = ObjectRef> + 'c {
-    let cluster = c.world.clusters.get(&connector.cluster);
-    let names = |cluster: &'c Cluster| cluster.edge.gateways_of(&connector.name);
+fn gateways_of<'w>(
+    world: &'w World,
+    connector: &'w ObjectRef,
+) -> impl Iterator<Item = ObjectRef> + 'w {
+    let cluster = world.clusters.get(&connector.cluster);
+    let names = |cluster: &'w Cluster| cluster.edge.gateways_of(&connector.name);
     let at = |name| ObjectRef { cluster: connector.cluster, kind: Kind::Gateway, name };
     cluster.into_iter().flat_map(names).cloned().map(at)
 }
 
-fn has_connectors(c: &Controller, gateway: &ObjectRef) -> bool {
-    let edge = c.world.clusters.get(&gateway.cluster).map(|cluster| &cluster.edge);
+fn has_connectors(world: &World, gateway: &ObjectRef) -> bool {
+    let edge = world.clusters.get(&gateway.cluster).map(|cluster| &cluster.edge);
     edge.is_some_and(|edge| !edge.connectors_of(&gateway.name).is_empty())
 }

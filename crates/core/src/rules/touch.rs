@@ -272,7 +272,7 @@ pub(crate) fn on(
         // In a class, only the trigger of the carrying Gateway counts.
         Event::TriggerSeen { gateway } if gateway == view.gateway => {
             if on_trigger_seen(memory, view) {
-                return memory.take_waiting();
+                return memory.take_waiting(|_| true);
             }
         }
         Event::TriggerSeen { .. } => {}
@@ -773,16 +773,20 @@ impl TouchMemory {
         let written = is_written.then(|| {
             self.announced.on_written(trigger, &settings.touch);
             self.refused_in_a_row = 0;
-            let announced = if is_latest { self.take_waiting() } else { Vec::new() };
+            let announced = self.take_waiting(|_| is_latest);
             Written { trigger, is_trigger_seen, announced }
         });
         Some(Finished { gateway, written })
     }
 
-    /// Nothing waits any longer: it is announced, or the target is gone.
-    pub(crate) fn take_waiting(&mut self) -> Vec<NamespacedName> {
-        self.waiting_since = None;
-        std::mem::take(&mut self.waiting)
+    /// Takes out the connectors that no longer wait.
+    pub(crate) fn take_waiting(
+        &mut self,
+        is_over: impl Fn(&NamespacedName) -> bool,
+    ) -> Vec<NamespacedName> {
+        let over = self.waiting.extract_if(.., |name| is_over(name)).collect();
+        self.waiting_since = self.waiting_since.filter(|_| !self.waiting.is_empty());
+        over
     }
 
     /// The API server refused to write one Gateway of a class. Another one is tried without a
@@ -1350,6 +1354,19 @@ mod tests {
         stage.ready_since = Some(stage.now);
         let (_, write) = stage.planned().unwrap();
         assert!(write.because.contains("does not announce"));
+    }
+
+    #[test]
+    fn a_connector_waits_since_the_first_of_those_that_wait() {
+        let mut memory = TouchMemory::default();
+        for (name, at) in [("a", 1), ("b", 2)] {
+            memory.add_waiting(&NamespacedName::new("ns", name), UnixMillis(at));
+        }
+
+        assert_eq!(memory.take_waiting(|name| name.name() == "a").len(), 1);
+        assert_eq!(memory.waiting_since, Some(UnixMillis(1)));
+        memory.take_waiting(|_| true);
+        assert_eq!(memory.waiting_since, None);
     }
 
     #[test]
