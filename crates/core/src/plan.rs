@@ -179,17 +179,6 @@ mod tests {
     }
 
     #[test]
-    fn the_first_write_goes_and_the_earliest_time_counts() {
-        let deferred_mirror = Next::requeue_at(NOW.plus(5_000));
-        let hop_is_late_at = Some(NOW.plus(2_000));
-        let next = deferred_mirror.and(Next::write(nudge(None)));
-        assert_eq!(next.requeue_at, Some(NOW.plus(5_000)));
-
-        let next = next.or_at(hop_is_late_at).and(Next::write(nudge(Some(NUDGES))));
-        assert_eq!(next, Next { turn: Some(nudge(None)), requeue_at: hop_is_late_at });
-    }
-
-    #[test]
     fn a_write_starts_only_when_its_own_queue_admits_it() {
         let touches = QueueKey::Touches(ClusterId(2));
 

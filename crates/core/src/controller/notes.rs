@@ -197,18 +197,4 @@ mod tests {
         let both = vec![problem(Cause::StatusTooLarge, 2), problem(Cause::NotMirrored, 2)];
         assert_eq!(found(both), [NoteKind::Began(problem(Cause::NotMirrored, 2))]);
     }
-
-    #[test]
-    fn what_is_gone_ends() {
-        let finder = |id| Finder::Watch(ClusterId(id), Kind::Connector);
-        let mut notes = Notes::default();
-        let lost = problem(Cause::ClusterUnavailable, 1);
-        for id in [1, 2] {
-            notes.found(&finder(id), [lost.clone()]);
-        }
-        notes.notes.clear();
-        notes.forget(|finder| finder.is_of(ClusterId(1)));
-        assert_eq!(notes.notes, [NoteKind::Ended(lost)]);
-        assert_eq!(notes.open.len(), 1);
-    }
 }

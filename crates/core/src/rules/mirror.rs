@@ -958,7 +958,6 @@ mod tests {
         at: ObjectRef,
         memory: MirrorMemory,
         breaker: BreakerState,
-        is_leader: bool,
         settings: Settings,
         version: u64,
     }
@@ -985,7 +984,6 @@ mod tests {
                 at: ObjectRef { cluster: hub, kind: Kind::Connector, name },
                 memory: MirrorMemory::default(),
                 breaker: BreakerState::default(),
-                is_leader: true,
                 settings,
                 version: 100,
             };
@@ -1039,7 +1037,7 @@ mod tests {
         fn view(&self, ms: u64) -> View<'_> {
             let place = Place::find(&self.stage.world, &self.at).unwrap();
             let now = self.now().plus(ms);
-            let view = View::new(place, &self.memory, &self.settings, self.is_leader, now);
+            let view = View::new(place, &self.memory, &self.settings, true, now);
             View { breaker: self.breaker, ..view }
         }
 
@@ -1075,40 +1073,6 @@ mod tests {
 
     fn forbidden() -> Outcome {
         Outcome::Refused { error: "403".into() }
-    }
-
-    #[test]
-    fn a_flip_is_written_at_once_by_the_leader() {
-        let mut stage = Stage::flipped();
-
-        let (queue, write) = stage.planned(0);
-        assert_eq!(queue, QueueKey::Immediate);
-        assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), Some(online("n2", 1)))]);
-        assert_eq!(write.urgency, Urgency::Routing);
-        assert_eq!(write.precondition.uid.as_deref(), Some("u-hub"));
-        assert!(write.precondition.resource_version.is_some());
-        assert_eq!(write.because, "upstream says online, the hub's annotation says something else");
-
-        stage.is_leader = false;
-        assert_eq!(stage.plan(0).next, Next::AWAIT_CHANGE);
-    }
-
-    #[test]
-    fn only_a_difference_that_is_known_not_to_route_is_deferred() {
-        let spaced = online("n2", 1).replace(':', " : ");
-        let moved = online("n2", 7);
-        for (annotation, is_in_sync, queue) in [
-            (Some(spaced.as_str()), true, None),
-            (Some(&moved), false, None),
-            (Some("[]"), false, Some(QueueKey::Immediate)),
-            (None, false, Some(QueueKey::Immediate)),
-        ] {
-            let mut stage = Stage::flipped();
-            stage.hub_says(annotation);
-
-            assert_eq!(stage.plan(0).verdict == Verdict::InSync, is_in_sync, "{annotation:?}");
-            assert_eq!(stage.queue(0), queue, "{annotation:?}");
-        }
     }
 
     /// In the order of the guards in `plan`.
@@ -1155,37 +1119,6 @@ mod tests {
             let plan = stage.plan(60_000);
             assert_eq!((plan.verdict, plan.next), (verdict, Next::AWAIT_CHANGE));
         }
-    }
-
-    #[test]
-    fn what_a_restored_server_says_waits_for_five_minutes_or_the_next_change() {
-        let mut stage = Stage::flipped();
-        stage.restore();
-
-        let settled_at = stage.now().plus(300_000);
-        let held = Verdict::Held(Cause::UpstreamRestored);
-        assert_eq!(stage.plan(0).verdict, held);
-        assert_eq!(stage.plan(0).next, Next::requeue_at(settled_at));
-        assert_eq!(stage.queue(300_000), Some(QueueKey::Immediate));
-
-        stage.upstream_says(&online("n3", 1));
-        assert_eq!(stage.queue(0), Some(QueueKey::Immediate));
-    }
-
-    #[test]
-    fn an_annotation_is_removed_with_a_proof_after_the_grace_period() {
-        let stage = Stage::missing();
-
-        let plan = stage.plan(0);
-        assert_eq!(plan.verdict, Verdict::AbsenceGrace(Ground::Listed));
-        assert!(plan.next.requeue_at.is_some() && plan.next.turn.is_none(), "{plan:?}");
-
-        let (queue, write) = stage.planned(5_000);
-        assert_eq!(queue, QueueKey::Removals);
-        assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), None)]);
-        let absent = write.precondition.absent.unwrap();
-        assert_eq!(absent.namespace_uid.as_deref(), Some(UID));
-        assert_eq!((absent.kind, absent.names), (Kind::Connector, vec!["lab".to_owned()]));
     }
 
     #[test]

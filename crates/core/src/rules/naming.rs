@@ -164,8 +164,6 @@ mod tests {
     use crate::data::shard::Shard;
     use crate::world::fixture::{Stage, connector, namespace};
 
-    const NOW: UnixMillis = UnixMillis(1_000_000);
-
     /// The upstream `up` has one Connector, and the hub has one of `project-a`.
     fn stage() -> Stage {
         let mut stage = Stage::new(&Settings::default());
@@ -212,21 +210,5 @@ mod tests {
 
         stage.shows("hub", connector("ns-1", "other", 2).of("up", "default", "lab"));
         assert_eq!(judge(&stage, "up"), Verdict::Fits);
-    }
-
-    #[test]
-    fn a_name_is_judged_later_where_objects_may_still_come() {
-        let unconfigured = Verdict::NotFollowed(1);
-        for (verdict, is_discovering, wait_ms) in [
-            (unconfigured, false, Some(5_000)),
-            (unconfigured, true, Some(60_000)),
-            (Verdict::NotReplicated(1), false, Some(60_000)),
-            (Verdict::Unknown, false, None),
-            (Verdict::Fits, false, None),
-        ] {
-            let mut memory = NamingMemory::default();
-            memory.on_changed(&"a".into(), verdict, is_discovering, NOW);
-            assert_eq!(memory.next_at(), wait_ms.map(|ms| NOW.plus(ms)), "{verdict:?}");
-        }
     }
 }

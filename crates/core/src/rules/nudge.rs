@@ -130,23 +130,6 @@ impl Carrier {
 mod tests {
     use super::*;
 
-    const NOW: UnixMillis = UnixMillis(1_000_000);
-
-    #[test]
-    fn the_pauses_between_nudges_double_and_count_until_it_is_quiet() {
-        let settings = MirrorSettings::default();
-        let mut memory = NudgeMemory::default();
-        let pauses = [(); 3].map(|()| {
-            memory.on_written(&settings, NOW);
-            memory.next_at.since(NOW)
-        });
-        assert_eq!(pauses, [20_000, 40_000, 80_000]);
-
-        let quiet_at = memory.next_at.plus(settings.contention_quiet_ms);
-        assert_eq!(memory.nudges(&settings, quiet_at), 3);
-        assert_eq!(memory.nudges(&settings, quiet_at.plus(1)), 0);
-    }
-
     #[test]
     fn a_carrier_is_silent_after_twenty_nudges_without_an_arrival() {
         let mut carrier = Carrier::default();

@@ -1276,17 +1276,6 @@ mod tests {
     }
 
     #[test]
-    fn confirmations_of_what_is_found_go_on_where_they_stopped() {
-        for (c, at) in [(0, Some(95_000)), (1, Some(145_000)), (2, None)] {
-            let mut stage = Stage::unseen();
-            stage.gateway().trigger = Some(trigger(1, 4, c));
-            stage.gateway().written_at = Some(UnixMillis(90_000));
-
-            assert_eq!(stage.next().map(|(at, _)| at), at, "{c} confirmations");
-        }
-    }
-
-    #[test]
     fn what_only_a_right_stamp_announces_is_not_touched() {
         for (stamp, is_touched) in [("false/", false), ("true/n1", true)] {
             let mut stage = Stage::unseen();

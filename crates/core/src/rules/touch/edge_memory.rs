@@ -76,36 +76,3 @@ impl WaitingReport {
         Some(waiting)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::ids::Kind;
-    use crate::data::object_ref::{ClusterId, ObjectRef};
-    use crate::rate_limit::Rate;
-    use crate::subject::{Subject, Target};
-    use crate::write_queue::{Due, QueueLimit};
-
-    #[test]
-    fn touches_that_wait_are_reported_when_they_are_many_and_when_none_is_left() {
-        let now = UnixMillis(1_000_000);
-        let mut queue = WriteQueue::new(QueueLimit::of(Rate::UNLIMITED));
-        let subject = |n: u32| {
-            let name = NamespacedName::new("ns", &n.to_string());
-            let at = ObjectRef { cluster: ClusterId(1), kind: Kind::Gateway, name };
-            Subject::Target(Target::Gateway(at))
-        };
-        (0..100).for_each(|n| queue.insert(&subject(n), Due::at(now), now));
-        let mut report = WaitingReport::default();
-        let mut news = |queue: &WriteQueue, now| {
-            report.is_due = true;
-            report.news(Some(queue), 50, now)
-        };
-
-        assert_eq!(news(&queue, now), Some(100));
-        assert_eq!(news(&queue, now.plus(1_000)), None, "no more than before");
-        while queue.admit(now).is_some() {}
-        assert_eq!(news(&queue, now.plus(1_001)), Some(0));
-        assert_eq!(news(&queue, now.plus(9_000)), None);
-    }
-}
