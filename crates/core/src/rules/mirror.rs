@@ -226,7 +226,7 @@ impl<'w> Place<'w> {
 
     /// The upstream that the labels name, whether or not it is in the run.
     pub(crate) fn named(self) -> Option<&'w ClusterName> {
-        self.row.seen.upstream.as_ref().map(|named| &named.cluster)
+        self.row.seen.cluster()
     }
 
     /// The digest of the annotation.
@@ -292,43 +292,24 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
 
     let change = Some(desired.change);
     let oversize = desired.oversize;
-    let plan = match compare(view.place.row.seen.annotation, &desired) {
-        Difference::None if desired.status.is_some() => Verdict::InSync.into(),
-        Difference::None => Verdict::BothAbsent.into(),
-        Difference::Removed => plan_removal(view, desired),
-        Difference::Other if view.settings.mirror.defer_ms > 0 => {
-            plan_deferred_mirror(view, desired)
-        }
-        Difference::Routing | Difference::Other => plan_mirror(view, desired),
+    let observed = view.place.row.seen.annotation;
+    let plan = if desired.digest.map(|digest| digest.all) == view.place.digest() {
+        let verdict = desired.status.map_or(Verdict::BothAbsent, |_| Verdict::InSync);
+        verdict.into()
+    } else if desired.status.is_none() {
+        plan_removal(view, desired)
+    } else if view.settings.mirror.defer_ms > 0 && routes_alike(observed, desired.digest) {
+        plan_deferred_mirror(view, desired)
+    } else {
+        plan_mirror(view, desired)
     };
     Plan { change, oversize, ..plan }
 }
 
-/// How the annotation differs from what is desired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Difference {
-    None,
-    /// Upstream no longer has a status.
-    Removed,
-    /// In fields that edges route by.
-    Routing,
-    /// In other fields only.
-    Other,
-}
-
-fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference {
-    match (observed, desired.digest) {
-        (None, None) => Difference::None,
-        (Some(observed), Some(desired)) if observed.all == desired.all => Difference::None,
-        (Some(_), None) if desired.status.is_none() => Difference::Removed,
-        // An annotation that cannot be decoded may affect routing, so it is never deferred.
-        (Some(observed), Some(desired))
-            if desired.routing.is_some() && observed.routing == desired.routing =>
-        {
-            Difference::Other
-        }
-        _ => Difference::Routing,
-    }
+/// An annotation that cannot be decoded may affect routing, so it is never deferred.
+fn routes_alike(observed: Option<StatusDigest>, desired: Option<StatusDigest>) -> bool {
+    let routing = |digest: Option<StatusDigest>| digest.and_then(|digest| digest.routing);
+    routing(desired).is_some() && routing(observed) == routing(desired)
 }
 
 /// Until the write, requests may be routed wrongly.
