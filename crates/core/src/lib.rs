@@ -10,7 +10,7 @@
 //! 2. Each *subject* that the change concerns (a hub Connector, a route, a Gateway or a class of
 //!    Gateways) is planned again: its rule gets a view of the world and of its own memory, and
 //!    returns a plan.
-//! 3. The `Controller` carries out the plan. It starts a write, queues the subject, or sets a timer
+//! 3. The `controller` carries out the plan. It starts a write, queues the subject, or sets a timer
 //!    for the next plan.
 //!
 //! A rule has no effects. A subject that waits (for a rate limit, a pause, a grace period) keeps no

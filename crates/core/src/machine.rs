@@ -19,19 +19,14 @@ use crate::contract::membership::{Membership, MembershipCount};
 use crate::contract::note::Note;
 use crate::contract::settings::Settings;
 use crate::contract::symptom::Answers;
-use crate::controller::{Breakers, Controller, Memory};
+pub use crate::controller::Machine;
+use crate::controller::{Breakers, Memory};
 use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::time::UnixMillis;
 use crate::scheduler::Scheduler;
 use crate::status::trigger::NodeIds;
 use crate::world::World;
 use crate::world::cluster::Cluster;
-
-/// The connector-liveness state machine. Pure: the same events give the same actions.
-#[derive(Default)]
-pub struct Machine {
-    pub(crate) controller: Controller,
-}
 
 /// The number of entries in each part of the machine, to find leaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,69 +48,70 @@ impl Machine {
     /// A machine without clusters. Events add them.
     pub fn new(settings: Settings) -> Self {
         let world = World::new(&settings, NodeIds::default());
-        let controller = Controller { world, settings, ..Controller::default() };
-        Self { controller }
+        Self { world, settings, ..Self::default() }
     }
 
     /// A machine that reads these node ids; the default is real ones. Must be called before any
     /// event.
     pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
-        self.controller.world = World::new(&self.controller.settings, node_ids);
+        self.world = World::new(&self.settings, node_ids);
         self
     }
 
     /// Takes one event. Costs O(objects that the event concerns).
     pub fn handle_event(&mut self, event: &Event) {
-        self.advance(event.at);
+        // The time never goes backwards. It stays below the maximum, so that a pause with a
+        // saturated end never ends.
+        self.now = self.now.max(event.at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
         self.on_event(&event.kind);
-        self.controller.end_step();
+        self.end_step();
     }
 
     /// The next action, oldest first. Actions of one event are ordered by cluster, kind, namespace
     /// and name.
     pub fn poll_action(&mut self) -> Option<Decision> {
-        let decision = self.controller.in_flight.poll_action();
+        let decision = self.in_flight.poll_action();
         debug_assert!(decision.as_ref().is_none_or(|decision| self.is_lawful(decision)));
         decision
     }
 
     /// The next note, oldest first.
     pub fn poll_note(&mut self) -> Option<Note> {
-        self.controller.notes.poll()
+        self.notes.poll()
     }
 
     /// The next request to add or remove a cluster, oldest first.
     pub fn poll_membership(&mut self) -> Option<Membership> {
-        self.controller.roster.pop_membership()
+        self.roster.pop_membership()
     }
 
     /// The next edge whose Gateways' answers changed, with the new answers; `None`: the edge left.
     pub fn poll_answers(&mut self) -> Option<(ClusterName, Option<Answers>)> {
-        self.controller.symptoms.poll_answers()
+        self.symptoms.poll_answers()
     }
 
     /// The number of clusters that discovery offers, by source and state. Costs O(clusters
     /// offered).
     pub fn membership_counts(&self) -> Vec<MembershipCount> {
-        self.controller.roster.counts(&self.controller.world)
+        self.roster.counts(&self.world)
     }
 
     /// When the machine needs the next event at the latest, which may be
     /// [`TimedOut`](EventKind::TimedOut).
     pub fn poll_deadline(&self) -> Option<UnixMillis> {
-        self.controller.scheduler.next_deadline()
+        self.scheduler.next_deadline()
     }
 
     pub fn settings(&self) -> &Settings {
-        &self.controller.settings
+        &self.settings
     }
 
     pub fn in_flight(&self) -> usize {
-        self.controller.in_flight.len()
+        self.in_flight.len()
     }
 
     pub fn table_sizes(&self) -> TableSizes {
-        let Controller { world, memory, symptoms, scheduler, in_flight, .. } = &self.controller;
+        let Self { world, memory, symptoms, scheduler, in_flight, .. } = self;
         TableSizes {
             clusters: world.clusters.len(),
             upstreams: world.links.counts.len(),
@@ -129,38 +125,32 @@ impl Machine {
     /// Forgets what throughline did and waits for, and plans everything again. At rest, this
     /// decides only touches that repeat a Gateway's announcement, as after a restart.
     pub fn forget_memory(&mut self) {
-        let c = &mut self.controller;
-        c.memory = Memory::default();
-        c.scheduler = Scheduler::default();
-        c.breakers = Breakers::default();
-        c.dirty.extend(c.world.subjects());
-        c.end_step();
-    }
-
-    /// The time never goes backwards. It stays below the maximum, so that a pause with a saturated
-    /// end never ends.
-    fn advance(&mut self, at: UnixMillis) {
-        let c = &mut self.controller;
-        c.now = c.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
+        self.memory = Memory::default();
+        self.scheduler = Scheduler::default();
+        self.breakers = Breakers::default();
+        self.dirty.extend(self.world.subjects());
+        self.end_step();
     }
 
     fn on_event(&mut self, event: &EventKind) {
-        let c = &mut self.controller;
         match event {
             EventKind::ClusterAdded { cluster, .. } => {
-                c.on_watch_event(event);
-                c.on_member_added(cluster);
+                self.on_watch_event(event);
+                self.with_roster(|roster, facts| roster.on_cluster_added(cluster, facts));
             }
             EventKind::ClusterRemoved { cluster } => {
-                if !c.roster.could_not_join(cluster, &c.world) {
-                    c.on_watch_event(event);
+                // The shell may have failed to add it.
+                if !self.roster.could_not_join(cluster, &self.world) {
+                    self.on_watch_event(event);
                 }
-                c.on_member_removed(cluster);
+                self.with_roster(|roster, facts| roster.on_cluster_removed(cluster, facts));
             }
-            EventKind::LeadershipPending { wait_ms } => c.leadership.on_pending(*wait_ms, c.now),
-            EventKind::LeadershipAcquired => c.on_leadership(true),
-            EventKind::LeadershipLost => c.on_leadership(false),
-            EventKind::ActionFinished { id, outcome } => c.on_outcome(*id, outcome),
+            EventKind::LeadershipPending { wait_ms } => {
+                self.leadership.on_pending(*wait_ms, self.now);
+            }
+            EventKind::LeadershipAcquired => self.on_leadership(true),
+            EventKind::LeadershipLost => self.on_leadership(false),
+            EventKind::ActionFinished { id, outcome } => self.on_outcome(*id, outcome),
             EventKind::TimedOut | EventKind::RecordingEnded => {}
             EventKind::DiscoveryStarted { .. }
             | EventKind::ClusterOffered { .. }
@@ -168,8 +158,8 @@ impl Machine {
             | EventKind::DiscoveryFinished { .. }
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
-            | EventKind::ClusterGone { .. } => c.on_discovery(event),
-            _ => c.on_watch_event(event),
+            | EventKind::ClusterGone { .. } => self.on_discovery(event),
+            _ => self.on_watch_event(event),
         }
     }
 
@@ -183,10 +173,10 @@ impl Machine {
             Verb::Delete => (Role::Hub, Kind::HttpRoute),
         };
         // The cluster may have left since the decision.
-        let world = &self.controller.world;
+        let world = &self.world;
         let cluster = world.id_of(&action.cluster).and_then(|id| world.clusters.get(&id));
         action.kind == kind
             && cluster.is_none_or(|cluster| cluster.has(role))
-            && decision.at <= self.controller.now
+            && decision.at <= self.now
     }
 }

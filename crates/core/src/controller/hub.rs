@@ -3,7 +3,7 @@
 //! reports what changed since the last plan: the rules cannot know.
 
 use super::hub_memory::HubMemory;
-use super::state::Controller;
+use super::state::Machine;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::plan::Next;
@@ -14,45 +14,41 @@ use crate::subject::Subject;
 use crate::write_queue::QueueKey;
 
 /// `None` if there is no such hub Connector.
-pub(super) fn plan(
-    c: &mut Controller,
-    at: &ObjectRef,
-    admitted_by: Option<QueueKey>,
-) -> Option<Next> {
+pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey>) -> Option<Next> {
     let subject = Subject::HubConnector(at.clone());
-    let mut memory = c.memory.hub.remove(at).unwrap_or_default();
+    let mut memory = m.memory.hub.remove(at).unwrap_or_default();
     let HubMemory { mirror, nudge, hop } = &mut *memory;
-    let place = Place::find(&c.world, at)?;
-    let queue = c.scheduler.queue_of(&subject);
+    let place = Place::find(&m.world, at)?;
+    let queue = m.scheduler.queue_of(&subject);
     if let Some(QueueKey::Repeats(_)) = admitted_by.or(queue) {
-        mirror.on_waits_in_repeats(c.now);
+        mirror.on_waits_in_repeats(m.now);
     }
 
-    let is_leader = c.leadership.is_leader;
-    let breaker = place.named().map(|upstream| c.breakers.removals_of(upstream));
-    let view = mirror::View::new(place, mirror, &c.settings, is_leader, c.now);
+    let is_leader = m.leadership.is_leader;
+    let breaker = place.named().map(|upstream| m.breakers.removals_of(upstream));
+    let view = mirror::View::new(place, mirror, &m.settings, is_leader, m.now);
     let breaker = breaker.unwrap_or_default();
     let plan = mirror::plan(&mirror::View { breaker, admitted_by, ..view });
     if let Some(upstream) = place.named() {
-        c.breakers.on_verdict(at, upstream, plan.verdict, c.now);
+        m.breakers.on_verdict(at, upstream, plan.verdict, m.now);
     }
     // All removals of a step are queued before the first is admitted. Until then it is open whether
     // their limit holds this one.
-    let is_queued = queue == Some(QueueKey::Removals) && !c.awaiting_turn.contains(&subject);
+    let is_queued = queue == Some(QueueKey::Removals) && !m.awaiting_turn.contains(&subject);
     if matches!(plan.verdict, Verdict::RemovalQueued(_)) && !is_queued {
-        c.awaiting_turn.insert(subject);
-        c.memory.hub.insert(at.clone(), memory);
+        m.awaiting_turn.insert(subject);
+        m.memory.hub.insert(at.clone(), memory);
         return Some(plan.next);
     }
 
-    let before = mirror.on_verdict(plan.verdict, c.now);
-    let view = mirror::View::new(place, mirror, &c.settings, is_leader, c.now);
+    let before = mirror.on_verdict(plan.verdict, m.now);
+    let view = mirror::View::new(place, mirror, &m.settings, is_leader, m.now);
     let view = hop::View {
         mirror: mirror::View { admitted_by, ..view },
         plan: &plan,
-        world: &c.world,
+        world: &m.world,
         is_repeat: matches!(queue, Some(QueueKey::Repeats(_))),
-        lease_wait_until: c.leadership.wait_until,
+        lease_wait_until: m.leadership.wait_until,
     };
     let passed = hop.on_planned(&view, before);
     if before.is_mirrored(plan.verdict) {
@@ -62,33 +58,33 @@ pub(super) fn plan(
     let found = hop::find(&view, hop);
     let next_at = found.as_ref().and_then(|found| found.next_at);
 
-    on_passed(c, at, passed, plan.change.is_some_and(|change| change.is_online));
+    on_passed(m, at, passed, plan.change.is_some_and(|change| change.is_online));
     if let Some(found) = found {
-        c.notes.found_by_rule(&subject, found);
+        m.notes.found_by_rule(&subject, found);
     }
-    memory.forget_what_is_over(plan.verdict, &c.settings.mirror, c.now);
-    if !memory.is_at_rest(plan.verdict, &c.settings.mirror, c.now) {
-        c.memory.hub.insert(at.clone(), memory);
+    memory.forget_what_is_over(plan.verdict, &m.settings.mirror, m.now);
+    if !memory.is_at_rest(plan.verdict, &m.settings.mirror, m.now) {
+        m.memory.hub.insert(at.clone(), memory);
     }
     Some(plan.next.and(nudge).or_at(next_at))
 }
 
 /// Reports the hops that the status has completed.
-fn on_passed(c: &mut Controller, at: &ObjectRef, passed: Vec<Passed>, is_online: bool) {
+fn on_passed(m: &mut Machine, at: &ObjectRef, passed: Vec<Passed>, is_online: bool) {
     let hub = at.cluster;
     for Passed { hop, cluster, after_ms } in passed {
         // A value was carried to an edge, so the carrier answers.
-        let is_carried = cluster != c.world.name_of(hub);
-        if is_carried && c.memory.carriers.get_mut(&hub).is_some_and(Carrier::on_carried) {
-            restart_nudges(c, hub, c.now);
+        let is_carried = cluster != m.world.name_of(hub);
+        if is_carried && m.memory.carriers.get_mut(&hub).is_some_and(Carrier::on_carried) {
+            restart_nudges(m, hub, m.now);
         }
-        c.notes.hop_passed(&cluster, &at.name, hop, is_online, after_ms);
+        m.notes.hop_passed(&cluster, &at.name, hop, is_online, after_ms);
     }
 }
 
 /// The carrier became silent, or answers again: earlier nudges do not count.
-pub(super) fn restart_nudges(c: &mut Controller, hub: ClusterId, at: UnixMillis) {
+pub(super) fn restart_nudges(m: &mut Machine, hub: ClusterId, at: UnixMillis) {
     let queue = QueueKey::Nudges(hub);
-    let limit = c.limit_of(queue);
-    c.scheduler.restart_queue(queue, limit, at);
+    let limit = m.limit_of(queue);
+    m.scheduler.restart_queue(queue, limit, at);
 }

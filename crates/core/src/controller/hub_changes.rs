@@ -1,7 +1,7 @@
 //! Handles changes of hub Connectors: what the watch shows, and the writes that start and end.
 
 use super::hub::restart_nudges;
-use super::state::Controller;
+use super::state::Machine;
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind, ResourceVersion};
 use crate::data::object_ref::ObjectRef;
@@ -15,89 +15,89 @@ use crate::world::change::HubConnectorSeen;
 use crate::write_queue::QueueKey;
 use crate::write_state::{Completion, written_version};
 
-pub(super) fn on_change(c: &mut Controller, change: &Change) {
+pub(super) fn on_change(m: &mut Machine, change: &Change) {
     match change {
-        Change::HubConnectorSeen(seen) => on_seen(c, seen),
+        Change::HubConnectorSeen(seen) => on_seen(m, seen),
         Change::UpstreamChanged { at } => {
-            if let Some(memory) = c.memory.hub.get_mut(at) {
+            if let Some(memory) = m.memory.hub.get_mut(at) {
                 memory.mirror.write.on_desired_changed();
             }
         }
         Change::UpstreamLeft { at } => {
-            if let Some(memory) = c.memory.hub.get_mut(at) {
+            if let Some(memory) = m.memory.hub.get_mut(at) {
                 memory.mirror.sync = SyncState::NotSeen;
                 memory.hop.on_upstream_left();
             }
         }
         Change::EvidenceLost { upstream } => {
-            let pending_removals = c.breakers.pending_removals(upstream).into_iter();
-            c.dirty.extend(pending_removals.map(Subject::HubConnector));
+            let pending_removals = m.breakers.pending_removals(upstream).into_iter();
+            m.dirty.extend(pending_removals.map(Subject::HubConnector));
         }
         _ => {}
     }
 }
 
 /// The watch showed the object in a version that is not older.
-fn on_seen(c: &mut Controller, seen: &HubConnectorSeen) {
+fn on_seen(m: &mut Machine, seen: &HubConnectorSeen) {
     let at = &seen.at;
-    if let Some(memory) = c.memory.hub.get_mut(at) {
+    if let Some(memory) = m.memory.hub.get_mut(at) {
         memory.mirror.on_seen(seen.annotation());
     }
 
-    let is_leaders = !c.leadership.is_leader && seen.manager() == Some(FIELD_MANAGER);
-    let is_overwritten = is_overwritten(c, seen);
+    let is_leaders = !m.leadership.is_leader && seen.manager() == Some(FIELD_MANAGER);
+    let is_overwritten = is_overwritten(m, seen);
     if is_overwritten && !is_leaders {
-        on_overwritten(c, at, seen.manager());
+        on_overwritten(m, at, seen.manager());
     }
-    let is_followed = |c: &Controller| {
-        Place::find(&c.world, at).is_some_and(|place| place.hub.is_live(Kind::Connector))
+    let is_followed = |m: &Machine| {
+        Place::find(&m.world, at).is_some_and(|place| place.hub.is_live(Kind::Connector))
     };
     // The hub's watch may show the leader's mirror before upstream's watch shows the reason for it.
     let is_ahead = is_overwritten && is_leaders;
-    if is_ahead || seen.is_resumed || (!seen.is_same_object && is_followed(c)) {
-        c.memory.hub.entry(at.clone()).or_default().mirror.on_resumed(c.now);
+    if is_ahead || seen.is_resumed || (!seen.is_same_object && is_followed(m)) {
+        m.memory.hub.entry(at.clone()).or_default().mirror.on_resumed(m.now);
     }
     if seen.before.is_some() != seen.annotation().is_some() {
-        on_population_changed(c, at);
+        on_population_changed(m, at);
     }
 }
 
 /// An annotation appeared or disappeared.
-fn on_population_changed(c: &mut Controller, at: &ObjectRef) {
-    if let Some(upstream) = Place::find(&c.world, at).and_then(Place::named) {
-        c.breakers.on_population_changed(upstream);
+fn on_population_changed(m: &mut Machine, at: &ObjectRef) {
+    if let Some(upstream) = Place::find(&m.world, at).and_then(Place::named) {
+        m.breakers.on_population_changed(upstream);
     }
 }
 
-fn is_overwritten(c: &Controller, seen: &HubConnectorSeen) -> bool {
-    let Some(place) = Place::find(&c.world, &seen.at) else { return false };
+fn is_overwritten(m: &Machine, seen: &HubConnectorSeen) -> bool {
+    let Some(place) = Place::find(&m.world, &seen.at) else { return false };
     if !seen.is_same_object || seen.is_resumed || place.row.seen.is_paused {
         return false;
     }
 
     let at_rest = MirrorMemory::default();
-    let memory = c.memory.hub.get(&seen.at).map_or(&at_rest, |memory| &memory.mirror);
-    let is_leader = c.leadership.is_leader;
-    let view = mirror::View::new(place, memory, &c.settings, is_leader, c.now);
+    let memory = m.memory.hub.get(&seen.at).map_or(&at_rest, |memory| &memory.mirror);
+    let is_leader = m.leadership.is_leader;
+    let view = mirror::View::new(place, memory, &m.settings, is_leader, m.now);
     mirror::is_overwritten(&view, seen.before)
 }
 
 /// Another writer changed an annotation that was in sync.
-fn on_overwritten(c: &mut Controller, at: &ObjectRef, manager: Option<&str>) {
-    let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
-    memory.on_overwritten(manager, &c.settings.mirror, c.now);
+fn on_overwritten(m: &mut Machine, at: &ObjectRef, manager: Option<&str>) {
+    let memory = &mut m.memory.hub.entry(at.clone()).or_default().mirror;
+    memory.on_overwritten(manager, &m.settings.mirror, m.now);
 }
 
 /// A write is decided. It gets its number at the end of the step.
-pub(super) fn on_decided(c: &mut Controller, job: &Job, queue: QueueKey) {
+pub(super) fn on_decided(m: &mut Machine, job: &Job, queue: QueueKey) {
     match job {
         Job::Mirror(at, job) => {
-            let memory = &mut c.memory.hub.entry(at.clone()).or_default().mirror;
-            memory.on_decided(*job, queue, c.now);
+            let memory = &mut m.memory.hub.entry(at.clone()).or_default().mirror;
+            memory.on_decided(*job, queue, m.now);
         }
         Job::Nudge(at) => {
-            if c.memory.carriers.entry(at.cluster).or_default().on_nudged() {
-                restart_nudges(c, at.cluster, c.now.plus(SILENT_EVERY_MS));
+            if m.memory.carriers.entry(at.cluster).or_default().on_nudged() {
+                restart_nudges(m, at.cluster, m.now.plus(SILENT_EVERY_MS));
             }
         }
         Job::Touch(..) | Job::Delete(_) => {}
@@ -105,10 +105,10 @@ pub(super) fn on_decided(c: &mut Controller, job: &Job, queue: QueueKey) {
 }
 
 /// An action ended. The outcome of an abandoned one changes nothing.
-pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
-    let is_absent = Place::find(&c.world, at).is_some_and(Place::is_source_absent);
-    let Some(memory) = c.memory.hub.get_mut(at) else { return };
-    let finished = memory.mirror.on_finished(id, outcome, &c.settings, c.now);
+pub(super) fn on_finished(m: &mut Machine, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
+    let is_absent = Place::find(&m.world, at).is_some_and(Place::is_source_absent);
+    let Some(memory) = m.memory.hub.get_mut(at) else { return };
+    let finished = memory.mirror.on_finished(id, outcome, &m.settings, m.now);
     let Some((completion, mirror)) = finished else { return };
     let manager = memory.mirror.write.contention().and_then(|last| last.manager.clone());
 
@@ -117,11 +117,11 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
             if job.intent == Intent::Removal && is_absent {
                 memory.hop.on_removed();
             }
-            on_mirrored(c, at, job, outcome, object_changed);
+            on_mirrored(m, at, job, outcome, object_changed);
         }
         (Completion::Written { object_changed }, None) => {
-            memory.nudge.on_written(&c.settings.mirror, c.now);
-            c.world.on_nudged(at, written_version(outcome), object_changed);
+            memory.nudge.on_written(&m.settings.mirror, m.now);
+            m.world.on_nudged(at, written_version(outcome), object_changed);
         }
         (Completion::NotWritten, _) => {}
     }
@@ -131,15 +131,15 @@ pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outc
     // speed.
     let compares_annotation = mirror.is_some_and(|job| job.compares_annotation);
     let is_conflict = matches!(outcome, Outcome::Conflict { .. });
-    let is_paused = || Place::find(&c.world, at).is_some_and(|place| place.row.seen.is_paused);
+    let is_paused = || Place::find(&m.world, at).is_some_and(|place| place.row.seen.is_paused);
     if compares_annotation && is_conflict && !is_paused() {
-        on_overwritten(c, at, manager.as_deref());
+        on_overwritten(m, at, manager.as_deref());
     }
 }
 
 /// A mirror succeeded. The watch may have shown it, or even a later one, before its outcome.
 fn on_mirrored(
-    c: &mut Controller,
+    m: &mut Machine,
     at: &ObjectRef,
     job: MirrorJob,
     outcome: &Outcome,
@@ -147,17 +147,17 @@ fn on_mirrored(
 ) {
     let version = written_version(outcome);
     let is_known = version != ResourceVersion::Absent;
-    if c.world.on_mirrored(at, version, object_changed, job.digest) {
-        return on_population_changed(c, at);
+    if m.world.on_mirrored(at, version, object_changed, job.digest) {
+        return on_population_changed(m, at);
     }
 
-    let shown = Place::find(&c.world, at).and_then(Place::digest);
+    let shown = Place::find(&m.world, at).and_then(Place::digest);
     let is_shown = shown == job.digest.map(|digest| digest.all);
     if !is_known
         && !is_shown
-        && let Some(memory) = c.memory.hub.get_mut(at)
+        && let Some(memory) = m.memory.hub.get_mut(at)
     {
         // Which of the two came first is unknown, so wait for the watch.
-        memory.mirror.write.pause(c.now.plus(c.settings.retry.first_ms));
+        memory.mirror.write.pause(m.now.plus(m.settings.retry.first_ms));
     }
 }

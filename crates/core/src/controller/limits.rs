@@ -1,6 +1,6 @@
 //! The limits of the queues and breakers.
 
-use super::state::Controller;
+use super::state::Machine;
 use crate::contract::settings::TouchSettings;
 use crate::data::object_ref::ClusterId;
 use crate::rate_limit::Rate;
@@ -18,7 +18,7 @@ const CARRIER_RATE: Rate = Rate::every_ms(50, 20);
 /// A tenth of the carrier's default rate.
 const REWRITES_PER_SECOND: u32 = 2;
 
-impl Controller {
+impl Machine {
     pub(super) fn limit_of(&self, queue: QueueKey) -> QueueLimit {
         let settings = &self.settings;
         match queue {
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn a_limit_of_0_closes_a_queue_of_removals_and_lifts_that_of_deferred_mirrors() {
-        let mut c = Controller::default();
-        c.settings.mirror.max_removals_per_minute = 0;
-        c.settings.mirror.deferrable_per_second = 0;
-        let deferrable = c.limit_of(QueueKey::Deferrable(ClusterId(1)));
+        let mut m = Machine::default();
+        m.settings.mirror.max_removals_per_minute = 0;
+        m.settings.mirror.deferrable_per_second = 0;
+        let deferrable = m.limit_of(QueueKey::Deferrable(ClusterId(1)));
 
-        assert_eq!(c.limit_of(QueueKey::Removals).in_flight_max, 0);
+        assert_eq!(m.limit_of(QueueKey::Removals).in_flight_max, 0);
         assert_eq!(deferrable.rate, Rate::UNLIMITED);
         assert_eq!(deferrable.in_flight_max, usize::MAX);
     }

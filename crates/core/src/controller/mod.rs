@@ -1,9 +1,7 @@
 //! The controller: carries out plans. Only this module has effects.
 //!
-//! The [`Controller`] has three kinds of methods:
-//!
 //! - A. `on_*` take an event, an outcome, or a change of leadership, and mark subjects dirty.
-//! - B. [`Controller::end_step`] plans the dirty subjects and those whose timer is due.
+//! - B. [`Machine::end_step`] plans the dirty subjects and those whose timer is due.
 //! - C. [`InFlight::poll_action`] returns actions for the executor, and [`Notes::poll`] returns
 //!   notes. [`Scheduler::next_deadline`] is when B must be called even without an event.
 //!
@@ -30,7 +28,7 @@ pub(crate) use breakers::Breakers;
 pub(crate) use hub_memory::HubMemory;
 pub(crate) use memory::Memory;
 pub(crate) use notes::Finder;
-pub(crate) use state::Controller;
+pub use state::Machine;
 
 use self::in_flight::Submitted;
 use crate::contract::cause::Hop;
@@ -53,7 +51,7 @@ const STEPS_MAX: u32 = 10_000_000;
 const WRITTEN_KINDS: [Kind; 3] = [Kind::Connector, Kind::Gateway, Kind::HttpRoute];
 
 /// Handlers.
-impl Controller {
+impl Machine {
     pub(crate) fn on_watch_event(&mut self, event: &EventKind) {
         if let Some(unknown) =
             watched_cluster(event).filter(|name| self.world.id_of(name).is_none())
@@ -73,16 +71,6 @@ impl Controller {
     pub(crate) fn on_discovery(&mut self, event: &EventKind) {
         naming::on_discovery_started(self);
         self.with_roster(|roster, facts| roster.on_event(event, facts));
-    }
-
-    /// The shell, or the header of a log, added a cluster.
-    pub(crate) fn on_member_added(&mut self, name: &ClusterName) {
-        self.with_roster(|roster, facts| roster.on_cluster_added(name, facts));
-    }
-
-    /// The shell removed a cluster, or failed to add it.
-    pub(crate) fn on_member_removed(&mut self, name: &ClusterName) {
-        self.with_roster(|roster, facts| roster.on_cluster_removed(name, facts));
     }
 
     /// An action ended. Plans its subject again. After a success, it also plans the subjects whose
@@ -181,7 +169,7 @@ impl Controller {
         }
     }
 
-    fn with_roster(&mut self, f: impl FnOnce(&mut Roster, &Facts<'_>)) {
+    pub(crate) fn with_roster(&mut self, f: impl FnOnce(&mut Roster, &Facts<'_>)) {
         let has_routes = self.settings.orphans.mode != OrphanMode::Off;
         let facts = Facts { world: &self.world, has_routes, now: self.now };
         f(&mut self.roster, &facts);
@@ -198,7 +186,7 @@ impl Controller {
 }
 
 /// Planning.
-impl Controller {
+impl Machine {
     /// Plans everything that changed or is due, and gives the resulting actions to the executor.
     pub(crate) fn end_step(&mut self) {
         self.with_roster(Roster::run);

@@ -1,7 +1,7 @@
 //! Routes: what the controller adds to a plan of the orphan rule. It updates the breakers and
 //! reports verdicts that changed.
 
-use super::state::Controller;
+use super::state::Machine;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::Cause;
 use crate::contract::event::Outcome;
@@ -17,7 +17,7 @@ use crate::write_state::Completion;
 /// How long the watch may take to show that a deleted route is gone.
 const DELETED_MS: u64 = 60_000;
 
-impl Controller {
+impl Machine {
     /// The rule's view of a route, and its plan for now.
     pub(crate) fn judge_route<'w>(
         &'w self,
@@ -44,86 +44,82 @@ impl Controller {
 
 /// `None` if there is no such route.
 fn view<'w>(
-    c: &'w Controller,
+    m: &'w Machine,
     at: &'w ObjectRef,
     memory: &'w OrphanMemory,
     admitted_by: Option<QueueKey>,
 ) -> Option<View<'w>> {
-    let hub = c.world.clusters.get(&at.cluster)?;
+    let hub = m.world.clusters.get(&at.cluster)?;
     let row = hub.routes.get(&at.name)?;
     let named = row.seen.upstream();
-    let upstream = named.and_then(|named| c.world.upstream_named(named));
+    let upstream = named.and_then(|named| m.world.upstream_named(named));
     Some(View {
         at,
         hub,
         row,
         upstream,
-        deleted_project: named.and_then(|named| c.roster.deleted_project(named)),
+        deleted_project: named.and_then(|named| m.roster.deleted_project(named)),
         memory,
-        settings: &c.settings.orphans,
-        now: c.now,
-        breaker: c.breakers.orphans_of(upstream.map(|upstream| &upstream.name)),
-        is_leader: c.leadership.is_leader,
+        settings: &m.settings.orphans,
+        now: m.now,
+        breaker: m.breakers.orphans_of(upstream.map(|upstream| &upstream.name)),
+        is_leader: m.leadership.is_leader,
         admitted_by,
     })
 }
 
-pub(super) fn plan(
-    c: &mut Controller,
-    at: &ObjectRef,
-    admitted_by: Option<QueueKey>,
-) -> Option<Next> {
+pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey>) -> Option<Next> {
     let at_rest = OrphanMemory::default();
-    let view = view(c, at, c.memory.routes.get(at).unwrap_or(&at_rest), admitted_by)?;
+    let view = view(m, at, m.memory.routes.get(at).unwrap_or(&at_rest), admitted_by)?;
     let plan = orphan::plan(&view);
     let key = view.named().cloned().map(BreakerKey::Orphans);
     let is_followed = view.upstream.is_some();
 
     let is_absent = plan.verdict.is_absent();
     if let Some(key) = key {
-        c.breakers.on_orphan(at, key, is_absent && is_followed);
+        m.breakers.on_orphan(at, key, is_absent && is_followed);
     }
-    c.breakers.on_orphan(at, BreakerKey::DeletedProjects, is_absent && !is_followed);
-    c.route_verdicts.insert(at.clone(), plan.verdict);
+    m.breakers.on_orphan(at, BreakerKey::DeletedProjects, is_absent && !is_followed);
+    m.route_verdicts.insert(at.clone(), plan.verdict);
     Some(plan.next)
 }
 
 /// Called at the end of a step: only then is it known which orphans wait in the queue.
-pub(super) fn report_verdicts(c: &mut Controller) {
-    for (at, verdict) in std::mem::take(&mut c.route_verdicts) {
-        let verdict = c.shown_verdict(&at, verdict);
-        if verdict.is_absent() || c.memory.routes.contains_key(&at) {
-            let memory = c.memory.routes.entry(at.clone()).or_default();
-            memory.on_verdict(verdict, c.now);
+pub(super) fn report_verdicts(m: &mut Machine) {
+    for (at, verdict) in std::mem::take(&mut m.route_verdicts) {
+        let verdict = m.shown_verdict(&at, verdict);
+        if verdict.is_absent() || m.memory.routes.contains_key(&at) {
+            let memory = m.memory.routes.entry(at.clone()).or_default();
+            memory.on_verdict(verdict, m.now);
             if memory.is_at_rest() {
-                c.memory.routes.remove(&at);
+                m.memory.routes.remove(&at);
             }
         }
-        find_problems(c, &at, verdict);
+        find_problems(m, &at, verdict);
     }
 }
 
-fn find_problems(c: &mut Controller, at: &ObjectRef, verdict: Verdict) {
+fn find_problems(m: &mut Machine, at: &ObjectRef, verdict: Verdict) {
     let at_rest = OrphanMemory::default();
-    let memory = c.memory.routes.get(at).unwrap_or(&at_rest);
-    let found = view(c, at, memory, None).map(|view| orphan::find(&view, verdict));
-    c.notes.found_by_rule(&Subject::Route(at.clone()), found.unwrap_or_default());
+    let memory = m.memory.routes.get(at).unwrap_or(&at_rest);
+    let found = view(m, at, memory, None).map(|view| orphan::find(&view, verdict));
+    m.notes.found_by_rule(&Subject::Route(at.clone()), found.unwrap_or_default());
 }
 
-pub(super) fn on_change(c: &mut Controller, change: &Change) {
+pub(super) fn on_change(m: &mut Machine, change: &Change) {
     if let Change::RouteSeen { at } = change
-        && let Some(memory) = c.memory.routes.get_mut(at)
+        && let Some(memory) = m.memory.routes.get_mut(at)
     {
         memory.write.on_object_changed();
     }
 }
 
-pub(super) fn on_finished(c: &mut Controller, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
-    let Some(memory) = c.memory.routes.get_mut(at) else { return };
-    let retry = &c.settings.retry;
-    let completion = memory.write.on_finished(id, outcome, retry, c.now);
+pub(super) fn on_finished(m: &mut Machine, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
+    let Some(memory) = m.memory.routes.get_mut(at) else { return };
+    let retry = &m.settings.retry;
+    let completion = memory.write.on_finished(id, outcome, retry, m.now);
     if let Some(Completion::Written { .. }) = completion {
         // The watch will show that the route is gone. Until then it is not deleted again.
-        memory.write.pause(c.now.plus(DELETED_MS));
+        memory.write.pause(m.now.plus(DELETED_MS));
     }
 }

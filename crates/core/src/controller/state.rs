@@ -1,4 +1,4 @@
-//! The state of the controller. Its parts do not know each other.
+//! The state of the machine. Its parts do not know each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +20,9 @@ use crate::world::World;
 /// Subjects to plan again in this step.
 pub(crate) type Dirty = BTreeSet<Subject>;
 
+/// The connector-liveness state machine. Pure: the same events give the same actions.
 #[derive(Default)]
-pub(crate) struct Controller {
+pub struct Machine {
     /// The objects as the watches show them.
     pub(crate) world: World,
     /// What throughline did, and what it waits for.

@@ -5,7 +5,7 @@
 //! latest change.
 
 use super::notes::Finder;
-use super::state::Controller;
+use super::state::Machine;
 use crate::contract::cause::{About, Cause, Hop, Problem};
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind};
@@ -25,11 +25,11 @@ use crate::write_state::written_version;
 /// `None` if the Gateway no longer exists. A class keeps its memory for when a Gateway joins it
 /// again.
 pub(super) fn plan(
-    c: &mut Controller,
+    m: &mut Machine,
     target: &Target,
     admitted_by: Option<QueueKey>,
 ) -> Option<Next> {
-    let Controller { world, memory, settings, notes, now, .. } = c;
+    let Machine { world, memory, settings, notes, now, .. } = m;
     let Some(view) = touch::view(world, target, settings, *now) else {
         notes.found(&Finder::Subject(Subject::Target(target.clone())), None);
         return matches!(target, Target::Class(..)).then_some(Next::AWAIT_CHANGE);
@@ -55,87 +55,87 @@ pub(super) fn plan(
     Some(next.or_at(next_at))
 }
 
-pub(super) fn on_change(c: &mut Controller, change: &Change) {
+pub(super) fn on_change(m: &mut Machine, change: &Change) {
     match change {
-        Change::Changed(Subject::Target(target)) => update_pause(c, target),
+        Change::Changed(Subject::Target(target)) => update_pause(m, target),
         Change::Gone { subject: Subject::Target(target), .. } => {
-            let memory = c.memory.targets.get_mut(target);
+            let memory = m.memory.targets.get_mut(target);
             let waiting = memory.map(|memory| memory.take_waiting(|_| true));
-            announced(c, target.cluster(), waiting.unwrap_or_default());
+            announced(m, target.cluster(), waiting.unwrap_or_default());
         }
-        Change::Edge(change) => on_edge_change(c, change),
+        Change::Edge(change) => on_edge_change(m, change),
         _ => {}
     }
 }
 
-fn on_edge_change(c: &mut Controller, change: &EdgeChange) {
+fn on_edge_change(m: &mut Machine, change: &EdgeChange) {
     match change {
         EdgeChange::Liveness { connector, is_unseen, is_ordered } => {
-            on_liveness(c, connector, *is_unseen, *is_ordered);
+            on_liveness(m, connector, *is_unseen, *is_ordered);
         }
         EdgeChange::Carried { connector, is_online } => {
-            let cluster = c.world.name_of(connector.cluster);
-            c.notes.hop_passed(&cluster, &connector.name, Hop::Carried, *is_online, None);
+            let cluster = m.world.name_of(connector.cluster);
+            m.notes.hop_passed(&cluster, &connector.name, Hop::Carried, *is_online, None);
         }
         EdgeChange::References { gateway } => {
-            if has_connectors(&c.world, gateway) {
-                apply_to(c, gateway, changed(TouchReason::ReferencesChanged, true));
+            if has_connectors(&m.world, gateway) {
+                apply_to(m, gateway, changed(TouchReason::ReferencesChanged, true));
             }
         }
-        EdgeChange::GatewayAppeared { gateway, is_later } => on_appeared(c, gateway, *is_later),
+        EdgeChange::GatewayAppeared { gateway, is_later } => on_appeared(m, gateway, *is_later),
         EdgeChange::TriggerChanged { gateway } => {
-            apply_to(c, gateway, Event::TriggerSeen { gateway: &gateway.name });
+            apply_to(m, gateway, Event::TriggerSeen { gateway: &gateway.name });
         }
         EdgeChange::Stamped { gateway, connector, is_present, is_first } => {
             let stamp = Stamp { connector, is_present: *is_present, is_own: true };
-            on_stamped(c, gateway, stamp, *is_first);
+            on_stamped(m, gateway, stamp, *is_first);
         }
         EdgeChange::CarrierLost { class } => {
-            apply(c, class, changed(TouchReason::NotAnnounced, false));
+            apply(m, class, changed(TouchReason::NotAnnounced, false));
         }
-        EdgeChange::Unreferenced { target } => on_unreferenced(c, target, None),
+        EdgeChange::Unreferenced { target } => on_unreferenced(m, target, None),
         EdgeChange::Served { .. } | EdgeChange::WatchLost { .. } => {}
-        EdgeChange::OutageOver { edge, since } => on_outage(c, *edge, *since),
+        EdgeChange::OutageOver { edge, since } => on_outage(m, *edge, *since),
     }
 }
 
 /// Every target that references the connector must announce its change.
-fn on_liveness(c: &mut Controller, connector: &ObjectRef, is_unseen: bool, is_ordered: bool) {
+fn on_liveness(m: &mut Machine, connector: &ObjectRef, is_unseen: bool, is_ordered: bool) {
     let reason = match is_unseen {
         true => TouchReason::WrittenWhileWatchLost,
         false => TouchReason::LivenessChanged,
     };
-    for target in targets_of(&c.world, connector) {
+    for target in targets_of(&m.world, connector) {
         let proof = ProofTarget::Connector(connector.name.clone());
-        apply(c, &target, Event::Changed { reason, proof, is_ordered });
-        wait_for(c, &target, connector);
+        apply(m, &target, Event::Changed { reason, proof, is_ordered });
+        wait_for(m, &target, connector);
     }
 }
 
-fn wait_for(c: &mut Controller, target: &Target, connector: &ObjectRef) {
-    if let Some(touch) = c.memory.targets.get_mut(target).filter(|touch| !touch.is_new()) {
-        touch.add_waiting(&connector.name, c.now);
+fn wait_for(m: &mut Machine, target: &Target, connector: &ObjectRef) {
+    if let Some(touch) = m.memory.targets.get_mut(target).filter(|touch| !touch.is_new()) {
+        touch.add_waiting(&connector.name, m.now);
     }
 }
 
-fn on_appeared(c: &mut Controller, gateway: &ObjectRef, is_later: bool) {
-    let Some(target) = target_of(&c.world, gateway) else { return };
+fn on_appeared(m: &mut Machine, gateway: &ObjectRef, is_later: bool) {
+    let Some(target) = target_of(&m.world, gateway) else { return };
 
     // Another Gateway may have had this name. No connector waits for that one any longer, and until
     // now the other Gateways decided whether its class is paused.
-    on_unreferenced(c, &target, Some(gateway));
-    update_pause_without(c, &target, gateway);
+    on_unreferenced(m, &target, Some(gateway));
+    update_pause_without(m, &target, gateway);
 
-    let has_connectors = has_connectors(&c.world, gateway);
-    apply(c, &target, Event::Appeared { is_later, has_connectors });
+    let has_connectors = has_connectors(&m.world, gateway);
+    apply(m, &target, Event::Appeared { is_later, has_connectors });
 }
 
 /// The first proof concerns every Gateway that references the connector. The stamps on the other
 /// Gateways follow and prove nothing new.
-fn on_stamped(c: &mut Controller, gateway: &ObjectRef, stamp: Stamp<'_>, is_first: bool) {
+fn on_stamped(m: &mut Machine, gateway: &ObjectRef, stamp: Stamp<'_>, is_first: bool) {
     // The first look must come before the stamp counts.
-    apply_to(c, gateway, Event::Look);
-    apply_to(c, gateway, Event::Stamped(stamp));
+    apply_to(m, gateway, Event::Look);
+    apply_to(m, gateway, Event::Stamped(stamp));
     if !stamp.is_present || !is_first {
         return;
     }
@@ -143,17 +143,17 @@ fn on_stamped(c: &mut Controller, gateway: &ObjectRef, stamp: Stamp<'_>, is_firs
     let stamp = Stamp { is_own: false, ..stamp };
     let name = stamp.connector.clone();
     let connector = ObjectRef { cluster: gateway.cluster, kind: Kind::Connector, name };
-    let others = gateways_of(&c.world, &connector).filter(|other| other != gateway);
+    let others = gateways_of(&m.world, &connector).filter(|other| other != gateway);
     for other in others.collect::<Vec<_>>() {
-        apply_to(c, &other, Event::Stamped(stamp));
+        apply_to(m, &other, Event::Stamped(stamp));
     }
 }
 
 /// A target has nothing to announce for connectors that none of its Gateways references any longer.
 /// `except`: a Gateway that is new.
-fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRef>) {
-    let world = &c.world;
-    let Some(memory) = c.memory.targets.get_mut(target) else { return };
+fn on_unreferenced(m: &mut Machine, target: &Target, except: Option<&ObjectRef>) {
+    let world = &m.world;
+    let Some(memory) = m.memory.targets.get_mut(target) else { return };
     let edge = target.cluster();
     let is_unreferenced = |name: &NamespacedName| {
         let at = ObjectRef { cluster: edge, kind: Kind::Connector, name: name.clone() };
@@ -162,24 +162,24 @@ fn on_unreferenced(c: &mut Controller, target: &Target, except: Option<&ObjectRe
         })
     };
     let unreferenced = memory.take_waiting(is_unreferenced);
-    announced(c, edge, unreferenced);
+    announced(m, edge, unreferenced);
 }
 
 /// Applies an event to a target. Does nothing if no Gateway of a class has a connector.
-fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
-    update_pause(c, target);
-    c.dirty.insert(Subject::Target(target.clone()));
+fn apply(m: &mut Machine, target: &Target, event: Event<'_>) {
+    update_pause(m, target);
+    m.dirty.insert(Subject::Target(target.clone()));
 
-    let Controller { world, memory, settings, now, .. } = c;
+    let Machine { world, memory, settings, now, .. } = m;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
     let memory = memory.targets.entry(target.clone()).or_default();
     let connectors = touch::on(memory, event, &view);
-    announced(c, target.cluster(), connectors);
+    announced(m, target.cluster(), connectors);
 }
 
-fn apply_to(c: &mut Controller, gateway: &ObjectRef, event: Event<'_>) {
-    if let Some(target) = target_of(&c.world, gateway) {
-        apply(c, &target, event);
+fn apply_to(m: &mut Machine, gateway: &ObjectRef, event: Event<'_>) {
+    if let Some(target) = target_of(&m.world, gateway) {
+        apply(m, &target, event);
     }
 }
 
@@ -189,8 +189,8 @@ fn changed(reason: TouchReason, is_ordered: bool) -> Event<'static> {
 
 /// Takes over whether an operator has paused the target. What waits for it is not late during the
 /// pause; lateness counts from its end.
-fn update_pause(c: &mut Controller, target: &Target) {
-    let Controller { world, memory, settings, now, .. } = c;
+fn update_pause(m: &mut Machine, target: &Target) {
+    let Machine { world, memory, settings, now, .. } = m;
     let Some(view) = touch::view(world, target, settings, *now) else { return };
     let Some(touch) = memory.targets.get_mut(target) else { return };
     if touch.on_paused(view.is_paused(), *now) && !view.is_paused() {
@@ -200,27 +200,27 @@ fn update_pause(c: &mut Controller, target: &Target) {
 }
 
 /// Takes over whether an operator has paused all other Gateways of a class.
-fn update_pause_without(c: &mut Controller, target: &Target, gateway: &ObjectRef) -> Option<()> {
+fn update_pause_without(m: &mut Machine, target: &Target, gateway: &ObjectRef) -> Option<()> {
     let Target::Class(edge, class) = target else { return None };
-    let edge = &c.world.clusters.get(edge)?.edge;
+    let edge = &m.world.clusters.get(edge)?.edge;
     let mut others = edge.classes.get(class)?.gateways().filter(|name| **name != gateway.name);
     let is_paused = edge.gateways.get(others.next()?)?.seen.is_paused;
-    c.memory.targets.get_mut(target)?.on_paused(is_paused, c.now);
+    m.memory.targets.get_mut(target)?.on_paused(is_paused, m.now);
     Some(())
 }
 
 /// A target has announced the latest change of these connectors, or no longer references them.
-fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName>) {
+fn announced(m: &mut Machine, edge: ClusterId, connectors: Vec<NamespacedName>) {
     for name in connectors {
         let at = ObjectRef { cluster: edge, kind: Kind::Connector, name };
         let is_awaited = |target: &Target| {
-            let memory = c.memory.targets.get(target);
+            let memory = m.memory.targets.get(target);
             memory.is_some_and(|memory| memory.waiting.contains(&at.name))
         };
-        if targets_of(&c.world, &at).iter().any(is_awaited) {
+        if targets_of(&m.world, &at).iter().any(is_awaited) {
             continue;
         }
-        let Controller { world, memory, notes, now, .. } = &mut *c;
+        let Machine { world, memory, notes, now, .. } = &mut *m;
         let Some(cluster) = world.clusters.get(&edge) else { return };
 
         let name = at.name;
@@ -238,19 +238,19 @@ fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName
     }
 }
 
-pub(super) fn on_finished(c: &mut Controller, target: &Target, id: ActionId, outcome: &Outcome) {
+pub(super) fn on_finished(m: &mut Machine, target: &Target, id: ActionId, outcome: &Outcome) {
     // The Gateway may be gone, or another one may have its name.
-    let Some(cluster) = c.world.clusters.get_mut(&target.cluster()) else { return };
-    let Some(memory) = c.memory.targets.get_mut(target) else { return };
-    let finished = memory.on_finished(id, outcome, &cluster.edge, &c.settings, c.now);
+    let Some(cluster) = m.world.clusters.get_mut(&target.cluster()) else { return };
+    let Some(memory) = m.memory.targets.get_mut(target) else { return };
+    let finished = memory.on_finished(id, outcome, &cluster.edge, &m.settings, m.now);
     let Some(Finished { gateway, written }) = finished else { return };
 
     let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
     if let Some(Written { trigger, is_trigger_seen, announced: connectors }) = written {
         let version = written_version(outcome);
         cluster.edge.on_touched(&gateway, version, is_trigger_seen, trigger);
-        c.symptoms.on_written(cluster.object(Kind::Gateway, &gateway));
-        announced(c, target.cluster(), connectors);
+        m.symptoms.on_written(cluster.object(Kind::Gateway, &gateway));
+        announced(m, target.cluster(), connectors);
     } else if let Target::Class(_, class) = target
         && is_about_object
     {
@@ -258,38 +258,38 @@ pub(super) fn on_finished(c: &mut Controller, target: &Target, id: ActionId, out
         let has_another = cluster.edge.on_refused(class, &gateway);
         memory.on_member_refused(has_another);
     }
-    update_pause(c, target);
+    update_pause(m, target);
 }
 
 /// The confirmation after an outage is due.
-pub(super) fn on_outage_over(c: &mut Controller, edge: ClusterId) {
-    let Some(memory) = c.memory.edges.get_mut(&edge) else { return };
+pub(super) fn on_outage_over(m: &mut Machine, edge: ClusterId) {
+    let Some(memory) = m.memory.edges.get_mut(&edge) else { return };
     let mut outages = std::mem::take(&mut memory.outages).into_iter();
     let since = outages.next();
 
-    let targets = c.memory.targets.iter_mut().filter(|(target, _)| target.cluster() == edge);
+    let targets = m.memory.targets.iter_mut().filter(|(target, _)| target.cluster() == edge);
     for (target, memory) in targets {
-        if since.is_some_and(|since| memory.on_outage_over(since, &c.settings.touch)) {
-            c.dirty.insert(Subject::Target(target.clone()));
+        if since.is_some_and(|since| memory.on_outage_over(since, &m.settings.touch)) {
+            m.dirty.insert(Subject::Target(target.clone()));
         }
     }
     if let Some(since) = outages.next() {
-        on_outage(c, edge, since);
+        on_outage(m, edge, since);
     }
 }
 
 /// Schedules one more confirmation of what was announced around the outage: the extension server's
 /// cache may recover later than the other watches.
-fn on_outage(c: &mut Controller, edge: ClusterId, since: UnixMillis) {
-    if c.memory.edges.entry(edge).or_default().on_outage(since) {
-        let at = c.now.plus(c.settings.touch.confirm_after_outage_ms);
-        c.scheduler.timers.set(Timer::Outage(edge), Some(at));
+fn on_outage(m: &mut Machine, edge: ClusterId, since: UnixMillis) {
+    if m.memory.edges.entry(edge).or_default().on_outage(since) {
+        let at = m.now.plus(m.settings.touch.confirm_after_outage_ms);
+        m.scheduler.timers.set(Timer::Outage(edge), Some(at));
     }
 }
 
 /// Reports the touches that wait for an edge's rate limit. Called at the end of a step.
-pub(super) fn report_waiting(c: &mut Controller) {
-    let Controller { world, memory, scheduler, settings, notes, now, .. } = c;
+pub(super) fn report_waiting(m: &mut Machine) {
+    let Machine { world, memory, scheduler, settings, notes, now, .. } = m;
     for (id, edge) in &mut memory.edges {
         let queue = scheduler.queue(QueueKey::Touches(*id));
         let per_second = settings.touch.max_per_second;

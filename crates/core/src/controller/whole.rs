@@ -3,7 +3,7 @@
 
 use super::breakers::Updated;
 use super::notes::Finder;
-use super::state::Controller;
+use super::state::Machine;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{About, Cause, Facts, Problem, Request};
 use crate::contract::error_cause::RequestFailure;
@@ -15,26 +15,26 @@ use crate::rules::naming::{self, Verdict};
 use crate::subject::Subject;
 
 pub(super) fn on_watch_lost(
-    c: &mut Controller,
+    m: &mut Machine,
     cluster: &ClusterName,
     kind: Kind,
     error: &RequestFailure,
 ) {
-    let Some(id) = c.world.id_of(cluster) else { return };
+    let Some(id) = m.world.id_of(cluster) else { return };
     let about = About { kind: Some(kind), ..About::cluster(cluster) };
-    let problem = Problem::new(Cause::of_request(error.cause, Request::Read), about, c.now);
+    let problem = Problem::new(Cause::of_request(error.cause, Request::Read), about, m.now);
     let mut facts = Facts::of_refusal(error);
     facts.verb.get_or_insert("list,watch".into());
-    c.notes.found(&Finder::Watch(id, kind), [Problem { facts, ..problem }]);
+    m.notes.found(&Finder::Watch(id, kind), [Problem { facts, ..problem }]);
 
     // It is now unknown whether these are late.
-    let unknown = c.notes.subjects_in(cluster);
-    c.dirty.extend(unknown);
+    let unknown = m.notes.subjects_in(cluster);
+    m.dirty.extend(unknown);
 }
 
 /// A watch is live, so what it shows can be read.
-pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) {
-    let Controller { world, notes, .. } = c;
+pub(super) fn on_cluster_answers(m: &mut Machine, id: ClusterId, kind: Kind) {
+    let Machine { world, notes, .. } = m;
     notes.found(&Finder::Watch(id, kind), None);
     let Some(cluster) = world.clusters.get(&id) else { return };
 
@@ -49,22 +49,22 @@ pub(super) fn on_cluster_answers(c: &mut Controller, id: ClusterId, kind: Kind) 
     });
 }
 
-pub(super) fn on_restored(c: &mut Controller, upstream: &ClusterName) {
-    let connectors = c.world.links.counts_of(upstream).connectors;
-    let about = first_naming(c, upstream, connectors);
-    let problem = of_upstream(upstream, Cause::UpstreamRestored, about, c.now);
-    found(c, upstream, problem);
+pub(super) fn on_restored(m: &mut Machine, upstream: &ClusterName) {
+    let connectors = m.world.links.counts_of(upstream).connectors;
+    let about = first_naming(m, upstream, connectors);
+    let problem = of_upstream(upstream, Cause::UpstreamRestored, about, m.now);
+    found(m, upstream, problem);
 }
 
-pub(super) fn on_unreadable(c: &mut Controller, at: &ObjectRef) {
-    let about = About::object(&c.world.name_of(at.cluster), at.kind, at.name.key());
-    let problem = Problem::new(Cause::ObjectUnreadable, about, c.now);
-    c.notes.found(&Finder::Object(at.clone()), [problem]);
+pub(super) fn on_unreadable(m: &mut Machine, at: &ObjectRef) {
+    let about = About::object(&m.world.name_of(at.cluster), at.kind, at.name.key());
+    let problem = Problem::new(Cause::ObjectUnreadable, about, m.now);
+    m.notes.found(&Finder::Object(at.clone()), [problem]);
 }
 
 /// Reports what a tripped breaker holds. While the evidence is missing, an open problem stays.
-pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
-    let hub = c.world.hubs().next().map(|hub| hub.name.clone());
+pub(super) fn on_breaker_updated(m: &mut Machine, updated: &Updated) {
+    let hub = m.world.hubs().next().map(|hub| hub.name.clone());
     let of_hub = || hub.clone().unwrap_or_else(|| "".into());
     let (cause, cluster, upstream) = match &updated.key {
         BreakerKey::Removals(upstream) => (Cause::RemovalsHeld, upstream.clone(), upstream.clone()),
@@ -73,8 +73,8 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
         BreakerKey::DeletedProjects => (Cause::DeletesHeld, of_hub(), "deleted projects".into()),
     };
     let finder = Finder::Breaker(updated.key.clone());
-    if !updated.is_tripped || c.breakers.is_said_by_upstreams(&updated.key) {
-        return c.notes.found(&finder, None);
+    if !updated.is_tripped || m.breakers.is_said_by_upstreams(&updated.key) {
+        return m.notes.found(&finder, None);
     }
     let Some((held, more)) = &updated.wanted else { return };
 
@@ -90,28 +90,28 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
         whole: usize::try_from(updated.population).unwrap_or(usize::MAX),
         ..Facts::default()
     };
-    c.notes.found(&finder, [Problem { facts, ..Problem::new(cause, about, c.now) }]);
+    m.notes.found(&finder, [Problem { facts, ..Problem::new(cause, about, m.now) }]);
 }
 
 /// Reports whether hub labels and an upstream's name match.
-pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verdict) {
+pub(super) fn on_named(m: &mut Machine, upstream: &ClusterName, verdict: Verdict) {
     let problem = match verdict {
         Verdict::NotFollowed(connectors) => {
-            let about = first_naming(c, upstream, connectors);
-            let mut problem = of_upstream(upstream, Cause::UpstreamUnknown, about, c.now);
-            let meant = naming::meant(&c.world, upstream);
+            let about = first_naming(m, upstream, connectors);
+            let mut problem = of_upstream(upstream, Cause::UpstreamUnknown, about, m.now);
+            let meant = naming::meant(&m.world, upstream);
             problem.facts.what = meant.map(|name| name.as_str().into());
             Some(problem)
         }
         Verdict::NotReplicated(connectors) => {
-            let about = first_of(c, upstream, connectors);
-            Some(of_upstream(upstream, Cause::NotReplicated, about, c.now))
+            let about = first_of(m, upstream, connectors);
+            Some(of_upstream(upstream, Cause::NotReplicated, about, m.now))
         }
         Verdict::Fits | Verdict::Unknown => None,
     };
     let mut report = |cause| {
         let found = problem.clone().filter(|problem| problem.cause == cause);
-        c.notes.found(&Finder::Whole(upstream.clone(), cause), found);
+        m.notes.found(&Finder::Whole(upstream.clone(), cause), found);
     };
     report(Cause::UpstreamUnknown);
     // Where the verdict is unknown, the upstream is in the run, and whether it has Connectors is unknown.
@@ -121,36 +121,36 @@ pub(super) fn on_named(c: &mut Controller, upstream: &ClusterName, verdict: Verd
 }
 
 /// A project was deleted, or exists again.
-pub(super) fn on_project(c: &mut Controller, project: &ClusterName) {
-    let deleted = c.roster.deleted_project(project).map(|deleted| deleted.at);
+pub(super) fn on_project(m: &mut Machine, project: &ClusterName) {
+    let deleted = m.roster.deleted_project(project).map(|deleted| deleted.at);
     let problem = deleted.map(|at| {
-        let connectors = c.world.links.counts_of(project).connectors;
-        let about = first_naming(c, project, connectors);
+        let connectors = m.world.links.counts_of(project).connectors;
+        let about = first_naming(m, project, connectors);
         of_upstream(project, Cause::ProjectMissing, about, at)
     });
-    c.notes.found(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
+    m.notes.found(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
 }
 
 /// Reports a bug in throughline. The problem never ends.
-pub(super) fn on_bug(c: &mut Controller, cluster: &ClusterName, detail: &str) {
-    let mut problem = Problem::new(Cause::Bug, About::cluster(cluster), c.now);
+pub(super) fn on_bug(m: &mut Machine, cluster: &ClusterName, detail: &str) {
+    let mut problem = Problem::new(Cause::Bug, About::cluster(cluster), m.now);
     problem.facts.error = Some(detail.into());
-    found(c, cluster, problem);
+    found(m, cluster, problem);
 }
 
 /// The cluster left, so its problems end. Those that follow from hub objects stay while there is a
 /// hub.
-pub(super) fn forget_cluster(c: &mut Controller, id: ClusterId, name: &ClusterName) {
+pub(super) fn forget_cluster(m: &mut Machine, id: ClusterId, name: &ClusterName) {
     let is_of_hubs = |cause| matches!(cause, Cause::UpstreamUnknown | Cause::ProjectMissing);
-    let has_hub = c.world.hubs().next().is_some();
-    c.notes.forget(|finder| match finder {
+    let has_hub = m.world.hubs().next().is_some();
+    m.notes.forget(|finder| match finder {
         Finder::Whole(_, Cause::UpstreamUnknown | Cause::NotReplicated) if !has_hub => true,
         Finder::Whole(of, cause) => of == name && !is_of_hubs(*cause),
         Finder::Breaker(BreakerKey::Removals(of)) => of == name,
         finder => finder.is_of(id),
     });
-    let elsewhere: Vec<Subject> = c.notes.subjects_in(name);
-    c.dirty.extend(elsewhere);
+    let elsewhere: Vec<Subject> = m.notes.subjects_in(name);
+    m.dirty.extend(elsewhere);
 }
 
 fn of_upstream(upstream: &ClusterName, cause: Cause, about: About, since: UnixMillis) -> Problem {
@@ -159,22 +159,22 @@ fn of_upstream(upstream: &ClusterName, cause: Cause, about: About, since: UnixMi
     problem
 }
 
-fn found(c: &mut Controller, cluster: &ClusterName, problem: Problem) {
-    c.notes.found(&Finder::Whole(cluster.clone(), problem.cause), [problem]);
+fn found(m: &mut Machine, cluster: &ClusterName, problem: Problem) {
+    m.notes.found(&Finder::Whole(cluster.clone(), problem.cause), [problem]);
 }
 
 /// The first of the hub Connectors that name an upstream, with their number.
-fn first_naming(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
-    let first = c.world.links.linked_in(upstream, None).next();
+fn first_naming(m: &Machine, upstream: &ClusterName, connectors: u64) -> About {
+    let first = m.world.links.linked_in(upstream, None).next();
     about(upstream, first.map(|at| &at.name), connectors)
 }
 
 /// The first of an upstream's Connectors, with their number.
-fn first_of(c: &Controller, upstream: &ClusterName, connectors: u64) -> About {
-    let cluster = c.world.upstream_named(upstream);
+fn first_of(m: &Machine, upstream: &ClusterName, connectors: u64) -> About {
+    let cluster = m.world.upstream_named(upstream);
     let names = cluster.into_iter().flat_map(|cluster| {
         let names = cluster.upstream_connectors.keys();
-        names.filter(|name| c.world.keeps_replicas_of(cluster, name.namespace()))
+        names.filter(|name| m.world.keeps_replicas_of(cluster, name.namespace()))
     });
     about(upstream, names.min(), connectors)
 }

@@ -6,7 +6,6 @@ use super::connector::ConnectorAt;
 use super::fleet::{ClusterState, Fleet, Leader, Source, count_states};
 use super::{orphans, unpaired};
 use crate::contract::cause::{Kubectl, State};
-use crate::controller::Controller;
 use crate::data::ids::{ClusterName, Kind, Role};
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
@@ -14,7 +13,7 @@ use crate::world::cluster::Cluster;
 impl Machine {
     /// The state of the machine. Costs O(everything), so it is for users, not for every event.
     pub fn fleet(&self, source: Source, kubectl: Kubectl<'_>) -> Fleet {
-        let c = &self.controller;
+        let c = self;
         let connectors = ConnectorAt::all(c);
         let mut connectors: Vec<_> = connectors.iter().map(|of| of.view(kubectl)).collect();
         connectors.sort_unstable_by(|a, b| (&a.upstream, &a.name).cmp(&(&b.upstream, &b.name)));
@@ -37,17 +36,17 @@ impl Machine {
 
     /// The number of connectors in each state. Costs O(connectors).
     pub fn states(&self) -> BTreeMap<State, u64> {
-        count_states(ConnectorAt::all(&self.controller).iter().map(ConnectorAt::state))
+        count_states(ConnectorAt::all(self).iter().map(ConnectorAt::state))
     }
 
     /// Clusters that hub objects name but that no source shows. Each may be a deleted project; the
     /// source can be asked.
     pub fn unknown_upstreams(&self) -> Vec<ClusterName> {
-        self.controller.roster.unknown_upstreams(&self.controller.world)
+        self.roster.unknown_upstreams(&self.world)
     }
 }
 
-fn leader(c: &Controller) -> Leader {
+fn leader(c: &Machine) -> Leader {
     let until = c.leadership.wait_until;
     Leader {
         leads: c.leadership.is_leader,

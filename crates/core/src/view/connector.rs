@@ -8,16 +8,16 @@ use super::hubs::HubAt;
 use super::judged::{HopAt, Judged, Names};
 use super::upstream;
 use crate::contract::cause::{Cause, Hop, Kubectl, Problem, State};
-use crate::controller::Controller;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
+use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
 use crate::world::upstream::UpstreamConnector;
 
 /// A connector in the tables.
 pub(super) struct ConnectorAt<'c> {
-    c: &'c Controller,
+    c: &'c Machine,
     /// The upstream Connector, if no hub Connector names it.
     unlinked: Option<Unlinked<'c>>,
     /// Its namespace and name at hubs and edges.
@@ -36,7 +36,7 @@ struct Unlinked<'c> {
 
 impl<'c> ConnectorAt<'c> {
     /// Every connector once: by its name at hubs and edges, or else by its upstream name.
-    pub(super) fn all(c: &'c Controller) -> Vec<Self> {
+    pub(super) fn all(c: &'c Machine) -> Vec<Self> {
         let connectors = names(c).into_iter().map(|name| (name, Self::at(c, name)));
         let mut connectors: BTreeMap<_, _> = connectors.collect();
         let mut upstream_alone = Vec::new();
@@ -59,7 +59,7 @@ impl<'c> ConnectorAt<'c> {
         connectors.into_values().chain(upstream_alone).collect()
     }
 
-    fn at(c: &'c Controller, name: &'c NamespacedName) -> Self {
+    fn at(c: &'c Machine, name: &'c NamespacedName) -> Self {
         Self {
             c,
             unlinked: None,
@@ -183,7 +183,7 @@ impl<'c> ConnectorAt<'c> {
 }
 
 impl<'c> Unlinked<'c> {
-    fn judged(self, c: &'c Controller) -> Judged<'c> {
+    fn judged(self, c: &'c Machine) -> Judged<'c> {
         let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
         if let Some(unknown) = c.world.hubs().chain([self.cluster]).find_map(not_live) {
             return unknown;
@@ -195,7 +195,7 @@ impl<'c> Unlinked<'c> {
     }
 
     /// The problem that hub objects use another name for its upstream.
-    fn renamed(self, c: &'c Controller) -> Option<&'c Problem> {
+    fn renamed(self, c: &'c Machine) -> Option<&'c Problem> {
         let is_it = |problem: &&Problem| {
             problem.cause == Cause::UpstreamUnknown
                 && problem.facts.what.as_deref() == Some(self.cluster.name.as_str())
@@ -203,12 +203,12 @@ impl<'c> Unlinked<'c> {
         c.notes.of_wholes().find(is_it)
     }
 
-    fn upstream_hop(self, c: &'c Controller) -> HopAt<'c> {
+    fn upstream_hop(self, c: &'c Machine) -> HopAt<'c> {
         upstream::hop(c, self.cluster, self.name, Some(self.row))
     }
 
     /// `None` without a hub.
-    fn mirrored_hop(self, c: &'c Controller) -> Option<HopAt<'c>> {
+    fn mirrored_hop(self, c: &'c Machine) -> Option<HopAt<'c>> {
         let hub = c.world.hubs().next()?;
         let upstream = self.upstream_hop(c);
         let judged = self.judged(c);
@@ -230,7 +230,7 @@ impl<'c> Unlinked<'c> {
     }
 }
 
-fn names(c: &Controller) -> BTreeSet<&NamespacedName> {
+fn names(c: &Machine) -> BTreeSet<&NamespacedName> {
     let world = &c.world;
     let at_hubs = world.hubs().flat_map(|hub| hub.hub_connectors.keys().map(move |at| (hub, at)));
     let at_edges =
@@ -239,7 +239,7 @@ fn names(c: &Controller) -> BTreeSet<&NamespacedName> {
     all.filter(|(cluster, at)| cluster.is_hub_namespace(at.namespace())).map(|(_, at)| at).collect()
 }
 
-fn unlinked(c: &Controller) -> impl Iterator<Item = Unlinked<'_>> {
+fn unlinked(c: &Machine) -> impl Iterator<Item = Unlinked<'_>> {
     let world = &c.world;
     let upstreams = world.clusters.values().filter(|cluster| cluster.has(Role::Upstream));
     let rows = upstreams.flat_map(|cluster| {

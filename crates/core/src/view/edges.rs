@@ -4,9 +4,10 @@ use super::fleet::LivenessView;
 use super::hubs::{HubAt, next_attempt, write_evidence};
 use super::judged::{HopAt, Judged};
 use crate::contract::cause::{Cause, Hop, Problem, State};
-use crate::controller::{Controller, Finder};
+use crate::controller::Finder;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
+use crate::machine::Machine;
 use crate::rules::touch::{self, TouchMemory};
 use crate::subject::{Subject, Target};
 use crate::world::cluster::Cluster;
@@ -22,7 +23,7 @@ pub(super) struct EdgeAt<'c> {
 
 /// A Gateway, or the name of one that does not exist.
 struct GatewayAt<'c> {
-    c: &'c Controller,
+    c: &'c Machine,
     cluster: &'c Cluster,
     name: &'c NamespacedName,
     /// The target that announces its connectors.
@@ -33,13 +34,13 @@ struct GatewayAt<'c> {
 
 impl<'c> EdgeAt<'c> {
     /// The edge Connectors of a name, by edge.
-    pub(super) fn all(c: &'c Controller, name: &NamespacedName) -> Vec<Self> {
+    pub(super) fn all(c: &'c Machine, name: &NamespacedName) -> Vec<Self> {
         let edges = c.world.edges();
         let edges = edges.filter(|edge| edge.is_hub_namespace(name.namespace()));
         edges.filter_map(|cluster| Self::find(c, cluster, name)).collect()
     }
 
-    fn find(c: &'c Controller, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
+    fn find(c: &'c Machine, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
         let name = cluster.edge.connectors.key(name)?;
         let row = cluster.edge.connectors.seen(name)?;
         let gateways = cluster.edge.gateways_of(name).iter();
@@ -51,7 +52,7 @@ impl<'c> EdgeAt<'c> {
         LivenessView::new(self.row.stamp)
     }
 
-    pub(super) fn judged(&self, c: &'c Controller, hub: Option<&HubAt<'c>>) -> Judged<'c> {
+    pub(super) fn judged(&self, c: &'c Machine, hub: Option<&HubAt<'c>>) -> Judged<'c> {
         // If no known hub has the Connector, a hub that is not watched may have it.
         let is_needed = hub.is_none() && c.settings.mirror.enabled;
         let hubs = c.world.hubs().filter(|_| is_needed);
@@ -74,7 +75,7 @@ impl<'c> EdgeAt<'c> {
 
     pub(super) fn hop(
         &self,
-        c: &'c Controller,
+        c: &'c Machine,
         hub: Option<&HubAt<'c>>,
         expected: Option<LivenessView>,
     ) -> HopAt<'c> {
@@ -99,7 +100,7 @@ impl<'c> EdgeAt<'c> {
     }
 
     /// The hops of its Gateways, or one hop if there are none.
-    pub(super) fn announced_hops(&self, c: &'c Controller) -> Vec<HopAt<'c>> {
+    pub(super) fn announced_hops(&self, c: &'c Machine) -> Vec<HopAt<'c>> {
         match self.gateways.is_empty() {
             true => vec![self.unreferenced_hop(c)],
             false => self.gateways.iter().map(|gateway| gateway.hop(self.says())).collect(),
@@ -107,13 +108,13 @@ impl<'c> EdgeAt<'c> {
     }
 
     /// The worst of its Gateways.
-    pub(super) fn announced_state(&self, c: &'c Controller) -> State {
+    pub(super) fn announced_state(&self, c: &'c Machine) -> State {
         let states = self.gateways.iter().map(|gateway| gateway.judged.state);
         states.max().unwrap_or_else(|| no_gateway(c, self.cluster).state)
     }
 
     /// The hop of a connector that no HTTPProxy references.
-    fn unreferenced_hop(&self, c: &'c Controller) -> HopAt<'c> {
+    fn unreferenced_hop(&self, c: &'c Machine) -> HopAt<'c> {
         let unknown = Judged::not_live(c, self.cluster, Role::Edge.liveness_kinds());
         let judged = no_gateway(c, self.cluster);
         HopAt {
@@ -125,7 +126,7 @@ impl<'c> EdgeAt<'c> {
 }
 
 impl<'c> GatewayAt<'c> {
-    fn new(c: &'c Controller, cluster: &'c Cluster, name: &'c NamespacedName) -> Self {
+    fn new(c: &'c Machine, cluster: &'c Cluster, name: &'c NamespacedName) -> Self {
         let target = cluster.edge.target_of(&cluster.object(Kind::Gateway, name));
         let memory = target.as_ref().and_then(|of| c.memory.targets.get(of));
         let memory = memory.map(Box::as_ref);
@@ -216,7 +217,7 @@ impl<'c> GatewayAt<'c> {
 
 /// The state if no Gateway announces a connector. It is unknown until the lists of the edge are
 /// complete.
-fn no_gateway<'c>(c: &'c Controller, cluster: &Cluster) -> Judged<'c> {
+fn no_gateway<'c>(c: &'c Machine, cluster: &Cluster) -> Judged<'c> {
     if !c.settings.touch.enabled {
         return Judged::cause(State::Ok, Cause::RuleOff);
     }

@@ -5,10 +5,11 @@ use super::judged::{HopAt, Judged};
 use super::upstream;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Hop, Problem, State};
-use crate::controller::{Controller, Finder, HubMemory};
+use crate::controller::{Finder, HubMemory};
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
+use crate::machine::Machine;
 use crate::rules::mirror::{self, MirrorMemory, Place, Verdict};
 use crate::status::digest::Digest;
 use crate::subject::Subject;
@@ -22,7 +23,7 @@ use crate::write_state::{Contention, WriteState};
 const COMPARED: [Kind; 2] = [Kind::Connector, Kind::Namespace];
 
 pub(super) struct HubAt<'c> {
-    c: &'c Controller,
+    c: &'c Machine,
     pub(super) cluster: &'c Cluster,
     name: NamespacedName,
     row: &'c HubConnector,
@@ -38,14 +39,14 @@ pub(super) struct HubAt<'c> {
 
 impl<'c> HubAt<'c> {
     /// The hub Connectors of a name, by hub.
-    pub(super) fn all(c: &'c Controller, name: &NamespacedName) -> Vec<Self> {
+    pub(super) fn all(c: &'c Machine, name: &NamespacedName) -> Vec<Self> {
         let hubs = c.world.hubs();
         let hubs = hubs.filter(|hub| hub.is_hub_namespace(name.namespace()));
         hubs.filter_map(|hub| Self::find(c, hub, name)).collect()
     }
 
-    fn find(c: &'c Controller, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
-        let Controller { world, memory, breakers, leadership, settings, .. } = c;
+    fn find(c: &'c Machine, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
+        let Machine { world, memory, breakers, leadership, settings, .. } = c;
         let at = cluster.object(Kind::Connector, name);
         let row = &cluster.hub_connectors.get(name)?.seen;
         let upstream = row.upstream.as_ref().and_then(|to| world.upstream_named(&to.cluster));

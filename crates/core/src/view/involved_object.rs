@@ -19,7 +19,7 @@ pub struct InvolvedObject {
 impl Machine {
     /// The object, if it still exists. For a problem of an upstream, it is an object at a hub.
     pub fn involved_object(&self, about: &About) -> Option<InvolvedObject> {
-        let world = &self.controller.world;
+        let world = &self.world;
         let name = NamespacedName::from(about.object.as_ref()?);
         let kind = about.kind?;
         let named = world.id_of(&about.cluster).and_then(|id| world.clusters.get(&id));

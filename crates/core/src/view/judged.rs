@@ -2,10 +2,11 @@
 
 use super::fleet::{HopView, LivenessView, UpstreamName};
 use crate::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
-use crate::controller::{Controller, Finder};
+use crate::controller::Finder;
 use crate::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::data::objects::UPSTREAM_CLUSTER_NAME;
 use crate::data::time::UnixMillis;
+use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +48,7 @@ impl<'c> Judged<'c> {
     }
 
     /// The first of these kinds whose watch is not live, with the cause of the problem.
-    pub(super) fn not_live(c: &'c Controller, cluster: &Cluster, kinds: &[Kind]) -> Option<Self> {
+    pub(super) fn not_live(c: &'c Machine, cluster: &Cluster, kinds: &[Kind]) -> Option<Self> {
         let kind = *kinds.iter().find(|kind| !cluster.is_live(**kind))?;
         // Where tiers share a cluster, a live watch also needs the watch of namespaces.
         let is_own = cluster.watch(kind).live_since().is_none();

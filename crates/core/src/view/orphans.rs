@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Problem};
 use crate::contract::route_origin::RouteOrigin;
-use crate::controller::{Controller, Finder};
+use crate::controller::Finder;
 use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
@@ -81,7 +81,7 @@ impl Machine {
     /// The routes that are orphans or may become orphans, sorted by hub, namespace and name. Judges
     /// every route.
     pub fn candidates(&self) -> Vec<OrphanCandidate> {
-        let c = &self.controller;
+        let c = self;
         let at_rest = OrphanMemory::default();
         let mut candidates = Vec::new();
         for hub in c.world.hubs() {
@@ -99,7 +99,7 @@ impl Machine {
 
 /// The routes that were orphans by all evidence at their last plan, including those that wait in
 /// the queue.
-pub(super) fn views(c: &Controller) -> Vec<OrphanView> {
+pub(super) fn views(c: &Machine) -> Vec<OrphanView> {
     let routes = c.memory.routes.iter();
     let mut orphans: Vec<_> =
         routes.filter_map(|(at, memory)| orphan_view(c, at, memory)).collect();
@@ -107,7 +107,7 @@ pub(super) fn views(c: &Controller) -> Vec<OrphanView> {
     orphans
 }
 
-fn orphan_view(c: &Controller, at: &ObjectRef, memory: &OrphanMemory) -> Option<OrphanView> {
+fn orphan_view(c: &Machine, at: &ObjectRef, memory: &OrphanMemory) -> Option<OrphanView> {
     let since = memory.absent_since?;
     let (_, plan) = c.judge_route(at, memory)?;
     if plan.verdict != Verdict::Orphan {
@@ -126,7 +126,7 @@ fn orphan_view(c: &Controller, at: &ObjectRef, memory: &OrphanMemory) -> Option<
 }
 
 /// `None`: it is no orphan.
-fn candidate(c: &Controller, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidate> {
+fn candidate(c: &Machine, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidate> {
     let kept = match c.shown_verdict(view.at, plan.verdict) {
         Verdict::NotOrphan => return None,
         Verdict::Kept(cause) | Verdict::Absent(cause) => Some(cause),
@@ -146,7 +146,7 @@ fn candidate(c: &Controller, view: &View<'_>, plan: &Plan) -> Option<OrphanCandi
 }
 
 /// A problem of the upstream as a whole has more facts than one of the route.
-fn because(c: &Controller, view: &View<'_>, plan: &Plan, cause: Cause) -> String {
+fn because(c: &Machine, view: &View<'_>, plan: &Plan, cause: Cause) -> String {
     let upstream = view.upstream.map(|upstream| upstream.name.clone());
     let wider = match cause {
         Cause::DeletesHeld => {

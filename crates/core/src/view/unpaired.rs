@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use super::fleet::HopView;
 use super::judged::{HopAt, Judged, Names};
 use crate::contract::cause::{Cause, Hop, Kubectl, State};
-use crate::controller::Controller;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
+use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 
-pub(super) fn hops(c: &Controller, kubectl: Kubectl<'_>) -> Vec<HopView> {
+pub(super) fn hops(c: &Machine, kubectl: Kubectl<'_>) -> Vec<HopView> {
     let edges = c.world.edges();
     let mut hops: Vec<_> = edges.flat_map(|edge| unpaired_at(c, edge, kubectl)).collect();
     hops.sort_by(|a, b| (&a.cluster, &a.object).cmp(&(&b.cluster, &b.object)));
     hops
 }
 
-fn unpaired_at(c: &Controller, cluster: &Cluster, kubectl: Kubectl<'_>) -> Vec<HopView> {
+fn unpaired_at(c: &Machine, cluster: &Cluster, kubectl: Kubectl<'_>) -> Vec<HopView> {
     let edge = &cluster.edge;
     let names: BTreeSet<_> = edge.proxies.keys().chain(edge.gateways.keys()).collect();
     let names = names.into_iter().filter(|name| cluster.is_hub_namespace(name.namespace()));
@@ -27,7 +27,7 @@ fn unpaired_at(c: &Controller, cluster: &Cluster, kubectl: Kubectl<'_>) -> Vec<H
 /// A hop for each missing Connector that its HTTPProxy references, or one hop for a Gateway without
 /// connectors.
 fn hops_of(
-    c: &Controller,
+    c: &Machine,
     cluster: &Cluster,
     name: &NamespacedName,
     kubectl: Kubectl<'_>,
@@ -58,7 +58,7 @@ fn hops_of(
 
 /// Once the lists of the edge are complete, an object that they lack does not exist.
 fn hop<'c>(
-    c: &'c Controller,
+    c: &'c Machine,
     cluster: &'c Cluster,
     name: &NamespacedName,
     kind: Kind,

@@ -3,15 +3,15 @@
 use super::fleet::LivenessView;
 use super::judged::{HopAt, Judged};
 use crate::contract::cause::{Hop, State};
-use crate::controller::Controller;
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
+use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 use crate::world::upstream::UpstreamConnector;
 
 /// `row`: `None` if the cluster has no such Connector.
 pub(super) fn hop<'c>(
-    c: &'c Controller,
+    c: &'c Machine,
     cluster: &'c Cluster,
     name: &NamespacedName,
     row: Option<&UpstreamConnector>,
@@ -35,7 +35,7 @@ pub(super) fn hop<'c>(
     }
 }
 
-pub(super) fn judged<'c>(c: &'c Controller, cluster: &Cluster) -> Judged<'c> {
+pub(super) fn judged<'c>(c: &'c Machine, cluster: &Cluster) -> Judged<'c> {
     Judged::not_live(c, cluster, &[Kind::Connector]).unwrap_or(Judged::ok())
 }
 
