@@ -9,12 +9,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::memory::Memory;
 use crate::contract::action::{Action, Decision};
 use crate::data::ids::{ActionId, ClusterName};
 use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
-use crate::plan::{Job, Write};
+use crate::plan::Write;
 use crate::subject::Subject;
+use crate::world::World;
 use crate::write_queue::QueueKey;
 
 #[derive(Default)]
@@ -50,23 +52,18 @@ impl InFlight {
     }
 
     /// Numbers the writes of this step, and queues them for the executor.
-    pub(crate) fn submit_decided(
-        &mut self,
-        name_of: impl Fn(ClusterId) -> ClusterName,
-        mut on_started: impl FnMut(&Job, ActionId),
-        now: UnixMillis,
-    ) {
+    pub(crate) fn submit_decided(&mut self, world: &World, memory: &mut Memory, now: UnixMillis) {
         let mut decided: Vec<_> = std::mem::take(&mut self.decided).into_iter().collect();
         decided.sort_by_cached_key(|(_, decided)| {
             let at = decided.write.job.object();
-            (name_of(at.cluster), at.kind, at.name.clone())
+            (world.name_of(at.cluster), at.kind, at.name.clone())
         });
         for (subject, Decided { queue, write }) in decided {
             self.last_id += 1;
             let id = ActionId(self.last_id);
-            on_started(&write.job, id);
+            memory.on_started(&write.job, id, now);
             self.actions.insert(id, Submitted { subject, queue, at: now });
-            let cluster = name_of(write.job.object().cluster);
+            let cluster = world.name_of(write.job.object().cluster);
             self.outbox.push_back(decision(id, cluster, *write, now));
         }
     }

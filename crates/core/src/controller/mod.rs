@@ -36,7 +36,7 @@ use crate::contract::event::{EventKind, Outcome};
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
-use crate::plan::{Job, Next, Turn};
+use crate::plan::{Next, Turn};
 use crate::roster::{Facts, Roster};
 use crate::scheduler::Timer;
 use crate::subject::Subject;
@@ -77,7 +77,13 @@ impl Machine {
     /// writes failed for the same reason.
     pub(crate) fn on_outcome(&mut self, id: ActionId, outcome: &Outcome) {
         let Some(Submitted { subject, queue, at }) = self.in_flight.finish(id) else {
-            return self.on_unknown_outcome(id);
+            // It is a second outcome, or one of a cluster that left.
+            if !self.in_flight.has_decided(id) {
+                let detail =
+                    format!("an outcome came for action {}, which was never decided", id.0);
+                whole::on_bug(self, &"".into(), &detail);
+            }
+            return;
         };
         let is_unspent = queue.is_scarce() && outcome.changed_nothing();
         self.scheduler.on_finished(queue, at, is_unspent, self.now);
@@ -92,14 +98,6 @@ impl Machine {
             self.release(subject.cluster(), subject.kind(), class);
         }
         self.dirty.insert(subject);
-    }
-
-    /// Ignores a second outcome, and one of a cluster that left.
-    fn on_unknown_outcome(&mut self, id: ActionId) {
-        if !self.in_flight.has_decided(id) {
-            let detail = format!("an outcome came for action {}, which was never decided", id.0);
-            whole::on_bug(self, &"".into(), &detail);
-        }
     }
 
     /// The failure that this success ends. Other writes that failed like this may succeed now, too.
@@ -191,7 +189,7 @@ impl Machine {
     pub(crate) fn end_step(&mut self) {
         self.with_roster(Roster::run);
         self.run();
-        self.number_decided();
+        self.in_flight.submit_decided(&self.world, &mut self.memory, self.now);
         touch::report_waiting(self);
         orphan::report_verdicts(self);
         self.notes.add(self.symptoms.update(&self.world));
@@ -297,12 +295,6 @@ impl Machine {
                 self.scheduler.enqueue(subject, queue, due, limit, self.now);
             }
         }
-    }
-
-    fn number_decided(&mut self) {
-        let Self { world, in_flight, memory, now, .. } = self;
-        let on_started = |job: &Job, id| memory.on_started(job, id, *now);
-        in_flight.submit_decided(|id| world.name_of(id), on_started, *now);
     }
 
     fn forget(&mut self, subject: &Subject) {

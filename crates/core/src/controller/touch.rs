@@ -108,13 +108,6 @@ fn on_liveness(m: &mut Machine, connector: &ObjectRef, is_unseen: bool, is_order
     for target in targets_of(&m.world, connector) {
         let proof = ProofTarget::Connector(connector.name.clone());
         apply(m, &target, Event::Changed { reason, proof, is_ordered });
-        wait_for(m, &target, connector);
-    }
-}
-
-fn wait_for(m: &mut Machine, target: &Target, connector: &ObjectRef) {
-    if let Some(touch) = m.memory.targets.get_mut(target).filter(|touch| !touch.is_new()) {
-        touch.add_waiting(&connector.name, m.now);
     }
 }
 

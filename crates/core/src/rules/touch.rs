@@ -265,6 +265,9 @@ pub(crate) fn on(
         // Before the first look there is nothing to compare with.
         _ if memory.is_new() => {}
         Event::Changed { reason, proof, is_ordered } => {
+            if let ProofTarget::Connector(name) = &proof {
+                memory.add_waiting(name, view.now);
+            }
             let latest = view.latest(memory);
             let change = Announcement { proof, latest, ..Announcement::new(reason, view.now) };
             on_change(memory, change, is_ordered);
@@ -707,7 +710,7 @@ impl TouchMemory {
         trigger.map(|trigger| trigger.digest).or(self.announced.by_stamp)
     }
 
-    pub(crate) fn add_waiting(&mut self, connector: &NamespacedName, now: UnixMillis) {
+    fn add_waiting(&mut self, connector: &NamespacedName, now: UnixMillis) {
         self.waiting_since.get_or_insert(now);
         if !self.waiting.contains(connector) {
             self.waiting.push(connector.clone());
@@ -1190,7 +1193,6 @@ mod tests {
             let proof = ProofTarget::Connector(connector());
             let reason = TouchReason::LivenessChanged;
             self.on(Event::Changed { reason, proof, is_ordered: true });
-            self.memory.add_waiting(&connector(), self.now);
         }
 
         fn is_stamped(&mut self, is_own: bool) {
