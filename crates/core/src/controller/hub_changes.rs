@@ -7,7 +7,7 @@ use crate::data::ids::{ActionId, Kind, ResourceVersion};
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::FIELD_MANAGER;
 use crate::plan::{Intent, Job, MirrorJob};
-use crate::rules::mirror::{self, MirrorMemory, Place, SyncState};
+use crate::rules::mirror::{MirrorMemory, Place, SyncState};
 use crate::rules::nudge::SILENT_EVERY_MS;
 use crate::subject::Subject;
 use crate::world::Change;
@@ -77,9 +77,7 @@ fn is_overwritten(m: &Machine, seen: &HubConnectorSeen) -> bool {
 
     let at_rest = MirrorMemory::default();
     let memory = m.memory.hub.get(&seen.at).map_or(&at_rest, |memory| &memory.mirror);
-    let is_leader = m.leadership.is_leader;
-    let view = mirror::View::new(place, memory, &m.settings, is_leader, m.now);
-    mirror::is_overwritten(&view, seen.before)
+    memory.is_overwritten(place, seen.before)
 }
 
 /// Another writer changed an annotation that was in sync.

@@ -708,39 +708,6 @@ impl Desired<'_> {
     }
 }
 
-/// Whether another writer changed an annotation that was in sync.
-pub(crate) fn is_overwritten(view: &View<'_>, before: Option<StatusDigest>) -> bool {
-    let Some(upstream) = view.place.upstream else { return false };
-    // The watch shows our own write, and upstream has changed back meanwhile.
-    if view.memory.is_writing(view.place.digest()) {
-        return false;
-    }
-    let status = upstream.connector.and_then(|connector| connector.status.as_ref());
-    let desired = status.map(|status| status.digest.all);
-    let before = before.map(|before| before.all);
-    let after = view.place.digest();
-
-    // While another difference is deferred, the annotation is still in sync for routing.
-    let is_deferred = view.memory.deferred_since.is_some();
-    let was_as_desired = before == desired || (is_deferred && after != desired);
-    before != after && was_as_desired && was_in_sync(view, upstream)
-}
-
-/// Nothing is remembered of an annotation at rest: it was in sync if everything was listed.
-fn was_in_sync(view: &View<'_>, upstream: Upstream<'_>) -> bool {
-    match view.memory.sync {
-        SyncState::InSync { .. } => true,
-        SyncState::OutOfSync => false,
-        SyncState::NotSeen => {
-            let clusters = [view.place.hub, upstream.cluster];
-            let is_listed = |cluster: &Cluster| cluster.listed_since(Kind::Connector).is_some();
-            !view.memory.is_held
-                && clusters.into_iter().all(is_listed)
-                && view.place.is_copied_from(upstream)
-        }
-    }
-}
-
 impl SyncState {
     /// When this instance saw the annotation become right.
     pub(crate) fn in_sync_since(self) -> Option<UnixMillis> {
@@ -902,9 +869,37 @@ impl MirrorMemory {
         }
     }
 
-    fn is_writing(&self, annotation: Option<Digest>) -> bool {
-        let writes = |job: MirrorJob| job.digest.map(|digest| digest.all) == annotation;
-        self.writing.is_some_and(writes)
+    /// Whether another writer changed an annotation that was in sync. `before`: the annotation
+    /// before the change.
+    pub(crate) fn is_overwritten(&self, place: Place<'_>, before: Option<StatusDigest>) -> bool {
+        let Some(upstream) = place.upstream else { return false };
+        let status = upstream.connector.and_then(|connector| connector.status.as_ref());
+        let desired = status.map(|status| status.digest.all);
+        let before = before.map(|before| before.all);
+        let after = place.digest();
+
+        // The watch shows our own write, and upstream has changed back meanwhile.
+        let writes = |job: MirrorJob| job.digest.map(|digest| digest.all) == after;
+        let is_own = self.writing.is_some_and(writes);
+        // While another difference is deferred, the annotation is still in sync for routing.
+        let is_deferred = self.deferred_since.is_some();
+        let was_as_desired = before == desired || (is_deferred && after != desired);
+        !is_own && before != after && was_as_desired && self.was_in_sync(place, upstream)
+    }
+
+    /// Nothing is remembered of an annotation at rest: it was in sync if everything was listed.
+    fn was_in_sync(&self, place: Place<'_>, upstream: Upstream<'_>) -> bool {
+        let is_listed = |cluster: &Cluster| cluster.listed_since(Kind::Connector).is_some();
+        match self.sync {
+            SyncState::InSync { .. } => true,
+            SyncState::OutOfSync => false,
+            SyncState::NotSeen => {
+                !self.is_held
+                    && is_listed(place.hub)
+                    && is_listed(upstream.cluster)
+                    && place.is_copied_from(upstream)
+            }
+        }
     }
 
     /// Whether an empty memory would lead to the same plan.
@@ -1163,7 +1158,8 @@ mod tests {
             (SyncState::InSync { since: None }, None, false),
         ] {
             stage.memory.sync = sync;
-            assert_eq!(is_overwritten(&stage.view(0), before), expected, "{sync:?} {before:?}");
+            let is_overwritten = stage.memory.is_overwritten(stage.view(0).place, before);
+            assert_eq!(is_overwritten, expected, "{sync:?} {before:?}");
         }
     }
 
