@@ -39,8 +39,6 @@ pub(crate) struct World {
     hubs: BTreeSet<ClusterId>,
     edges: BTreeSet<ClusterId>,
     last_id: u32,
-    /// The cluster that left last. Its name is needed while the end of its objects is reported.
-    left: Option<(ClusterId, ClusterName)>,
     settings: Settings,
     /// Whether objects come from clusters or from a redacted log.
     node_ids: NodeIds,
@@ -55,11 +53,10 @@ impl World {
         self.ids.get(name).copied()
     }
 
-    /// Also knows the cluster that left last. Empty if the cluster is unknown.
+    /// Empty if the cluster is unknown.
     pub(crate) fn name_of(&self, id: ClusterId) -> ClusterName {
-        let name = self.clusters.get(&id).map(|cluster| &cluster.name);
-        let left = self.left.as_ref().filter(|(left, _)| *left == id).map(|(_, name)| name);
-        name.or(left).cloned().unwrap_or_else(|| "".into())
+        let cluster = self.clusters.get(&id);
+        cluster.map_or_else(|| "".into(), |cluster| cluster.name.clone())
     }
 
     /// The upstream of this name, if it is in the run.

@@ -53,7 +53,6 @@ pub(super) fn remove(world: &mut World, name: &ClusterName, now: UnixMillis) -> 
     edge::on_edge_left(&mut o);
     let Observation { world, mut changes, .. } = o;
 
-    world.left = Some((id, name.clone()));
     world.ids.remove(name);
     world.hubs.remove(&id);
     world.edges.remove(&id);
