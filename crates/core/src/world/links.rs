@@ -109,8 +109,13 @@ impl Links {
     ) {
         let [from, to] = [before, after].map(|row| row?.upstream.as_ref());
         if from != to {
-            if let Some(from) = from {
-                self.unlink(at, from);
+            if let Some(from) = from
+                && let Some(link) = self.connectors.get_mut(from)
+            {
+                link.from.retain(|other| other != at);
+                if link.from.is_empty() {
+                    self.connectors.remove(from);
+                }
             }
             if let Some(to) = to {
                 let link = self.connectors.entry(to.clone());
@@ -138,7 +143,11 @@ impl Links {
         }
 
         for gateway in before.into_iter().flat_map(refs) {
-            self.unlink_route(at, &gateway);
+            let Some(routes) = self.routes.get_mut(&gateway) else { continue };
+            routes.retain(|other| other != at);
+            if routes.is_empty() {
+                self.routes.remove(&gateway);
+            }
         }
         for gateway in after.into_iter().flat_map(refs) {
             let routes = self.routes.entry(gateway);
@@ -149,49 +158,27 @@ impl Links {
         self.recount(before, after, changes);
     }
 
-    fn unlink(&mut self, at: &ObjectRef, from: &UpstreamRef) {
-        let Some(link) = self.connectors.get_mut(from) else { return };
-        link.from.retain(|other| other != at);
-        if link.from.is_empty() {
-            self.connectors.remove(from);
-        }
-    }
-
-    fn unlink_route(&mut self, at: &ObjectRef, from: &UpstreamRef) {
-        let Some(routes) = self.routes.get_mut(from) else { return };
-        routes.retain(|other| other != at);
-        if routes.is_empty() {
-            self.routes.remove(from);
-        }
-    }
-
+    /// Adds first, so that no upstream loses its last reference to get it back.
     fn recount(&mut self, before: Counted<'_>, after: Counted<'_>, changes: &mut Vec<Change>) {
+        if before == after {
+            return;
+        }
         let none = HubCounts::default();
-        match (before, after) {
-            (Some((upstream, before)), Some((same, after))) if upstream == same => {
-                self.count(upstream, before, after, changes);
-            }
-            _ => {
-                if let Some((upstream, before)) = before {
-                    self.count(upstream, before, none, changes);
-                }
-                if let Some((upstream, after)) = after {
-                    self.count(upstream, none, after, changes);
-                }
-            }
+        if let Some((upstream, share)) = after {
+            self.count(upstream, share, none, changes);
+        }
+        if let Some((upstream, share)) = before {
+            self.count(upstream, none, share, changes);
         }
     }
 
     fn count(
         &mut self,
         upstream: &ClusterName,
-        minus: HubCounts,
         plus: HubCounts,
+        minus: HubCounts,
         changes: &mut Vec<Change>,
     ) {
-        if minus == plus {
-            return;
-        }
         let before = self.counts_of(upstream);
         let after = HubCounts {
             connectors: before.connectors + plus.connectors - minus.connectors,
@@ -214,8 +201,7 @@ impl Links {
     /// The upstream Connector no longer exists.
     pub(super) fn on_absent(&mut self, at: &UpstreamRef, is_deletion_seen: bool, now: UnixMillis) {
         if let Some(link) = self.connectors.get_mut(at) {
-            let from = std::mem::take(&mut link.from);
-            *link = Link { from, is_deletion_seen, ..Link::absent_since(now) };
+            link.on_absent(is_deletion_seen, now);
         }
     }
 
@@ -225,20 +211,21 @@ impl Links {
         upstream: &ClusterName,
         now: UnixMillis,
     ) -> Vec<ObjectRef> {
-        let linked = of(&self.connectors, upstream, None).map(|(to, _)| to.clone());
-        for to in linked.collect::<Vec<_>>() {
-            self.on_absent(&to, false, now);
-        }
+        self.links_to(upstream).for_each(|link| link.on_absent(false, now));
         self.linked_in(upstream, None).cloned().collect()
     }
 
     /// The upstream was restored from an older state: what it lacks may be lost, not deleted.
     pub(super) fn on_restored(&mut self, upstream: &ClusterName) {
-        let links = self.connectors.range_mut(first_of(upstream, "")..);
-        for (_, link) in links.take_while(|(to, _)| to.cluster == *upstream) {
+        for link in self.links_to(upstream) {
             link.is_deletion_seen = false;
             link.is_before_restore = true;
         }
+    }
+
+    fn links_to(&mut self, upstream: &ClusterName) -> impl Iterator<Item = &mut Link> {
+        let links = self.connectors.range_mut(first_of(upstream, "")..);
+        links.take_while(|(to, _)| to.cluster == *upstream).map(|(_, link)| link)
     }
 }
 
@@ -279,5 +266,11 @@ impl Link {
         // Most links have one hub Connector, so a larger capacity would be wasted.
         let from = Vec::with_capacity(1);
         Self { from, absent_since: now, is_deletion_seen: false, is_before_restore: false }
+    }
+
+    fn on_absent(&mut self, is_deletion_seen: bool, now: UnixMillis) {
+        self.absent_since = now;
+        self.is_deletion_seen = is_deletion_seen;
+        self.is_before_restore = false;
     }
 }
