@@ -1026,7 +1026,7 @@ mod tests {
     use crate::contract::error_cause::RequestFailure;
     use crate::data::ids::{ResourceVersion, Role, Uid};
     use crate::data::object_ref::{ClusterId, ObjectRef};
-    use crate::world::edge::{EdgeConnector, Proxy, Stamp as StampHash};
+    use crate::world::edge::{EdgeConnector, Stamp as StampHash};
     use crate::world::table::{Shown, Sighting};
 
     /// One Gateway of an edge and its connector, as their watches show them.
@@ -1079,9 +1079,8 @@ mod tests {
                 desired: None,
                 written_at: None,
             };
-            let proxy = Proxy { connectors: [connector()].into() };
             cluster.edge.connectors.put(&connector(), sighting(), EdgeConnector::default());
-            cluster.edge.proxies.put(&name, sighting(), proxy);
+            cluster.edge.proxies.put(&name, sighting(), [connector()].into());
             cluster.edge.gateways.put(&name, sighting(), gateway);
 
             let at = ObjectRef { cluster: id, kind: Kind::Gateway, name: name.clone() };

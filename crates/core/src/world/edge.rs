@@ -7,7 +7,6 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::contract::settings::TouchSettings;
-use crate::data::name::NamespacedName;
 use crate::data::objects::{Meta, PLATFORM_KEY};
 use crate::data::time::UnixMillis;
 use crate::status::digest::Digest;
@@ -30,12 +29,6 @@ pub(crate) struct EdgeConnector {
     pub(crate) changed_at: Option<UnixMillis>,
     /// When another writer of its liveness last wrote it, by the API server's clock.
     pub(crate) others_wrote_at: Option<UnixMillis>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Proxy {
-    /// The Connectors that it references, without duplicates, in order.
-    pub(crate) connectors: Box<[NamespacedName]>,
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::class::Class;
-use super::edge::{Annotations, EdgeConnector, Gateway, Proxy, Stamp};
+use super::edge::{Annotations, EdgeConnector, Gateway, Stamp};
 use super::table::{Put, Row, Shown, Sighting, Table};
 use crate::data::ids::{Kind, ResourceVersion};
 use crate::data::map::Map;
@@ -26,7 +26,8 @@ pub(crate) struct EdgeTables {
     /// When a watch was lost. Changes since then may not have been seen.
     pub(crate) blind_since: Option<UnixMillis>,
     pub(crate) connectors: Table<EdgeConnector>,
-    pub(crate) proxies: Table<Proxy>,
+    /// The Connectors that each HTTPProxy references, without duplicates, in order.
+    pub(crate) proxies: Table<Box<[NamespacedName]>>,
     pub(crate) gateways: Table<Gateway>,
     /// The HTTPProxies that reference a connector, by the connector's name, whether or not it
     /// exists.
@@ -51,7 +52,7 @@ pub(super) enum ConnectorChange {
 impl EdgeTables {
     /// The connectors that a Gateway's HTTPProxy references, whether or not they exist.
     pub(crate) fn connectors_of(&self, gateway: &NamespacedName) -> &[NamespacedName] {
-        self.proxies.seen(gateway).map_or(&[], |proxy| &proxy.connectors)
+        self.proxies.seen(gateway).map_or(&[], Box::as_ref)
     }
 
     /// The Gateways that reference a connector, whether or not they exist.
@@ -183,14 +184,13 @@ impl EdgeTables {
         sighting: Sighting,
         connectors: Box<[NamespacedName]>,
     ) -> bool {
-        let Some(row) = self.proxies.refresh(name, sighting) else { return false };
-        let before = std::mem::replace(&mut row.connectors, connectors);
-        self.replace_references(name, &before)
+        let Some(put) = self.proxies.put(name, sighting, connectors) else { return false };
+        self.replace_references(name, &put.before.unwrap_or_default())
     }
 
     /// Returns whether the proxy referenced connectors.
     pub(super) fn on_proxy_gone(&mut self, name: &NamespacedName) -> bool {
-        let before = self.proxies.remove(name).map(|row| row.seen.connectors);
+        let before = self.proxies.remove(name).map(|row| row.seen);
         self.replace_references(name, &before.unwrap_or_default())
     }
 
@@ -230,7 +230,7 @@ impl EdgeTables {
     }
 
     fn replace_references(&mut self, proxy: &NamespacedName, before: &[NamespacedName]) -> bool {
-        let now = self.proxies.seen(proxy).map_or(&[][..], |proxy| &proxy.connectors);
+        let now = self.proxies.seen(proxy).map_or(&[][..], Box::as_ref);
         if before == now {
             return false;
         }
