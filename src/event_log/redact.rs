@@ -249,7 +249,7 @@ impl<'a> Rewriter<'a> {
             b'[' => reader.array(|r, _| self.value(r, sensitivity, depth + 1)),
             b'"' => {
                 let start = reader.at();
-                let text = reader.string()?.get();
+                let text = reader.string()?;
                 if sensitivity == Sensitivity::Public {
                     let Some(message) = self.redactor.message(&text) else { return Some(()) };
                     return self.replace(start, reader.at(), &message);

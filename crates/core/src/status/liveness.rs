@@ -232,7 +232,7 @@ fn list(
 /// A string, which is passed to `then`, or `null`, which changes nothing.
 fn text(reader: &mut Reader<'_>, then: impl FnOnce(&str)) -> Option<()> {
     if !null(reader)? {
-        then(&reader.string()?.get());
+        then(&reader.string()?);
     }
     Some(())
 }

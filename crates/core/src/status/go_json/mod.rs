@@ -70,7 +70,7 @@ fn is_ready(condition: &str) -> bool {
     let read = Reader::new(condition, GO_DEPTH_MAX).object(|r, key| {
         let value = r.skip()?;
         if key == "type" {
-            ready = Reader::new(value, 0).string().is_some_and(|t| t.get() == "Ready");
+            ready = Reader::new(value, 0).string().is_some_and(|t| t == "Ready");
         }
         Some(())
     });
@@ -107,7 +107,7 @@ impl<'a> CanonicalWriter<'a> {
             }
             b'"' => {
                 let text = reader.string()?;
-                self.string(&text.get());
+                self.string(&text);
             }
             b'-' | b'0'..=b'9' => self.number(reader.number()?)?,
             _ => self.out.push_str(reader.word()?),

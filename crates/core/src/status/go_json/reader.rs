@@ -18,20 +18,6 @@ pub struct Reader<'a> {
     depth_left: usize,
 }
 
-/// A string, still escaped, without its quotes.
-#[derive(Clone, Copy)]
-pub struct Text<'a> {
-    raw: &'a str,
-    is_escaped: bool,
-}
-
-impl<'a> Text<'a> {
-    /// The string without escapes.
-    pub fn get(self) -> Cow<'a, str> {
-        if self.is_escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
-    }
-}
-
 impl<'a> Reader<'a> {
     pub fn new(text: &'a str, depth_max: usize) -> Self {
         Self { text, at: 0, depth_left: depth_max }
@@ -88,7 +74,8 @@ impl<'a> Reader<'a> {
         self.text.get(start..self.at)
     }
 
-    pub fn string(&mut self) -> Option<Text<'a>> {
+    /// A string, without its quotes and escapes.
+    pub fn string(&mut self) -> Option<Cow<'a, str>> {
         self.expect(b'"')?;
         let start = self.at;
         let mut is_escaped = false;
@@ -106,7 +93,7 @@ impl<'a> Reader<'a> {
         }
         let raw = self.text.get(start..self.at)?;
         self.at += 1;
-        Some(Text { raw, is_escaped })
+        Some(if is_escaped { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) })
     }
 
     /// An object. `each` gets every key and must read its value.
@@ -116,7 +103,7 @@ impl<'a> Reader<'a> {
     ) -> Option<()> {
         self.container(b'{', b'}', |reader, _| {
             let key = reader.key()?;
-            each(reader, key.get())
+            each(reader, key)
         })
     }
 
@@ -198,7 +185,7 @@ impl<'a> Reader<'a> {
         self.expect(last)
     }
 
-    fn key(&mut self) -> Option<Text<'a>> {
+    fn key(&mut self) -> Option<Cow<'a, str>> {
         let key = self.string()?;
         self.expect(b':')?;
         Some(key)
