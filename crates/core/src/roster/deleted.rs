@@ -58,6 +58,7 @@ impl Departed {
         }
     }
 
+    /// The cluster is offered or in the run again, or no hub object names it any more.
     pub(super) fn forget(&mut self, cluster: &ClusterName) {
         let departure = self.clusters.remove(cluster);
         if departure.is_some_and(|departure| departure.gone_at.is_some()) {

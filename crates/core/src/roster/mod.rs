@@ -119,7 +119,7 @@ impl Roster {
     /// The shell, or the header of a log, added a cluster. One that the roster did not request
     /// belongs to the configuration file.
     pub(crate) fn on_cluster_added(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
-        self.on_shown_again(cluster);
+        self.departed.forget(cluster);
         if !self.members.on_added(cluster) {
             self.on_name_changed_hands(cluster, facts.now);
         }
@@ -136,7 +136,7 @@ impl Roster {
     /// The first reference to a cluster appeared, or the last one went.
     pub(crate) fn on_references_changed(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         if !facts.is_referenced(cluster) {
-            self.on_shown_again(cluster);
+            self.departed.forget(cluster);
             self.start_unneeded(cluster, facts.now);
             return;
         }
@@ -273,7 +273,7 @@ impl Roster {
         }
 
         self.source(source).on_offered(cluster, offer, facts.now);
-        self.on_shown_again(cluster);
+        self.departed.forget(cluster);
         self.join_if_wanted(cluster, facts);
     }
 
@@ -476,11 +476,6 @@ impl Roster {
         }
 
         self.departed.on_gone(source, cluster, facts.now);
-    }
-
-    /// The cluster is offered or in the run again, or no hub object names it any more.
-    fn on_shown_again(&mut self, cluster: &ClusterName) {
-        self.departed.forget(cluster);
     }
 }
 
