@@ -240,18 +240,6 @@ mod tests {
     }
 
     #[test]
-    fn the_objects_of_a_namespace_are_neighbours() {
-        let mut table = Table::sorted();
-        for (namespace, name) in [("b", "x"), ("a", "y"), ("a-b", "x"), ("a", "x")] {
-            table.put(&NamespacedName::new(namespace, name), watched(1), ());
-        }
-
-        let names: Vec<_> = table.in_namespace("a").map(NamespacedName::name).collect();
-
-        assert_eq!(names, ["x", "y"]);
-    }
-
-    #[test]
     fn a_write_is_taken_over_unless_the_watch_is_ahead() {
         let mut table = Table::default();
         table.put(&lab(), watched(5), 5);
