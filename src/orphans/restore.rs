@@ -94,8 +94,7 @@ fn manifest(text: &str) -> Result<(String, ObjectKey, Value), String> {
     if route.kind() != Kind::HttpRoute {
         return Err(format!("{name}: throughline deletes only HTTPRoutes"));
     }
-    let uid_of_namespace = key.namespace.strip_prefix("ns-").map(Uid::new);
-    if !matches!(uid_of_namespace, Some(Uid::Uuid(_))) {
+    if !matches!(Uid::of_hub_namespace(&key.namespace), Some(Uid::Uuid(_))) {
         return Err(format!("{name}: throughline deletes only in namespaces ns-<uid>"));
     }
     origin_of(&route).map_err(|cause| {

@@ -176,6 +176,16 @@ impl Uid {
         uuid.map_or_else(|| Uid::Text(text.into()), Uid::Uuid)
     }
 
+    /// The uid of the upstream namespace that a hub namespace is made for, from its name.
+    pub fn of_hub_namespace(name: &str) -> Option<Uid> {
+        name.strip_prefix("ns-").map(Uid::new)
+    }
+
+    /// The name of the hub namespace that is made for the upstream namespace with this uid.
+    pub(crate) fn hub_namespace(&self) -> Option<String> {
+        Some(format!("ns-{}", self.text()?))
+    }
+
     pub(crate) fn text(&self) -> Option<String> {
         match self {
             Uid::Absent => None,

@@ -11,7 +11,6 @@ use crate::data::ids::{ClusterName, Kind, Role, Uid};
 use crate::data::time::UnixMillis;
 use crate::timers::Timers;
 use crate::world::World;
-use crate::world::absence::uid_of;
 use crate::world::cluster::Cluster;
 
 /// How long hub Connectors may name an upstream that is not configured before it is reported. Where
@@ -147,7 +146,7 @@ impl NamingMemory {
 /// namespaces has the UID that the name of their hub namespace contains.
 pub(crate) fn meant<'w>(world: &'w World, called: &ClusterName) -> Option<&'w ClusterName> {
     let first = world.links.linked_in(called, None).next()?;
-    let uid = Uid::new(uid_of(first.name.namespace())?);
+    let uid = Uid::of_hub_namespace(first.name.namespace())?;
     let is_meant = |cluster: &&Cluster| {
         cluster.has(Role::Upstream)
             && world.links.counts_of(&cluster.name).connectors == 0

@@ -225,8 +225,8 @@ impl<'c> Unlinked<'c> {
     /// Its name at hub and edges, derived without labels: the namespace there is named after the
     /// uid of the upstream namespace.
     fn place_by_namespace(self) -> Option<NamespacedName> {
-        let uid = self.cluster.namespace_uid(self.name.namespace())?.text()?;
-        Some(NamespacedName::new(&format!("ns-{uid}"), self.name.name()))
+        let namespace = self.cluster.namespace_uid(self.name.namespace())?.hub_namespace()?;
+        Some(NamespacedName::new(&namespace, self.name.name()))
     }
 }
 

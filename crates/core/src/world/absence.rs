@@ -84,7 +84,7 @@ pub(crate) fn prove_absence(
     let absent = Absent::Objects(AbsentObjects {
         cluster: cluster.name.clone(),
         namespace: claim.namespace.to_owned(),
-        namespace_uid: uid_of(claim.hub_namespace).map(str::to_owned),
+        namespace_uid: Uid::of_hub_namespace(claim.hub_namespace).and_then(|uid| uid.text()),
         namespace_deleted: deleted_at.is_some(),
         kind: claim.kind,
         names: claim.names,
@@ -112,15 +112,10 @@ pub(crate) fn prove_namespace(
     namespace: &str,
 ) -> Result<(), NoProof> {
     let uid = cluster.namespace_uid(namespace).ok_or(NoProof::NamespaceMissing)?;
-    match uid_of(hub_namespace).is_some_and(|text| Uid::new(text) == *uid) {
+    match Uid::of_hub_namespace(hub_namespace).as_ref() == Some(uid) {
         true => Ok(()),
         false => Err(NoProof::NamespaceDiffers),
     }
-}
-
-/// A hub namespace is named `ns-` followed by the uid of the upstream namespace.
-pub(crate) fn uid_of(hub_namespace: &str) -> Option<&str> {
-    hub_namespace.strip_prefix("ns-")
 }
 
 impl Absent {

@@ -82,8 +82,8 @@ impl World {
     /// Whether the hub objects of an upstream namespace are kept; false if that is unknown.
     pub(crate) fn keeps_replicas_of(&self, upstream: &Cluster, namespace: &str) -> bool {
         let shard = self.settings.shard;
-        let uid = || upstream.namespace_uid(namespace)?.text();
-        shard.is_whole() || uid().is_some_and(|uid| shard.owns(&format!("ns-{uid}")))
+        let at_hub = || upstream.namespace_uid(namespace)?.hub_namespace();
+        shard.is_whole() || at_hub().is_some_and(|namespace| shard.owns(&namespace))
     }
 
     /// Every subject of the rules.

@@ -87,9 +87,8 @@ impl Meta {
     /// Whether a Namespace holds hub or edge objects rather than upstream ones. Besides the label,
     /// its name, `ns-` and a uid, shows this: a name cannot be removed by mistake.
     pub fn is_hub_namespace(&self) -> bool {
-        let is_uid = |text: &str| matches!(Uid::new(text), Uid::Uuid(_));
         self.labels.get(UPSTREAM_NAMESPACE).is_some()
-            || self.name.strip_prefix("ns-").is_some_and(is_uid)
+            || matches!(Uid::of_hub_namespace(&self.name), Some(Uid::Uuid(_)))
     }
 
     /// When another writer of the fields that determine liveness last wrote the object. A writer of

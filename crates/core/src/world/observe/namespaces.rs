@@ -38,9 +38,9 @@ pub(super) fn on_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted
 /// Records when the namespace of the named Connectors was deleted. It is theirs if its uid is in
 /// the name of the hub namespace.
 fn set_deleted_at(o: &mut Observation<'_>, name: &str, uid: &Uid, deleted_at: Option<UnixMillis>) {
-    let Some(uid) = uid.text().filter(|_| o.cluster().has(Role::Upstream)) else { return };
+    let is_upstream = o.cluster().has(Role::Upstream);
+    let Some(hub_namespace) = uid.hub_namespace().filter(|_| is_upstream) else { return };
     let upstream = o.cluster().name.clone();
-    let hub_namespace = format!("ns-{uid}");
     for at in o.world.links.linked_in(&upstream, Some(name)) {
         if at.name.namespace() == hub_namespace
             && let Some(hub) = o.world.clusters.get_mut(&at.cluster)
