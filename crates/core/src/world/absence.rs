@@ -200,19 +200,6 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_namespace_takes_its_objects_with_it() {
-        let mut cluster = upstream();
-        cluster.namespaces.remove(&NamespacedName::new("", "default"));
-        let deleted_at = Some(UnixMillis(1_500_000));
-        let claim = Claim { namespace_deleted_at: deleted_at, exists: true, ..claim() };
-
-        let proof = prove_absence(&cluster, claim, NOW).unwrap();
-
-        assert_eq!(Some(proof.since), deleted_at);
-        assert!(matches!(proof.absent, Absent::Objects(absent) if absent.namespace_deleted));
-    }
-
-    #[test]
     fn a_deletion_that_was_seen_outlives_a_restore() {
         let mut cluster = upstream();
         cluster.restored_at = Some(NOW);

@@ -253,19 +253,4 @@ mod tests {
         assert_eq!(watch.live_since(), Some(UnixMillis(9)));
         assert_eq!(watch.unknown_since, None);
     }
-
-    #[test]
-    fn in_a_combined_cluster_namespaces_say_which_tier_an_object_belongs_to() {
-        let roles = [Role::Upstream, Role::Hub];
-        let mut cluster = Cluster::new(ClusterId(1), "all".into(), &roles);
-        cluster.watches[Kind::Connector].on_live(UnixMillis(1));
-        assert!(!cluster.is_live(Kind::Connector), "namespaces are not listed");
-        assert!(!cluster.is_hub_namespace("a") && !cluster.is_upstream_namespace("a"));
-
-        cluster.watches[Kind::Namespace].on_live(UnixMillis(2));
-        assert_eq!(cluster.live_since(Kind::Connector), Some(UnixMillis(2)));
-
-        let alone = Cluster::new(ClusterId(2), "up".into(), &[Role::Upstream]);
-        assert!(alone.is_hub_namespace("a") && alone.is_upstream_namespace("a"));
-    }
 }

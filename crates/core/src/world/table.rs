@@ -238,19 +238,4 @@ mod tests {
         table.refresh(&lab(), with_uid("another", listed(3)));
         assert_eq!(table.row(&lab()).uid, Uid::new("another"));
     }
-
-    #[test]
-    fn a_write_is_taken_over_unless_the_watch_is_ahead() {
-        let mut table = Table::default();
-        table.put(&lab(), watched(5), 5);
-
-        let mut written = |version, object_changed| {
-            table.on_written(&lab(), version, object_changed, |seen| *seen = 0)
-        };
-
-        assert!(!written(ResourceVersion::Number(4), false));
-        assert!(written(ResourceVersion::Number(6), true));
-        assert!(written(ResourceVersion::Absent, false));
-        assert!(!written(ResourceVersion::Absent, true), "nobody knows which one is newer");
-    }
 }

@@ -7,7 +7,7 @@ use super::links::{HubCounts, Link};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::event::EventKind;
 use crate::contract::settings::{Settings, TouchScope};
-use crate::data::ids::{Kind, ObjectKey, ResourceVersion, Role};
+use crate::data::ids::{Kind, ResourceVersion, Role};
 use crate::data::name::NamespacedName;
 use crate::data::objects::{PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::subject::{Subject, Target};
@@ -88,21 +88,6 @@ fn a_link_knows_since_when_its_upstream_connector_is_absent_and_whether_somebody
 }
 
 #[test]
-fn what_a_list_cannot_read_is_not_missing() {
-    let mut stage = stage();
-    let (cluster, kind) = (|| "up".into(), Kind::Connector);
-    let object = ObjectKey::new("default", "lab");
-    let error = RequestFailure::default();
-    stage.tell(EventKind::ListStarted { cluster: cluster(), kind });
-    stage.tell(EventKind::Unreadable { cluster: cluster(), kind, object, error });
-    stage.tell(EventKind::ListFinished { cluster: cluster(), kind });
-
-    let up = stage.world.upstream_named(&cluster()).unwrap();
-    assert!(up.upstream_connectors.seen(&lab().name).unwrap().is_unreadable);
-    assert!(up.is_live(kind) && !up.shows_absence(kind));
-}
-
-#[test]
 fn another_hub_connector_of_the_same_name_is_another_object() {
     let changes = stage().shows("hub", hub_connector(7).uid("another"));
 
@@ -127,17 +112,6 @@ fn of_an_upstream_that_left_nothing_counts_as_deleted() {
 
     let again = stage.add("up", &[Role::Upstream]);
     assert_eq!(again.0, before + 1, "an id is never used twice");
-}
-
-#[test]
-fn a_hub_that_left_leaves_nothing() {
-    let mut stage = stage();
-    let changes = stage.tell(EventKind::ClusterRemoved { cluster: "hub".into() });
-
-    assert!(stage.world.links.counts.is_empty());
-    assert!(stage.world.links.get(&lab()).is_none());
-    let is_gone = |change: &Change| matches!(change, Change::Gone { named: Some(_), .. });
-    assert_eq!(count(&changes, is_gone), 1);
 }
 
 #[test]

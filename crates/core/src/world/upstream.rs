@@ -143,16 +143,11 @@ mod tests {
             assert_eq!(shows(&mut row, status), expected, "{step}");
         }
         assert!(row.is_loss_seen && row.status.is_none());
-    }
 
-    #[test]
-    fn a_status_that_cannot_be_spelled_keeps_what_was_said_before() {
-        let mut row = UpstreamConnector::default();
         shows(&mut row, Some(ONLINE));
-        let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
-
-        assert_eq!(shows(&mut row, Some(&nested)), StatusChange::Unreadable);
-        assert!(row.is_unreadable && row.was_online());
+        let without_status = connector("default", "lab", 1).object();
+        row.on_seen(&without_status, Shown::Listed, UnixMillis(1_000));
+        assert!(!row.is_loss_seen, "a list is not enough");
     }
 
     #[test]
