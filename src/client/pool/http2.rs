@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use h2::Reason;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::client::Body;
 use tokio::time::{Instant, sleep};
+use tower::BoxError;
 
-use super::dial::{DialError, Stream};
-use super::{STREAMS_MAX, STREAMS_SPARE};
+use super::dial::{DialError, Stream, dial_error};
+use super::{PoolBody, STREAMS_MAX, STREAMS_SPARE};
 use crate::environment::HereExecutor;
 
 /// A ping is sent after this long without data.
@@ -100,7 +102,7 @@ pub(super) async fn begin(
         // that they have arrived.
         .initial_max_send_streams(0)
         .handshake(TokioIo::new(stream));
-    let (sender, mut connection) = begun.await.map_err(DialError::new)?;
+    let (sender, mut connection) = begun.await.map_err(dial_error)?;
     let mut pause = Duration::from_millis(1);
     while connection.current_max_send_streams() == 0 {
         let ended = tokio::select! {
@@ -112,7 +114,7 @@ pub(super) async fn begin(
         };
         let failure = failure.get().cloned().or(ended.map(|error| error.to_string()));
         let closed = "the server closed the connection at once".to_owned();
-        return Err(DialError::new(failure.unwrap_or(closed)));
+        return Err(dial_error(failure.unwrap_or(closed)));
     }
     let http2 = Http2 {
         sender,
@@ -154,12 +156,12 @@ impl Http2 {
     }
 
     /// Records that the server answered.
-    pub(super) fn heard(&self) {
+    fn heard(&self) {
         // At least 1 ms, so that this outweighs a request given up at the same moment.
         self.heard_ms.store(self.now_ms() + 1, Relaxed);
     }
 
-    pub(super) fn retire(&self) {
+    fn retire(&self) {
         self.retired.store(true, Relaxed);
     }
 
@@ -202,8 +204,13 @@ fn limit(allowed: usize) -> usize {
 }
 
 impl Slot {
-    pub(super) fn connection(&self) -> &Http2 {
-        &self.connection
+    /// A response body that keeps the slot until it is dropped.
+    pub(super) fn body(self, body: Incoming) -> PoolBody {
+        let counted = body.map_frame(move |frame| {
+            self.connection.heard();
+            frame
+        });
+        counted.map_err(BoxError::from).boxed_unsync()
     }
 
     /// Sends the request and waits for the response's head.

@@ -21,7 +21,6 @@
 //! are lost. A proxy that drops one connection's data and still acknowledges its packets is found only
 //! because a watch is silent.
 
-mod body;
 mod dial;
 mod host;
 mod http1;
@@ -30,21 +29,23 @@ mod lane;
 mod probe;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
 use tower::BoxError;
 
 use super::tls::Tls;
 pub(super) use host::Host;
 
-use body::PoolBody;
+/// A response body; over HTTP/2 its stream counts until it is dropped.
+type PoolBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The longest time for connecting, including TLS and the server's HTTP/2 settings.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,12 +68,6 @@ struct HostKey {
     scheme: Scheme,
     authority: Authority,
     tls: u128,
-}
-
-impl fmt::Debug for Pools {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pools")
-    }
 }
 
 impl Pools {

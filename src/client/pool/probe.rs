@@ -8,14 +8,17 @@
 //! It detects a failure of all connections, not of a single one; no failure from before it was opened;
 //! and none if the server closes idle connections sooner than it asks.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::{Shared, WeakShared};
+use futures::stream::try_unfold;
+use futures::{FutureExt, StreamExt};
 use http::Request;
 use http::header::HOST;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, BodyStream, Empty, StreamBody};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
@@ -24,8 +27,8 @@ use tower::BoxError;
 
 use super::dial::Target;
 use super::http2::{PING_AFTER, PING_TIMEOUT};
-use super::{CONNECT_TIMEOUT, dial};
-use crate::environment::{is_simulated, spawn};
+use super::{CONNECT_TIMEOUT, PoolBody, dial};
+use crate::environment::spawn;
 
 /// Any answer counts, even a refusal: the request has no credentials.
 const PATH: &str = "/livez";
@@ -38,16 +41,12 @@ pub(super) type WeakProbeFailure = WeakShared<oneshot::Receiver<()>>;
 
 type Connection = SendRequest<Empty<Bytes>>;
 
-/// The probe for one more watch; `forget` drops the host's idle connections once it fails. A simulation
-/// needs none: its network closes the connections it cuts.
+/// The probe for one more watch; `forget` drops the host's idle connections once it fails.
 pub(super) fn failure(
     present: &mut Option<WeakProbeFailure>,
     target: &Arc<Target>,
     forget: impl FnOnce() + Send + 'static,
-) -> Option<ProbeFailure> {
-    if is_simulated() {
-        return None;
-    }
+) -> ProbeFailure {
     // A failed probe belongs to earlier watches.
     let running = present.as_ref().and_then(WeakProbeFailure::upgrade);
     let failure = running.filter(|failure| failure.peek().is_none()).unwrap_or_else(|| {
@@ -56,7 +55,26 @@ pub(super) fn failure(
         failed.shared()
     });
     *present = failure.downgrade();
-    Some(failure)
+    failure
+}
+
+/// The body of a watch, which ends with an error once the probe has failed.
+pub(super) fn until_failure(body: Incoming, failure: ProbeFailure) -> PoolBody {
+    let dead = Box::pin(async move {
+        match failure.await {
+            Ok(()) => io::Error::new(io::ErrorKind::TimedOut, "the host's connections are dead"),
+            Err(_) => std::future::pending().await, // the probe ended without a result
+        }
+    });
+    let body = BodyStream::new(body);
+    let frames = try_unfold((body, dead), |(mut body, mut dead)| async move {
+        tokio::select! {
+            biased;
+            frame = body.next() => Ok(frame.transpose()?.map(|frame| (frame, (body, dead)))),
+            error = &mut dead => Err(BoxError::from(error)),
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 async fn probe_until_dead(

@@ -329,8 +329,12 @@ async fn only_what_the_server_disclaims_is_sent_again() {
         (First::GoAway, false),
     ] {
         let (client, requests, connections) = serve_first(first).await;
+        let began = Instant::now();
         let error = write(&client, "n").await.err();
         assert_eq!(error.is_none(), is_repeated, "{first:?}: {error:?}");
+        // What is refused waits, and may not be sent elsewhere.
+        let pause = Duration::from_millis(if is_repeated { 100 } else { 0 });
+        assert!(began.elapsed() >= pause, "{:?}", began.elapsed());
         assert!(error.is_none_or(|e| matches!(e, CallError::Unreachable(_))), "{first:?}");
         assert_eq!(requests.load(SeqCst), 1 + usize::from(is_repeated), "{first:?}");
         assert_eq!(connections.load(SeqCst), 1, "{first:?}");
