@@ -8,7 +8,6 @@ use http::{Request, Response, Uri};
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -18,21 +17,19 @@ use super::pool::Host;
 use super::spec::ConnectionSpec;
 use super::{CallError, no_request};
 use crate::core::data::ids::ClusterName;
-use crate::environment::spawn;
 
 /// The pause between two attempts to use new credentials.
 const REPLACE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The connection of one cluster.
 pub(super) struct Connection {
-    name: ClusterName,
+    pub(super) name: ClusterName,
     connections: Connections,
-    route: Arc<RwLock<Arc<Route>>>,
-    moves: Arc<watch::Sender<()>>,
-    /// Notified when the credentials given to `replace` are in use.
-    renewed: Arc<Notify>,
-    /// The task that makes a client of new credentials.
-    replacing: Mutex<Option<AbortHandle>>,
+    route: RwLock<Arc<Route>>,
+    /// Changes whenever the cluster's address changes.
+    pub(super) moves: watch::Sender<()>,
+    /// Notified when the credentials given to `switch_to` are in use.
+    pub(super) renewed: Notify,
 }
 
 enum Route {
@@ -42,7 +39,7 @@ enum Route {
 }
 
 /// Shared credentials, with one server.
-struct SharedRoute {
+pub(super) struct SharedRoute {
     spec: ConnectionSpec,
     credentials: Arc<SharedCredentials>,
     member: Arc<Member>,
@@ -59,53 +56,67 @@ struct Target {
 }
 
 impl Connection {
-    pub(super) fn new(name: ClusterName, spec: ConnectionSpec, connections: Connections) -> Self {
-        let moves = Arc::new(watch::Sender::new(()));
-        let route = SharedRoute::new(&name, spec, &connections, moves.clone());
-        Self::with_route(name, connections, Route::Shared(route), moves)
+    pub(super) fn new(name: ClusterName, spec: ConnectionSpec, connections: &Connections) -> Self {
+        let moves = watch::Sender::new(());
+        let route = SharedRoute::new(&name, spec, connections, moves.clone());
+        let route = RwLock::new(Arc::new(Route::Shared(route)));
+        let connections = connections.clone();
+        Self { name, connections, route, moves, renewed: Notify::new() }
     }
 
     /// A connection with a client that is never replaced.
     pub(super) fn fixed(name: ClusterName, client: Client) -> Self {
-        let moves = Arc::new(watch::Sender::new(()));
-        Self::with_route(name, Connections::default(), Route::Fixed(client), moves)
-    }
-
-    fn with_route(
-        name: ClusterName,
-        connections: Connections,
-        route: Route,
-        moves: Arc<watch::Sender<()>>,
-    ) -> Self {
-        let route = Arc::new(RwLock::new(Arc::new(route)));
-        let renewed = Arc::default();
-        Self { name, connections, route, moves, renewed, replacing: Mutex::default() }
+        let route = RwLock::new(Arc::new(Route::Fixed(client)));
+        let connections = Connections::default();
+        Self { name, connections, route, moves: watch::Sender::new(()), renewed: Notify::new() }
     }
 
     fn route(&self) -> Arc<Route> {
         self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Switches to `spec` once a client of it exists.
-    pub(super) fn replace(&self, spec: ConnectionSpec) {
-        let mut replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(former) = replacing.take() {
-            former.abort();
+    /// The route of `spec`; `None` if it is the current one.
+    pub(super) fn route_to(&self, spec: ConnectionSpec) -> Option<SharedRoute> {
+        if matches!(&*self.route(), Route::Shared(route) if route.spec == spec) {
+            return None;
         }
-        let before = self.route();
-        if matches!(&*before, Route::Shared(route) if route.spec == spec) {
-            return;
-        }
-        let next = SharedRoute::new(&self.name, spec, &self.connections, self.moves.clone());
-        let replacement = Replacement {
-            name: self.name.clone(),
-            before,
-            next,
-            route: self.route.clone(),
-            moves: self.moves.clone(),
-            renewed: self.renewed.clone(),
+        Some(SharedRoute::new(&self.name, spec, &self.connections, self.moves.clone()))
+    }
+
+    /// Switches to `next` once a client of it exists.
+    pub(super) async fn switch_to(self: Arc<Self>, next: SharedRoute) {
+        let mut logged = None;
+        let target = loop {
+            match next.target().await {
+                Ok(target) => break target,
+                Err(error) => {
+                    let error = error.to_string();
+                    if logged.as_ref() != Some(&error) {
+                        warn!(cluster = %self.name, error,
+                            "the changed credentials cannot be used: the former connection stays");
+                        logged = Some(error);
+                    }
+                    sleep(REPLACE_PAUSE).await;
+                }
+            }
         };
-        *replacing = Some(spawn(replacement.run()).abort_handle());
+        let has_moved = match &*self.route() {
+            Route::Shared(before) => {
+                let before = before.target.lock().unwrap_or_else(PoisonError::into_inner);
+                // Without a target no connection is open yet.
+                before.as_ref().is_some_and(|before| before.address != target.address)
+            }
+            Route::Fixed(_) => true,
+        };
+        let route = Arc::new(Route::Shared(next));
+        *self.route.write().unwrap_or_else(PoisonError::into_inner) = route;
+        if has_moved {
+            self.moves.send_replace(());
+            info!(cluster = %self.name, "the cluster is at another address: connecting to that one");
+        } else {
+            info!(cluster = %self.name, "new connections use the new credentials");
+        }
+        self.renewed.notify_waiters();
     }
 
     /// Sends a request whose URL is a path within the API server.
@@ -150,25 +161,6 @@ impl Connection {
             route.credentials.request_failed(error);
         }
     }
-
-    /// Changes whenever the cluster's address changes.
-    pub(super) fn moves(&self) -> watch::Receiver<()> {
-        self.moves.subscribe()
-    }
-
-    /// Waits until other credentials are in use.
-    pub(super) async fn renewed(&self) {
-        self.renewed.notified().await;
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        let replacing = self.replacing.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(replacing) = replacing {
-            replacing.abort();
-        }
-    }
 }
 
 impl SharedRoute {
@@ -176,7 +168,7 @@ impl SharedRoute {
         name: &ClusterName,
         spec: ConnectionSpec,
         connections: &Connections,
-        moves: Arc<watch::Sender<()>>,
+        moves: watch::Sender<()>,
     ) -> Self {
         let credentials = connections.credentials(&spec.credentials);
         let member = Member { name: name.clone(), server: spec.server.clone(), moves };
@@ -208,52 +200,5 @@ impl Target {
         *request.uri_mut() = Uri::from_parts(url).map_err(|e| no_request(&e))?;
         request.extensions_mut().insert(self.host.clone());
         Ok(request)
-    }
-}
-
-/// New credentials or another server, until a client of them exists.
-struct Replacement {
-    name: ClusterName,
-    before: Arc<Route>,
-    next: SharedRoute,
-    route: Arc<RwLock<Arc<Route>>>,
-    moves: Arc<watch::Sender<()>>,
-    renewed: Arc<Notify>,
-}
-
-impl Replacement {
-    async fn run(self) {
-        let mut logged = None;
-        let next = loop {
-            match self.next.target().await {
-                Ok(target) => break target,
-                Err(error) => {
-                    let error = error.to_string();
-                    if logged.as_ref() != Some(&error) {
-                        warn!(cluster = %self.name, error,
-                            "the changed credentials cannot be used: the former connection stays");
-                        logged = Some(error);
-                    }
-                    sleep(REPLACE_PAUSE).await;
-                }
-            }
-        };
-        let has_moved = match &*self.before {
-            Route::Shared(before) => {
-                let target = before.target.lock().unwrap_or_else(PoisonError::into_inner);
-                // Without a target no connection is open yet.
-                target.as_ref().is_some_and(|target| target.address != next.address)
-            }
-            Route::Fixed(_) => true,
-        };
-        let route = Arc::new(Route::Shared(self.next));
-        *self.route.write().unwrap_or_else(PoisonError::into_inner) = route;
-        if has_moved {
-            self.moves.send_replace(());
-            info!(cluster = %self.name, "the cluster is at another address: connecting to that one");
-        } else {
-            info!(cluster = %self.name, "new connections use the new credentials");
-        }
-        self.renewed.notify_waiters();
     }
 }

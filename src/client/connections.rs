@@ -1,7 +1,6 @@
 //! The connections and followed kubeconfigs that clusters share.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::credentials::SharedCredentials;
@@ -14,12 +13,6 @@ use super::spec::Credentials;
 pub struct Connections {
     followed: Arc<Mutex<HashMap<Credentials, Weak<SharedCredentials>>>>,
     pools: Pools,
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connections")
-    }
 }
 
 impl Connections {

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use http::Uri;
@@ -15,7 +15,7 @@ use kube::Client;
 use kube::client::ConfigExt;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use tokio::sync::{Notify, OnceCell, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, ServiceBuilder};
 use tracing::{info, warn};
@@ -27,7 +27,7 @@ use super::spec::{Credentials, Server, TOKEN_REMEDY, token_fault};
 use super::tls::Tls;
 use super::{CallError, root_cause};
 use crate::core::data::ids::ClusterName;
-use crate::environment::{blocking, spawn};
+use crate::environment::{blocking, here};
 
 /// How often the kubeconfig's files are checked while all requests succeed.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -63,20 +63,13 @@ pub(super) struct Member {
     pub(super) name: ClusterName,
     pub(super) server: Server,
     /// Changes when the cluster's address changes.
-    pub(super) moves: Arc<watch::Sender<()>>,
+    pub(super) moves: watch::Sender<()>,
 }
 
 struct Started {
-    made: Arc<RwLock<Arc<Made>>>,
-    follower: Option<AbortHandle>,
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if let Some(follower) = &self.follower {
-            follower.abort();
-        }
-    }
+    made: watch::Receiver<Arc<Made>>,
+    /// Empty for a text, which does not change.
+    _follower: JoinSet<()>,
 }
 
 /// A client with the credentials, for any host.
@@ -155,7 +148,7 @@ impl SharedCredentials {
     /// [`CallError::NoClient`], until one could be made for the first time.
     pub(super) async fn made(&self) -> Result<Arc<Made>, CallError> {
         let started = self.started.get_or_try_init(|| self.start()).await?;
-        Ok(started.made.read().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(started.made.borrow().clone())
     }
 
     async fn start(&self) -> Result<Started, CallError> {
@@ -176,20 +169,20 @@ impl SharedCredentials {
         // Before the client: a change in between is detected later.
         let fingerprint = Fingerprint::read(&self.credentials).await;
         let made = make(&self.credentials, &self.pools).await?;
-        let made = Arc::new(RwLock::new(Arc::new(made)));
-        if matches!(self.credentials, Credentials::Text(_)) {
-            return Ok(Started { made, follower: None }); // a text does not change
+        let (current, made) = watch::channel(Arc::new(made));
+        let mut tasks = JoinSet::new();
+        if !matches!(self.credentials, Credentials::Text(_)) {
+            let follower = Follower {
+                credentials: self.credentials.clone(),
+                pools: self.pools.clone(),
+                made: current,
+                fingerprint,
+                users: self.users.clone(),
+                logged: None,
+            };
+            tasks.spawn(here(follower.run()));
         }
-        let follower = Follower {
-            credentials: self.credentials.clone(),
-            pools: self.pools.clone(),
-            made: made.clone(),
-            fingerprint,
-            users: self.users.clone(),
-            logged: None,
-        };
-        let follower = spawn(follower.run()).abort_handle();
-        Ok(Started { made, follower: Some(follower) })
+        Ok(Started { made, _follower: tasks })
     }
 
     /// Reports that a request failed, so that the kubeconfig is checked soon.
@@ -226,7 +219,7 @@ impl Users {
 struct Follower {
     credentials: Credentials,
     pools: Pools,
-    made: Arc<RwLock<Arc<Made>>>,
+    made: watch::Sender<Arc<Made>>,
     /// The files that the client was made from.
     fingerprint: Fingerprint,
     users: Arc<Users>,
@@ -262,11 +255,8 @@ impl Follower {
     }
 
     fn replace(&mut self, made: Made, fingerprint: Fingerprint, changed: bool) {
-        let made = Arc::new(made);
         let now = made.address.clone();
-        let mut current = self.made.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *current, made).address.clone();
-        drop(current);
+        let before = self.made.send_replace(Arc::new(made)).address.clone();
         self.fingerprint = fingerprint;
         self.logged = None;
         let clusters = self.users.names();

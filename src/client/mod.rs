@@ -15,19 +15,23 @@ mod spec;
 mod tls;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use http::header::RETRY_AFTER;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::Status;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::core::data::ids::{ClusterName, Role};
+use crate::environment::here;
 use crate::metrics::{ClusterRequests, Metrics};
 
 use connection::Connection;
@@ -53,9 +57,10 @@ pub(crate) const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// A configured cluster and its Kubernetes client.
 pub struct ClusterClient {
-    name: ClusterName,
     roles: Vec<Role>,
-    connection: Connection,
+    connection: Arc<Connection>,
+    /// The task that makes a client of new credentials.
+    replacing: Mutex<JoinSet<()>>,
     /// Counts the cluster's requests while this client exists.
     requests: Arc<ClusterRequests>,
 }
@@ -75,27 +80,32 @@ impl ClusterClient {
         connections: &Connections,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let connection = Connection::new(name.clone(), spec, connections.clone());
-        let requests = metrics.requests(&name);
-        Self { name, roles, connection, requests }
+        Self::with_connection(roles, Connection::new(name, spec, connections), &metrics)
     }
 
     /// A client without roles whose requests go to `client`, such as an in-memory API server.
     pub fn with_client(name: ClusterName, client: kube::Client, metrics: Arc<Metrics>) -> Self {
-        let connection = Connection::fixed(name.clone(), client);
-        let requests = metrics.requests(&name);
-        Self { name, roles: Vec::new(), connection, requests }
+        Self::with_connection(Vec::new(), Connection::fixed(name, client), &metrics)
+    }
+
+    fn with_connection(roles: Vec<Role>, connection: Connection, metrics: &Metrics) -> Self {
+        let requests = metrics.requests(&connection.name);
+        Self { roles, connection: Arc::new(connection), replacing: Mutex::default(), requests }
     }
 
     /// Switches to other credentials, or another server. The former ones stay in use until a client of
     /// the new ones exists. A new address is a move (see [`ClusterClient::moves`]); with the same
     /// address, open requests continue. Call it within a tokio runtime.
     pub fn replace(&self, spec: ConnectionSpec) {
-        self.connection.replace(spec);
+        let mut replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        *replacing = JoinSet::new(); // ends a former task
+        if let Some(next) = self.connection.route_to(spec) {
+            replacing.spawn(here(self.connection.clone().switch_to(next)));
+        }
     }
 
     pub fn name(&self) -> &ClusterName {
-        &self.name
+        &self.connection.name
     }
 
     pub fn roles(&self) -> &[Role] {
@@ -120,13 +130,13 @@ impl ClusterClient {
 
     /// Changes whenever the kubeconfig's address changes; open watches should then be opened again.
     pub fn moves(&self) -> watch::Receiver<()> {
-        self.connection.moves()
+        self.connection.moves.subscribe()
     }
 
     /// Waits until the credentials given to [`ClusterClient::replace`] are in use: failed requests may
     /// now succeed.
     pub(crate) async fn renewed(&self) {
-        self.connection.renewed().await;
+        self.connection.renewed.notified().await;
     }
 
     /// Sends a request and waits at most `timeout` for the response's head.
@@ -185,7 +195,7 @@ impl ClusterClient {
         timeout: Duration,
     ) -> Result<TimedFrames<'_>, CallError> {
         let began = Instant::now();
-        let frames = Frames::new(self.open(request, timeout).await?.into_body());
+        let frames = frames(self.open(request, timeout).await?.into_body());
         let left = timeout.saturating_sub(began.elapsed());
         Ok(TimedFrames { cluster: self, frames, timeout, left })
     }
@@ -228,9 +238,9 @@ impl ClusterClient {
 }
 
 async fn read(body: Body) -> Result<Bytes, CallError> {
-    let mut frames = Frames::new(body);
+    let mut frames = frames(body);
     let mut whole = Vec::new();
-    while let Some(frame) = frames.next().await? {
+    while let Some(frame) = frames.try_next().await? {
         if whole.len() + frame.len() > RESPONSE_BYTES_MAX {
             return Err(CallError::Unreadable(format!("more than {RESPONSE_BYTES_MAX} bytes")));
         }
@@ -239,35 +249,11 @@ async fn read(body: Body) -> Result<Bytes, CallError> {
     Ok(whole.into())
 }
 
-/// A response body, in pieces as they arrive.
-pub struct Frames(futures::stream::BoxStream<'static, Result<Bytes, CallError>>);
+/// A response body, in pieces as they arrive. An error means that it broke off.
+pub type Frames = BoxStream<'static, Result<Bytes, CallError>>;
 
-impl fmt::Debug for Frames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Frames")
-    }
-}
-
-impl Frames {
-    pub fn new(body: Body) -> Self {
-        let stream = http_body_util::BodyStream::new(body);
-        let data = stream.filter_map(|frame| {
-            let data = match frame {
-                Ok(frame) => frame.into_data().ok().map(Ok),
-                Err(error) => Some(Err(CallError::Unreadable(root_cause(&error)))),
-            };
-            futures::future::ready(data)
-        });
-        Self(data.boxed())
-    }
-
-    /// The next piece; `None` at the end.
-    ///
-    /// # Errors
-    /// The response broke off.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
-        self.0.next().await.transpose()
-    }
+pub fn frames(body: Body) -> Frames {
+    body.into_data_stream().map_err(|e| CallError::Unreadable(root_cause(&e))).boxed()
 }
 
 /// A response body in pieces, with the time left for them.
@@ -278,12 +264,6 @@ pub struct TimedFrames<'c> {
     left: Duration,
 }
 
-impl fmt::Debug for TimedFrames<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimedFrames").field("left", &self.left).finish_non_exhaustive()
-    }
-}
-
 impl TimedFrames<'_> {
     /// The next piece; `None` at the end.
     ///
@@ -291,7 +271,7 @@ impl TimedFrames<'_> {
     /// The response broke off, or takes too long.
     pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
         let began = Instant::now();
-        let next = tokio::time::timeout(self.left, self.frames.next()).await;
+        let next = tokio::time::timeout(self.left, self.frames.try_next()).await;
         self.left = self.left.saturating_sub(began.elapsed());
         next.unwrap_or_else(|_| Err(self.cluster.timed_out(self.timeout)))
     }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
 use kube::api::WatchParams;
@@ -16,7 +17,7 @@ use super::end::WatchEnd;
 use super::pauses::between;
 use super::wire::{self, Lines, NoObject, WatchEvent, WatchEventType};
 use super::{WatchTask, numeric};
-use crate::client::{AT_ONCE, CallError, Frames, no_request, path};
+use crate::client::{AT_ONCE, CallError, Frames, frames, no_request, path};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Kind;
 
@@ -67,7 +68,7 @@ impl WatchTask {
             self.check_history(from).await?;
             self.history.is_unsure = false;
         }
-        Ok(OpenWatch { frames: Frames::new(response.into_body()), lasts })
+        Ok(OpenWatch { frames: frames(response.into_body()), lasts })
     }
 
     /// Passes on the events of a watch, and advances `from`, until the watch ends.
@@ -89,7 +90,7 @@ impl WatchTask {
             let frame = tokio::select! {
                 biased;
                 _ = self.moves.changed() => return Err(WatchEnd::Moved),
-                frame = timeout(list_in.map_or(wait, |left| left.min(wait)), frames.next()) => frame,
+                frame = timeout(list_in.map_or(wait, |left| left.min(wait)), frames.try_next()) => frame,
             };
             let frame = match frame {
                 Ok(Ok(Some(frame))) => frame,

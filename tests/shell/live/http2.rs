@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use h2::{Reason, server};
 use http::{Request, Response};
 use serde_json::{Value, json};
-use throughline::client::{CallError, ClusterClient, Connections, Frames, JSON, Server, get};
+use throughline::client::{
+    CallError, ClusterClient, Connections, Frames, JSON, Server, frames, get,
+};
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle};
 use tokio::io::{copy, copy_bidirectional, sink};
@@ -73,7 +75,7 @@ impl Fleet {
 
 async fn open_watch(client: &ClusterClient) -> Frames {
     let request = get(&format!("{NAMESPACES}?watch=true"), JSON).unwrap();
-    Frames::new(client.open(request, 10 * SECOND).await.unwrap().into_body())
+    frames(client.open(request, 10 * SECOND).await.unwrap().into_body())
 }
 
 async fn list(client: &ClusterClient) -> Result<(), CallError> {
@@ -98,7 +100,7 @@ async fn write(client: &ClusterClient, name: &str) -> Result<(), CallError> {
 
 /// The watch shows this Namespace next.
 async fn shows(watch: &mut Frames, name: &str) {
-    let frame = timeout(5 * SECOND, watch.next()).await.unwrap().unwrap().unwrap();
+    let frame = timeout(5 * SECOND, watch.try_next()).await.unwrap().unwrap().unwrap();
     assert!(String::from_utf8_lossy(&frame).contains(name));
 }
 
@@ -191,7 +193,7 @@ async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
     let mut watch = open_watch(&client).await;
     silent.send_replace(true);
     let began = Instant::now();
-    timeout(20 * SECOND, watch.next()).await.expect("an error within 20 s").unwrap_err();
+    timeout(20 * SECOND, watch.try_next()).await.expect("an error within 20 s").unwrap_err();
     assert!(began.elapsed() > 5 * SECOND, "a pause of the server is no end: {:?}", began.elapsed());
 }
 
@@ -203,11 +205,11 @@ async fn so_are_http1_connections_that_fall_silent() {
     let client = fleet.project("p");
     let mut watch = open_watch(&client).await;
     list(&client).await.unwrap(); // leaves an idle connection
-    timeout(12 * SECOND, watch.next()).await.expect_err("nothing happens");
+    timeout(12 * SECOND, watch.try_next()).await.expect_err("nothing happens");
     silent.send_replace(true);
     sleep(SECOND).await;
     silent.send_replace(false);
-    let error = timeout(20 * SECOND, watch.next()).await.expect("an error within 20 s");
+    let error = timeout(20 * SECOND, watch.try_next()).await.expect("an error within 20 s");
     assert!(error.unwrap_err().to_string().contains("connections are dead"));
     drop(watch);
     let mut watch = open_watch(&client).await;
@@ -332,7 +334,7 @@ async fn only_what_the_server_disclaims_is_sent_again() {
         let began = Instant::now();
         let error = write(&client, "n").await.err();
         assert_eq!(error.is_none(), is_repeated, "{first:?}: {error:?}");
-        // What is refused waits, and may not be sent elsewhere.
+        // A refused request waits before it is sent again.
         let pause = Duration::from_millis(if is_repeated { 100 } else { 0 });
         assert!(began.elapsed() >= pause, "{:?}", began.elapsed());
         assert!(error.is_none_or(|e| matches!(e, CallError::Unreachable(_))), "{first:?}");
