@@ -366,7 +366,7 @@ async fn kube_config(credentials: &Credentials) -> Result<kube::Config, CallErro
     let config = match credentials {
         Credentials::InCluster => kube::Config::incluster().map_err(|e| failed(&e)),
         Credentials::Text(text) => {
-            let file = text.kubeconfig().map_err(|e| failed(&e))?;
+            let file = text.kubeconfig().map_err(CallError::NoClient)?;
             let config = kube::Config::from_custom_kubeconfig(file, &options(&None)).await;
             config.map_err(|e| failed(&e))
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use kube::config::Kubeconfig;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::spec::Credentials;
+use super::spec::{Credentials, Entries};
 use crate::environment::blocking;
 
 /// Kubernetes mounts the cluster's certificate authority here in every pod. kube itself reads the token
@@ -81,42 +81,22 @@ impl Fingerprint {
             && pipe_of(credentials).is_none()
             && let Some(kubeconfig) = kubeconfig(file.as_deref())
         {
-            let part = Part::of(&kubeconfig, context.as_ref());
-            stamps.0.extend(Stamps::of(part.files).0);
-            hash.update(part.text.as_bytes());
+            let Entries { context, cluster, user } = Entries::of(&kubeconfig, context.as_ref());
+            let user = user.and_then(|user| user.auth_info.as_ref());
+            // kube itself reads a token's file again.
+            let named = [
+                cluster.and_then(|cluster| cluster.certificate_authority.as_ref()),
+                user.and_then(|user| user.client_certificate.as_ref()),
+                user.and_then(|user| user.client_key.as_ref()),
+            ];
+            stamps.0.extend(Stamps::of(named.into_iter().flatten().map(PathBuf::from)).0);
+            let text = serde_json::to_string(&(context, cluster, user)).unwrap_or_default();
+            hash.update(text.as_bytes());
         }
         for (path, _) in stamps.0.iter().filter(|(path, _)| !kubeconfigs.contains(path)) {
             hash.update(&fs::read(path).unwrap_or_default());
         }
         Self { stamps, hash: hash.digest() }
-    }
-}
-
-/// The part of a kubeconfig that concerns one cluster.
-struct Part {
-    text: String,
-    /// The certificates and keys that it names. kube itself reads a token's file again.
-    files: Vec<PathBuf>,
-}
-
-impl Part {
-    fn of(kubeconfig: &Kubeconfig, context: Option<&String>) -> Self {
-        let name = context.or(kubeconfig.current_context.as_ref());
-        let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == name);
-        let context = context.and_then(|context| context.context.as_ref());
-        let cluster =
-            kubeconfig.clusters.iter().find(|c| Some(&c.name) == context.map(|x| &x.cluster));
-        let user = context.and_then(|context| context.user.as_ref());
-        let user = kubeconfig.auth_infos.iter().find(|u| Some(&u.name) == user);
-        let text = serde_json::to_string(&(context, cluster, user)).unwrap_or_default();
-        let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref());
-        let user = user.and_then(|user| user.auth_info.as_ref());
-        let files = [
-            cluster.and_then(|cluster| cluster.certificate_authority.as_ref()),
-            user.and_then(|user| user.client_certificate.as_ref()),
-            user.and_then(|user| user.client_key.as_ref()),
-        ];
-        Self { text, files: files.into_iter().flatten().map(PathBuf::from).collect() }
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt, iter, once};
 
 use super::error::root_cause;
-use super::{AT_ONCE, CallError, ClusterClient, Frames, JSON, OBJECT_BYTES_MAX, get, no_request};
+use super::{AT_ONCE, CallError, ClusterClient, JSON, OBJECT_BYTES_MAX, frames, get, no_request};
 
 type Pieces = BoxStream<'static, Result<Frame<Bytes>, CallError>>;
 
@@ -58,7 +58,7 @@ pub(crate) fn kube_client(
             let answer = cluster.open(request, timeouts.answer).await?;
             opened.send_replace(());
             Ok::<_, CallError>(
-                answer.map(|body| watch_pieces(Frames::new(body).0, timeouts.silence)),
+                answer.map(|body| watch_pieces(frames(body), timeouts.silence)),
             )
         }
     });

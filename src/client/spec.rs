@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri};
-use kube::config::{AuthInfo, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::tls::secret_field;
@@ -79,33 +79,6 @@ impl fmt::Debug for KubeconfigText {
     }
 }
 
-/// Why a kubeconfig's text is refused. The errors quote only the names of its entries.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TextError {
-    #[error("no kubeconfig: it is not YAML of that form")]
-    Unreadable,
-    #[error("the kubeconfig has no current-context")]
-    NoContext,
-    /// A context, cluster or user that is named and does not exist.
-    #[error("the kubeconfig has no {entry} {name:?}")]
-    Missing { entry: &'static str, name: String },
-    #[error("the kubeconfig's cluster {0:?} has no server, or one that is no URL")]
-    NoServer(String),
-    /// It would run a program or read a file of this pod.
-    #[error(
-        "the kubeconfig's {entry} {name:?} has {field}, which may {why}: put {instead} into it"
-    )]
-    Refused {
-        entry: &'static str,
-        name: String,
-        field: &'static str,
-        why: &'static str,
-        instead: &'static str,
-    },
-    #[error("the kubeconfig's user {user:?} has a token with {fault}, {}", TOKEN_REMEDY)]
-    Token { user: String, fault: &'static str },
-}
-
 /// The remedy for an invalid token.
 pub(super) const TOKEN_REMEDY: &str =
     "which no request can carry: take it out, also at the end of the token";
@@ -118,6 +91,27 @@ pub(super) fn token_fault(auth: &AuthInfo) -> Option<&'static str> {
     Some(if has_line_break { "a line break" } else { "a control character" })
 }
 
+/// The entries of a kubeconfig that one context names.
+pub(crate) struct Entries<'k> {
+    pub(crate) context: Option<&'k Context>,
+    pub(crate) cluster: Option<&'k Cluster>,
+    pub(crate) user: Option<&'k NamedAuthInfo>,
+}
+
+impl<'k> Entries<'k> {
+    /// Those of `context`, or of the current one.
+    pub(crate) fn of(kubeconfig: &'k Kubeconfig, context: Option<&String>) -> Self {
+        let name = context.or(kubeconfig.current_context.as_ref());
+        let context = kubeconfig.contexts.iter().find(|entry| Some(&entry.name) == name);
+        let context = context.and_then(|entry| entry.context.as_ref());
+        let cluster = context.map(|context| &context.cluster);
+        let cluster = kubeconfig.clusters.iter().find(|entry| Some(&entry.name) == cluster);
+        let user = context.and_then(|context| context.user.as_ref());
+        let user = kubeconfig.auth_infos.iter().find(|entry| Some(&entry.name) == user);
+        Self { context, cluster: cluster.and_then(|entry| entry.cluster.as_ref()), user }
+    }
+}
+
 const RUNS: &str = "run a program here";
 const READS: &str = "read a file here";
 
@@ -125,24 +119,20 @@ impl KubeconfigText {
     /// Takes the text's current context, with its cluster and user.
     ///
     /// # Errors
-    /// [`TextError`]. Entries that the current context does not use are not checked.
-    pub fn parse(text: &str) -> Result<Self, TextError> {
+    /// Why the text is refused; quotes only the names of its entries. Entries that the current context
+    /// does not use are not checked.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let kubeconfig = read(text)?;
-        let name = kubeconfig.current_context.filter(|name| !name.is_empty());
-        let name = name.ok_or(TextError::NoContext)?;
-        let missing = |entry, name: &str| TextError::Missing { entry, name: name.to_owned() };
-        let context = kubeconfig.contexts.into_iter().find(|context| context.name == name);
-        let context = context.and_then(|context| context.context);
-        let context = context.ok_or_else(|| missing("context", &name))?;
-        let cluster = kubeconfig.clusters.into_iter().find(|c| c.name == context.cluster);
-        let cluster = cluster.and_then(|cluster| cluster.cluster);
+        let name = kubeconfig.current_context.as_ref().filter(|name| !name.is_empty());
+        let name = name.ok_or("the kubeconfig has no current-context")?;
+        let missing = |entry, name: &str| format!("the kubeconfig has no {entry} {name:?}");
+        let Entries { context, cluster, user } = Entries::of(&kubeconfig, None);
+        let context = context.ok_or_else(|| missing("context", name))?;
         let cluster = cluster.ok_or_else(|| missing("cluster", &context.cluster))?;
-        let refused = |entry, name: &str, (field, why, instead)| TextError::Refused {
-            entry,
-            name: name.to_owned(),
-            field,
-            why,
-            instead,
+        let refused = |entry, name: &str, (field, why, instead)| {
+            format!(
+                "the kubeconfig's {entry} {name:?} has {field}, which may {why}: put {instead} into it"
+            )
         };
         if is_set(cluster.certificate_authority.as_ref()) {
             let field = ("certificate-authority", READS, "certificate-authority-data");
@@ -150,42 +140,48 @@ impl KubeconfigText {
         }
         let server = cluster.server.as_ref().and_then(|server| server.parse::<Uri>().ok());
         if server.is_none_or(|server| server.scheme().is_none() || server.host().is_none()) {
-            return Err(TextError::NoServer(context.cluster));
+            return Err(format!(
+                "the kubeconfig's cluster {:?} has no server, or one that is no URL",
+                context.cluster
+            ));
         }
-        let Some(user) = context.user.filter(|user| !user.is_empty()) else {
+        let Some(name) = context.user.as_ref().filter(|name| !name.is_empty()) else {
             return Ok(Self(text.into()));
         };
-        let entry = kubeconfig.auth_infos.into_iter().find(|entry| entry.name == user);
-        let entry = entry.ok_or_else(|| missing("user", &user))?.auth_info.unwrap_or_default();
+        let user = user.ok_or_else(|| missing("user", name))?;
+        let Some(user) = &user.auth_info else { return Ok(Self(text.into())) };
         const TOKEN: &str = "a token or client-certificate-data";
         let fields = [
-            (entry.exec.is_some(), ("exec", RUNS, TOKEN)),
-            (entry.auth_provider.is_some(), ("auth-provider", RUNS, TOKEN)),
+            (user.exec.is_some(), ("exec", RUNS, TOKEN)),
+            (user.auth_provider.is_some(), ("auth-provider", RUNS, TOKEN)),
             (
-                is_set(entry.client_certificate.as_ref()),
+                is_set(user.client_certificate.as_ref()),
                 ("client-certificate", READS, "client-certificate-data"),
             ),
-            (is_set(entry.client_key.as_ref()), ("client-key", READS, "client-key-data")),
-            (is_set(entry.token_file.as_ref()), ("tokenFile", READS, "token")),
+            (is_set(user.client_key.as_ref()), ("client-key", READS, "client-key-data")),
+            (is_set(user.token_file.as_ref()), ("tokenFile", READS, "token")),
         ];
         if let Some((_, field)) = fields.into_iter().find(|(has, _)| *has) {
-            return Err(refused("user", &user, field));
+            return Err(refused("user", name, field));
         }
-        match token_fault(&entry) {
-            Some(fault) => Err(TextError::Token { user, fault }),
+        match token_fault(user) {
+            Some(fault) => Err(format!(
+                "the kubeconfig's user {name:?} has a token with {fault}, {TOKEN_REMEDY}"
+            )),
             None => Ok(Self(text.into())),
         }
     }
 
     /// The kubeconfig as parsed by kube.
-    pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, TextError> {
+    pub(super) fn kubeconfig(&self) -> Result<Kubeconfig, String> {
         read(&self.0)
     }
 }
 
 /// Parses the text. Errors of the YAML reader quote lines, so they are dropped.
-fn read(text: &str) -> Result<Kubeconfig, TextError> {
-    Kubeconfig::from_yaml(text).map_err(|_| TextError::Unreadable)
+fn read(text: &str) -> Result<Kubeconfig, String> {
+    let refused = "no kubeconfig: it is not YAML of that form";
+    Kubeconfig::from_yaml(text).map_err(|_| refused.to_owned())
 }
 
 fn is_set(path: Option<&String>) -> bool {
@@ -202,7 +198,7 @@ mod tests {
             clusters: [{{name: c, cluster: {{{cluster}}}}}, {{name: o, cluster:
             {{certificate-authority: /o}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
         );
-        KubeconfigText::parse(&text).map_err(|error| error.to_string())
+        KubeconfigText::parse(&text)
     }
 
     const SERVER: &str = "server: 'https://a:6443'";
@@ -235,12 +231,12 @@ mod tests {
         assert!(parse("server: ''", "").unwrap_err().contains("no server"));
         assert!(parse("server: /secret", "").unwrap_err().ends_with("or one that is no URL"));
         for text in ["secret: [", "[1]", "secret", "current-context: [secret]"] {
-            let error = KubeconfigText::parse(text).unwrap_err().to_string();
+            let error = KubeconfigText::parse(text).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }
-        let error = KubeconfigText::parse("current-context: x").unwrap_err();
-        assert_eq!(error.to_string(), r#"the kubeconfig has no context "x""#);
-        assert_eq!(KubeconfigText::parse("kind: Config"), Err(TextError::NoContext));
+        let error = |text| KubeconfigText::parse(text).unwrap_err();
+        assert_eq!(error("current-context: x"), r#"the kubeconfig has no context "x""#);
+        assert_eq!(error("kind: Config"), "the kubeconfig has no current-context");
     }
 
     #[test]

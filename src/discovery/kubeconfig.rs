@@ -1,11 +1,11 @@
 //! A cluster described by a kubeconfig's text.
 
 use http::Uri;
-use kube::config::{Cluster, Kubeconfig};
+use kube::config::Kubeconfig;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ledger::{Ledger, Offer};
-use crate::client::{ConnectionSpec, Credentials, KubeconfigText, Server, shortened};
+use crate::client::{ConnectionSpec, Credentials, Entries, KubeconfigText, Server, shortened};
 use crate::config::ClusterConfig;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::OfferState;
@@ -28,7 +28,7 @@ pub(super) fn offer(
     let cluster = ClusterName::from(cluster);
     let text = text.and_then(|text| {
         // The error may quote a name of any length in the kubeconfig.
-        let usable = KubeconfigText::parse(text).map_err(|error| shortened(error.to_string()))?;
+        let usable = KubeconfigText::parse(text).map_err(shortened)?;
         Ok((server_hash(text), usable))
     });
     let (uid, state, connection) = match text {
@@ -53,18 +53,9 @@ pub(super) fn offer(
 /// A hash of the current context's server and of how it is reached.
 fn server_hash(text: &str) -> u64 {
     let kubeconfig = Kubeconfig::from_yaml(text).unwrap_or_default();
-    let cluster = cluster_entry(&kubeconfig, None);
+    let cluster = Entries::of(&kubeconfig, None).cluster;
     let server = cluster.map(|c| (&c.server, &c.proxy_url, &c.tls_server_name));
     xxh3_64(format!("{server:?}").as_bytes())
-}
-
-/// The cluster entry of a context, or of the current one.
-fn cluster_entry<'k>(kubeconfig: &'k Kubeconfig, context: Option<&String>) -> Option<&'k Cluster> {
-    let name = context.or(kubeconfig.current_context.as_ref());
-    let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == name);
-    let cluster = context.and_then(|context| context.context.as_ref()).map(|c| &c.cluster);
-    let cluster = kubeconfig.clusters.iter().find(|entry| Some(&entry.name) == cluster);
-    cluster.and_then(|entry| entry.cluster.as_ref())
 }
 
 /// The URL of the server that a configured cluster's kubeconfig names; `None` in a pod without one.
@@ -75,7 +66,8 @@ pub(crate) fn configured_server(config: &ClusterConfig) -> Option<Uri> {
         None => Kubeconfig::read(),
     };
     let kubeconfig = kubeconfig.ok()?;
-    cluster_entry(&kubeconfig, config.context.as_ref())?.server.as_ref()?.parse().ok()
+    let Entries { cluster, .. } = Entries::of(&kubeconfig, config.context.as_ref());
+    cluster?.server.as_ref()?.parse().ok()
 }
 
 #[cfg(test)]
