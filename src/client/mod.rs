@@ -13,6 +13,7 @@ mod request;
 mod service;
 mod spec;
 mod tls;
+mod weak_map;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

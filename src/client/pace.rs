@@ -1,15 +1,17 @@
 //! Limits the parallel lists of one API server, and the watches reopened at once after many were cut.
 //!
 //! Each list or watch takes a *turn*. A server has a fixed number of turns (`fleet.listsInParallel`),
-//! and gives them first, in the order of requests, to watches that did not fail before. A turn ends
-//! after a second at the latest, so clusters that hang delay the others a little but never block them.
+//! and gives them in the order of requests. Of the watches that failed before, only one at a time waits
+//! in that order, so they follow the others. A turn ends after a second at the latest, so clusters that
+//! hang delay the others a little but never block them.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
+
+use super::weak_map::WeakMap;
 
 /// A list that takes longer continues without its turn: a healthy server answers in a tenth of it.
 pub(crate) const TURN_MAX: Duration = Duration::from_secs(1);
@@ -21,23 +23,22 @@ const DOWN_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Pace {
     parallel: usize,
-    hosts: Mutex<HashMap<Arc<str>, Weak<Host>>>,
+    hosts: WeakMap<Arc<str>, Host>,
 }
 
 /// One server, as scheme, host and port.
 #[derive(Debug)]
 pub(crate) struct Host {
-    turns: Mutex<TurnState>,
+    turns: Arc<Semaphore>,
+    /// The place of the one watch that failed before and waits for a turn.
+    retry: Semaphore,
+    health: Mutex<Health>,
     /// Notified when the server answers again.
     answers: Notify,
 }
 
 #[derive(Debug)]
-struct TurnState {
-    free: usize,
-    waiting: VecDeque<oneshot::Sender<()>>,
-    /// Watches that failed before; they follow the others.
-    retrying: VecDeque<oneshot::Sender<()>>,
+struct Health {
     answered_at: Instant,
     is_down: bool,
 }
@@ -53,13 +54,13 @@ pub(crate) enum Order {
 /// The permission to request a list or a watch now. Dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    host: Arc<Host>,
+    _permit: Option<OwnedSemaphorePermit>,
     until: Instant,
 }
 
 impl Pace {
     pub(crate) fn new(parallel: usize) -> Self {
-        Self { parallel: parallel.max(1), hosts: Mutex::default() }
+        Self { parallel: parallel.max(1), hosts: WeakMap::default() }
     }
 
     pub(crate) fn parallel(&self) -> usize {
@@ -67,67 +68,36 @@ impl Pace {
     }
 
     pub(crate) fn host(&self, address: &Arc<str>) -> Arc<Host> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(host) = hosts.get(address).and_then(Weak::upgrade) {
-            return host;
-        }
-        hosts.retain(|_, host| host.strong_count() > 0);
-        let turns = TurnState {
-            free: self.parallel,
-            waiting: VecDeque::new(),
-            retrying: VecDeque::new(),
-            answered_at: Instant::now(),
-            is_down: false,
-        };
-        let host = Arc::new(Host { turns: Mutex::new(turns), answers: Notify::new() });
-        hosts.insert(address.clone(), Arc::downgrade(&host));
-        host
+        self.hosts.get(address.clone(), || Host {
+            turns: Arc::new(Semaphore::new(self.parallel)),
+            retry: Semaphore::new(1),
+            health: Mutex::new(Health { answered_at: Instant::now(), is_down: false }),
+            answers: Notify::new(),
+        })
     }
 }
 
 impl Host {
-    fn turns(&self) -> MutexGuard<'_, TurnState> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a turn. Cancel-safe.
-    pub(crate) async fn turn(self: &Arc<Self>, order: Order) -> Turn {
-        let waiting = {
-            let mut turns = self.turns();
-            if turns.free > 0 {
-                turns.free -= 1;
-                None
-            } else {
-                let (give, given) = oneshot::channel();
-                match order {
-                    Order::First => turns.waiting.push_back(give),
-                    Order::Retry => turns.retrying.push_back(give),
-                }
-                Some(Waiting { given, host: self })
-            }
+    pub(crate) async fn turn(&self, order: Order) -> Turn {
+        // Neither semaphore is ever closed.
+        let _place = match order {
+            Order::First => None,
+            Order::Retry => self.retry.acquire().await.ok(),
         };
-        if let Some(mut waiting) = waiting {
-            // The sender is dropped only with the host, which this borrows.
-            let _ = (&mut waiting.given).await;
-        }
-        Turn { host: self.clone(), until: Instant::now() + TURN_MAX }
-    }
-
-    fn give_back(&self) {
-        let mut turns = self.turns();
-        while let Some(next) = turns.waiting.pop_front().or_else(|| turns.retrying.pop_front()) {
-            if next.send(()).is_ok() {
-                return;
-            }
-        }
-        turns.free += 1;
+        let permit = self.turns.clone().acquire_owned().await.ok();
+        Turn { _permit: permit, until: Instant::now() + TURN_MAX }
     }
 
     /// Records an answer of the server. If it was down, ends the pauses because of that.
     pub(crate) fn answered(&self) {
-        let mut turns = self.turns();
-        turns.answered_at = Instant::now();
-        if std::mem::take(&mut turns.is_down) {
+        let mut health = self.health();
+        health.answered_at = Instant::now();
+        if std::mem::take(&mut health.is_down) {
             self.answers.notify_waiters();
         }
     }
@@ -135,36 +105,14 @@ impl Host {
     /// Records that the server could not be reached. Returns whether it is down, rather than one of its
     /// clusters.
     pub(crate) fn unreachable(&self) -> bool {
-        let mut turns = self.turns();
-        turns.is_down |= turns.answered_at.elapsed() > DOWN_AFTER;
-        turns.is_down
+        let mut health = self.health();
+        health.is_down |= health.answered_at.elapsed() > DOWN_AFTER;
+        health.is_down
     }
 
     /// Waits until the server answers again after it was down.
     pub(crate) async fn answers(&self) {
         self.answers.notified().await;
-    }
-}
-
-/// Waits for a turn; a turn granted after the wait is cancelled goes to the next.
-struct Waiting<'a> {
-    given: oneshot::Receiver<()>,
-    host: &'a Host,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.given.close();
-        // The turn was already taken if the wait is over.
-        if self.given.try_recv().is_ok() {
-            self.host.give_back();
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.host.give_back();
     }
 }
 
@@ -195,18 +143,22 @@ mod tests {
         let host = Pace::new(1).host(&"a".into());
         let turn = host.turn(Order::First).await;
         let mut retry = Box::pin(host.turn(Order::Retry));
+        let mut later_retry = Box::pin(host.turn(Order::Retry));
         let mut gave_up = Box::pin(host.turn(Order::First));
         let mut first = Box::pin(host.turn(Order::First));
-        for waiting in [&mut retry, &mut gave_up, &mut first] {
+        for waiting in [&mut retry, &mut later_retry, &mut gave_up, &mut first] {
             assert!(waiting.now_or_never().is_none());
         }
+        drop(turn);
+        let turn = retry.now_or_never().expect("it asked before all others");
+        assert!((&mut later_retry).now_or_never().is_none());
         drop(turn);
         // It is granted the turn, and never takes it.
         drop(gave_up);
         let turn = first.now_or_never().expect("the next of those who did not fail");
-        assert!((&mut retry).now_or_never().is_none());
+        assert!((&mut later_retry).now_or_never().is_none());
         drop(turn);
-        assert!(retry.now_or_never().is_some());
+        assert!(later_retry.now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -220,14 +172,5 @@ mod tests {
         host.answered();
         assert!(answers.now_or_never().is_some());
         assert!(!host.unreachable());
-    }
-
-    #[test]
-    fn servers_without_clusters_are_forgotten() {
-        let pace = Pace::new(1);
-        for number in 0..1_000 {
-            pace.host(&format!("{number}").into());
-        }
-        assert!(pace.hosts.lock().unwrap().len() < 2);
     }
 }

@@ -65,7 +65,7 @@ impl State {
 }
 
 impl Host {
-    pub(super) fn new(url: &Uri, tls: Arc<Tls>) -> Result<Arc<Self>, String> {
+    pub(super) fn new(url: &Uri, tls: Arc<Tls>) -> Result<Self, String> {
         let tls = if url.scheme_str() == Some("https") {
             let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
             let name = tls.server_name.as_deref().unwrap_or(host);
@@ -78,7 +78,7 @@ impl Host {
         let told = format!("{}://{authority}", url.scheme_str().unwrap_or_default()).into();
         let target = Arc::new(Target { url: url.clone(), tls });
         let connector = Http1Connector::new(target.clone());
-        Ok(Arc::new(Self { name: told, target, state: Mutex::default(), connector }))
+        Ok(Self { name: told, target, state: Mutex::default(), connector })
     }
 
     /// Scheme, host and port.

@@ -28,8 +28,7 @@ mod http2;
 mod lane;
 mod probe;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -42,6 +41,7 @@ use kube::client::Body;
 use tower::BoxError;
 
 use super::tls::Tls;
+use super::weak_map::WeakMap;
 pub(super) use host::Host;
 
 /// A response body; over HTTP/2 its stream counts until it is dropped.
@@ -58,9 +58,7 @@ const STREAMS_SPARE: usize = 10;
 
 /// The connections of several hosts, each shared by all clusters with the same certificates.
 #[derive(Clone, Default)]
-pub(super) struct Pools {
-    hosts: Arc<Mutex<HashMap<HostKey, Weak<Host>>>>,
-}
+pub(super) struct Pools(Arc<WeakMap<HostKey, Host>>);
 
 /// The properties that a connection depends on. A token is not among them: each request carries one.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -82,16 +80,8 @@ impl Pools {
         let scheme = scheme.clone();
         let authority = authority.clone();
         let key = HostKey { scheme, authority, tls: tls.identity };
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(host) = hosts.get(&key).and_then(Weak::upgrade) {
-            return Ok(host);
-        }
-        if hosts.len() == hosts.capacity() {
-            hosts.retain(|_, host| host.strong_count() > 0);
-        }
         let host = Host::new(url, tls.clone())?;
-        hosts.insert(key, Arc::downgrade(&host));
-        Ok(host)
+        Ok(self.0.get(key, || host))
     }
 }
 
