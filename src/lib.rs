@@ -16,6 +16,7 @@
 //! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`clock`]: monotonic wall-clock time for events
 //! - [`environment`]: the computer of a run, which a simulation replaces
+//! - `file_stamp`: whether a file changed, without reading it
 //! - [`core`]: the pure machine, events → actions; no clock, no I/O: the package `crates/core`. In it
 //!   `contract` (events and actions), `data`, `status` (JSON, liveness, digest), `world` (observed
 //!   objects), `rules` (one file each), `controller` (carries plans out), and `view` (the fleet at one
@@ -65,6 +66,7 @@ pub mod event_log;
 pub mod events;
 pub mod executor;
 mod field_owner;
+mod file_stamp;
 pub mod fleet;
 pub mod inspect;
 pub mod instance;

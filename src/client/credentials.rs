@@ -21,7 +21,7 @@ use tower::{BoxError, ServiceBuilder};
 use tracing::{info, warn};
 
 use super::error::is_invalid_header;
-use super::fingerprint::{Fingerprint, Stamps, kubeconfigs, pipe_of};
+use super::fingerprint::{Fingerprint, kubeconfigs, pipe_of};
 use super::pool::{Host, PoolService, Pools};
 use super::spec::{Credentials, Server, TOKEN_REMEDY, token_fault};
 use super::tls::Tls;
@@ -239,7 +239,7 @@ impl Follower {
 
     async fn check(&mut self) {
         let rejected = self.users.rejected.swap(false, Relaxed);
-        if !rejected && Stamps::read(self.fingerprint.files()).await == self.fingerprint.stamps {
+        if !rejected && self.fingerprint.is_current().await {
             return;
         }
         let fingerprint = Fingerprint::read(&self.credentials).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use kube::config::Kubeconfig;
@@ -10,55 +10,32 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::spec::{Credentials, Entries};
 use crate::environment::blocking;
+use crate::file_stamp::FileStamp;
 
 /// Kubernetes mounts the cluster's certificate authority here in every pod. kube itself reads the token
 /// beside it again.
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// The files that a client is made from, and a hash of the content that it uses.
+#[derive(Default)]
 pub(super) struct Fingerprint {
-    pub(super) stamps: Stamps,
+    /// `None` for a file that can't be read.
+    stamps: Vec<(PathBuf, Option<FileStamp>)>,
     hash: u64,
-}
-
-/// Distinguishes a file from its earlier version without reading it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    /// When the content or the inode changed, in seconds and nanoseconds; no program can set it.
-    changed: (i64, i64),
-}
-
-/// Each file with its stamp; `None` while it can't be read.
-#[derive(PartialEq, Eq)]
-pub(super) struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
-
-impl Stamps {
-    pub(super) async fn read(files: Vec<PathBuf>) -> Self {
-        blocking(move || Self::of(files)).await.unwrap_or(Self(Vec::new()))
-    }
-
-    fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
-        let stamp = |path: &Path| {
-            let file = fs::metadata(path).ok()?;
-            let changed = (file.ctime(), file.ctime_nsec());
-            Some(Stamp { inode: file.ino(), bytes: file.len(), changed })
-        };
-        Self(files.into_iter().map(|path| (stamp(&path), path)).map(|(s, p)| (p, s)).collect())
-    }
 }
 
 impl Fingerprint {
     /// The fingerprint of the current files. A file that can't be read is part of it, too.
     pub(super) async fn read(credentials: &Credentials) -> Self {
         let credentials = credentials.clone();
-        let fingerprint = blocking(move || Self::of(&credentials)).await;
-        fingerprint.unwrap_or(Self { stamps: Stamps(Vec::new()), hash: 0 })
+        blocking(move || Self::of(&credentials)).await.unwrap_or_default()
     }
 
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        self.stamps.0.iter().map(|(path, _)| path.clone()).collect()
+    /// Whether no file has changed.
+    pub(super) async fn is_current(&self) -> bool {
+        let stamps = self.stamps.clone();
+        let is_current = move || stamps.iter().all(|(path, stamp)| FileStamp::of(path) == *stamp);
+        blocking(is_current).await.unwrap_or(false)
     }
 
     pub(super) fn is_same_content(&self, other: &Self) -> bool {
@@ -74,8 +51,12 @@ impl Fingerprint {
         ) {
             files.insert(POD_CA.into());
         }
+        let stamped = |path: PathBuf| {
+            let stamp = FileStamp::of(&path);
+            (path, stamp)
+        };
         // Before the content: a write in between is detected later.
-        let mut stamps = Stamps::of(files);
+        let mut stamps: Vec<_> = files.into_iter().map(stamped).collect();
         let mut hash = Xxh3Default::new();
         if let Credentials::Kubeconfig { file, context } = credentials
             && pipe_of(credentials).is_none()
@@ -89,11 +70,11 @@ impl Fingerprint {
                 user.and_then(|user| user.client_certificate.as_ref()),
                 user.and_then(|user| user.client_key.as_ref()),
             ];
-            stamps.0.extend(Stamps::of(named.into_iter().flatten().map(PathBuf::from)).0);
+            stamps.extend(named.into_iter().flatten().map(PathBuf::from).map(stamped));
             let text = serde_json::to_string(&(context, cluster, user)).unwrap_or_default();
             hash.update(text.as_bytes());
         }
-        for (path, _) in stamps.0.iter().filter(|(path, _)| !kubeconfigs.contains(path)) {
+        for (path, _) in stamps.iter().filter(|(path, _)| !kubeconfigs.contains(path)) {
             hash.update(&fs::read(path).unwrap_or_default());
         }
         Self { stamps, hash: hash.digest() }

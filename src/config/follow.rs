@@ -8,9 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +26,7 @@ use crate::clock::wall_clock_now;
 use crate::core::contract::cause::{About, Cause, Problem};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::environment::blocking;
+use crate::file_stamp::FileStamp;
 use crate::metrics::{Metrics, ReloadResult};
 use crate::problems::Outside;
 
@@ -59,15 +58,12 @@ pub(crate) fn follow(
     Ok(followed)
 }
 
-/// Distinguishes a file from its earlier version without reading it: inode, size, and the time of the
-/// last change of content or inode. `None` while it can't be read. A ConfigMap's files are symbolic
-/// links through a directory that is swapped; the target file is used.
-type Stamp = Option<(u64, u64, (i64, i64))>;
-
 /// The file at one check.
 #[derive(Clone, PartialEq, Eq)]
 struct FileCheck {
-    stamp: Stamp,
+    /// `None` while the file can't be read. A ConfigMap's files are symbolic links through a directory
+    /// that is swapped; the target file is used.
+    stamp: Option<FileStamp>,
     text: Result<String, ConfigError>,
 }
 
@@ -223,9 +219,8 @@ impl FileCheck {
     }
 }
 
-fn stamp(source: &ConfigSource) -> Stamp {
-    let file = fs::metadata(source.file.as_ref()?).ok()?;
-    Some((file.ino(), file.len(), (file.ctime(), file.ctime_nsec())))
+fn stamp(source: &ConfigSource) -> Option<FileStamp> {
+    FileStamp::of(source.file.as_ref()?)
 }
 
 /// The difference between a new list of clusters and the current one.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -14,6 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::kubeconfig;
 use super::ledger::{Ledger, Offer};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::environment::wall_clock;
+use crate::file_stamp::FileStamp;
 
 /// How often the directory is read.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
@@ -29,18 +30,8 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 const EXTENSIONS: [&str; 4] = ["yaml", "yml", "kubeconfig", "conf"];
 
-/// Distinguishes a file from its earlier version without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    /// In seconds and nanoseconds; no program can set it.
-    changed: (i64, i64),
-}
-
 /// By file name.
-type Stamps = BTreeMap<String, Stamp>;
+type Stamps = BTreeMap<String, FileStamp>;
 
 /// A read that may never end, as on a mount that hangs, or of `/proc/kmsg`. It has a separate thread,
 /// because the runtime waits for its threads when it ends. Neither the directory nor an unchanged file
@@ -70,21 +61,17 @@ pub(super) struct Directory {
     /// A read of the directory that has not ended.
     checking: Option<Reading<io::Result<Stamps>>>,
     /// Reads of files that have not ended.
-    reading: BTreeMap<String, (Stamp, Reading<Result<String, String>>)>,
-    /// The files of the last list.
-    listed: Option<Stamps>,
+    reading: BTreeMap<String, (FileStamp, Reading<Result<String, String>>)>,
+    /// The files of the last list, each with its offer.
+    listed: Option<BTreeMap<String, (FileStamp, Offer)>>,
     /// The files that the last read of the directory found.
     found: Stamps,
-    /// The offer of each file when it was last read.
-    offers: BTreeMap<String, Offer>,
 }
 
 impl Directory {
     pub(super) fn new(path: PathBuf, ledger: Ledger) -> Self {
-        let found = Stamps::new();
-        let offers = BTreeMap::new();
         let reading = BTreeMap::new();
-        Self { path, ledger, checking: None, reading, listed: None, found, offers }
+        Self { path, ledger, checking: None, reading, listed: None, found: Stamps::new() }
     }
 
     /// Runs until it is dropped.
@@ -111,16 +98,19 @@ impl Directory {
         };
         let before = std::mem::replace(&mut self.found, found);
         let now = wall_clock();
+        let is_settled =
+            |stamp: &FileStamp| now.saturating_sub(stamp.changed_at()) > SETTLED_AFTER;
         // A file that may be incomplete keeps its earlier version; a new one does not count yet.
         let mut settled = self.found.clone();
-        settled.retain(|name, stamp| before.get(name) == Some(stamp) || stamp.is_settled(now));
-        for (name, stamp) in self.listed.iter().flatten() {
+        settled.retain(|name, stamp| before.get(name) == Some(stamp) || is_settled(stamp));
+        for (name, (stamp, _)) in self.listed.iter().flatten() {
             if self.found.contains_key(name) {
                 settled.entry(name.clone()).or_insert(*stamp);
             }
         }
         self.forget_ended();
-        if self.ledger.is_lost() || self.listed.as_ref() != Some(&settled) {
+        let listed = self.listed.iter().flatten().map(|(name, (stamp, _))| (name, stamp));
+        if self.ledger.is_lost() || self.listed.is_none() || !listed.eq(&settled) {
             self.list(settled).await;
         }
     }
@@ -139,28 +129,26 @@ impl Directory {
     /// Sends all files as one list, so that files that disappear together count as one loss.
     async fn list(&mut self, files: Stamps) {
         self.ledger.new_list();
-        let mut offers = BTreeMap::new();
-        for (file, stamp) in &files {
-            let is_read = self.listed.as_ref().and_then(|listed| listed.get(file)) == Some(stamp);
-            let known = self.offers.remove(file).filter(|_| is_read);
-            let offer = match known {
-                Some(offer) => offer,
-                None => {
-                    let text = self.read(file, *stamp).await;
+        let mut before = self.listed.take().unwrap_or_default();
+        let mut listed = BTreeMap::new();
+        for (file, stamp) in files {
+            let offer = match before.remove(&file) {
+                Some((known, offer)) if known == stamp => offer,
+                _ => {
+                    let text = self.read(&file, stamp).await;
                     let text = text.as_deref().map_err(Clone::clone);
                     let shown_by = format!("file {file}");
-                    kubeconfig::offer(cluster_of(file), "", shown_by, text, false, &self.ledger)
+                    kubeconfig::offer(cluster_of(&file), "", shown_by, text, false, &self.ledger)
                 }
             };
-            offers.insert(file.clone(), offer.clone());
-            self.ledger.listed(offer).await;
+            self.ledger.listed(offer.clone()).await;
+            listed.insert(file, (stamp, offer));
         }
-        self.offers = offers;
-        self.listed = Some(files);
+        self.listed = Some(listed);
         self.ledger.list_finished().await;
     }
 
-    async fn read(&mut self, file: &str, stamp: Stamp) -> Result<String, String> {
+    async fn read(&mut self, file: &str, stamp: FileStamp) -> Result<String, String> {
         if self.reading.get(file).is_none_or(|(begun, _)| *begun != stamp) {
             let path = self.path.join(file);
             let mut reading = Reading::start(move || read(&path));
@@ -179,18 +167,6 @@ impl Directory {
     }
 }
 
-impl Stamp {
-    fn is_settled(&self, now: Duration) -> bool {
-        let seconds = u64::try_from(self.changed.0).unwrap_or(0);
-        let nanoseconds = u32::try_from(self.changed.1).unwrap_or(0);
-        now.saturating_sub(Duration::new(seconds, nanoseconds)) > SETTLED_AFTER
-    }
-}
-
-fn wall_clock() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
 /// The files that may be kubeconfigs, by name. Kubernetes mounts a Secret's keys as links to files in a
 /// hidden directory.
 fn stamps(path: &Path) -> io::Result<Stamps> {
@@ -202,11 +178,7 @@ fn stamps(path: &Path) -> io::Result<Stamps> {
         // A link whose file disappears meanwhile counts as no link.
         let Ok(file) = fs::metadata(entry.path()) else { continue };
         if file.is_file() {
-            let changed = (file.ctime(), file.ctime_nsec());
-            let device = file.dev();
-            let inode = file.ino();
-            let bytes = file.len();
-            stamps.insert(name.to_owned(), Stamp { device, inode, bytes, changed });
+            stamps.insert(name.to_owned(), FileStamp::from(&file));
         }
     }
     Ok(stamps)

@@ -1,5 +1,6 @@
 //! Tests with real files, without the pauses between checks.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
