@@ -59,7 +59,7 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod demo;
-pub mod discovery;
+mod discovery;
 mod engine;
 pub mod environment;
 pub mod event_log;

@@ -4,7 +4,6 @@
 mod orphan;
 mod patch;
 
-pub use orphan::ProjectProof;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::client::{CallError, ClusterClient, ErrorClass, path, with_body};
+use crate::client::{CallError, ClusterClient, ErrorClass, ProjectRoot, path, with_body};
 use crate::clock::millis;
 use crate::core::contract::action::{Action, AnnotationBefore, Verb};
 use crate::core::contract::error_cause::ErrorCause;
@@ -35,7 +34,7 @@ pub struct Applier {
     /// Deletes need a backup; `None` allows none.
     backup: Option<DeletedRoutes>,
     /// Deletes for a deleted project need it; `None` allows none.
-    projects: Option<Arc<dyn ProjectProof>>,
+    projects: Option<Arc<ProjectRoot>>,
 }
 
 /// The clusters that an action writes to or asks, as of the decision.
@@ -62,7 +61,7 @@ impl Applier {
 
     /// Allows deletes of routes whose project no longer exists according to `projects`.
     #[must_use]
-    pub fn with_projects(self, projects: Arc<dyn ProjectProof>) -> Self {
+    pub fn with_projects(self, projects: Arc<ProjectRoot>) -> Self {
         Self { projects: Some(projects), ..self }
     }
 

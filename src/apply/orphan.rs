@@ -16,8 +16,6 @@
 //! is no evidence about a Gateway.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
-use std::pin::Pin;
 
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -153,19 +151,6 @@ impl Applier {
         }
         Ok(())
     }
-}
-
-/// Asks the root of a fleet whether a project exists. An API server that answers for every name, as a
-/// Milo control plane does, is no evidence.
-pub trait ProjectProof: Debug + Send + Sync {
-    /// Makes a live GET of the project. `Ok(false)` is a 404 about that very name.
-    ///
-    /// # Errors
-    /// [`CallError`] for every other answer, and for no answer.
-    fn exists<'a>(
-        &'a self,
-        cluster: &'a ClusterName,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, CallError>> + Send + 'a>>;
 }
 
 /// The justification of a delete.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Discovery, ProjectRoot, proof};
+use super::{Discovery, proof};
+use crate::client::ProjectRoot;
 use crate::config::Config;
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;

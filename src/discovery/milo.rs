@@ -4,26 +4,17 @@
 //! A control plane answers 200 under any name, even for a Project that never existed, and keeps caches
 //! for that name permanently. So no request here goes to one without a Project.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
-
 use kube::core::{ApiResource, GroupVersionKind, ResourceExt};
 use serde::Deserialize;
 
 use super::follow::{Objects, Reader};
 use super::ledger::{Ledger, Offer};
-use crate::apply::ProjectProof;
-use crate::client::{
-    AnyObject, CallError, ClusterClient, ConnectionSpec, Credentials, JSON, Server, get,
-};
+use crate::client::projects::{PROJECTS_PATH, is_project_name};
+use crate::client::{AnyObject, CallError, ConnectionSpec, Credentials, Server};
 use crate::config::MiloConfig;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::OfferState;
 use crate::core::data::ids::ClusterName;
-
-pub(crate) const PROJECTS: &str = "projects.resourcemanager.miloapis.com";
-pub(crate) const PROJECTS_PATH: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
 
 /// The path of a project's control plane at the Milo API server.
 pub(crate) fn control_plane_path(project: &str) -> String {
@@ -37,7 +28,7 @@ pub(crate) fn project_of_path(path: &str) -> Option<(&str, &str)> {
     let (_version, rest) = rest.split_once("/projects/")?;
     let (project, rest) = rest.split_once('/')?;
     let is_control_plane =
-        rest.trim_end_matches('/') == "control-plane" && is_path_segment(project);
+        rest.trim_end_matches('/') == "control-plane" && is_project_name(project);
     is_control_plane.then_some((project, if root.is_empty() { "/" } else { root }))
 }
 
@@ -112,7 +103,7 @@ impl ProjectReader {
     /// # Errors
     /// Its name or its conditions are invalid.
     fn state(&self, project: &AnyObject) -> Result<OfferState, RequestFailure> {
-        if !is_path_segment(&project.name_any()) {
+        if !is_project_name(&project.name_any()) {
             let error = "its name cannot be part of a path";
             return Err(RequestFailure::new(ErrorCause::Invalid, error));
         }
@@ -150,64 +141,6 @@ impl Reader for ProjectReader {
             None => project.name_any(),
             Some(namespace) => format!("{namespace}/{}", project.name_any()),
         }
-    }
-}
-
-/// Whether an API server accepts the name.
-pub(super) fn is_path_segment(name: &str) -> bool {
-    let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'.';
-    name.bytes().all(is_name) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-}
-
-/// The Projects of a Milo API server, requested one by one: only they prove whether a control plane
-/// belongs to a project.
-pub struct ProjectRoot {
-    client: Arc<ClusterClient>,
-    timeout: Duration,
-}
-
-impl ProjectRoot {
-    /// Sends requests through `client`, and waits at most `timeout` for an answer.
-    pub fn new(client: Arc<ClusterClient>, timeout: Duration) -> Self {
-        Self { client, timeout }
-    }
-
-    /// Whether a Project of this name exists, by a live GET.
-    ///
-    /// # Errors
-    /// Any answer but the Project, or a 404 about that very Project.
-    pub async fn exists(&self, project: &ClusterName) -> Result<bool, CallError> {
-        let name = project.as_str();
-        if !is_path_segment(name) {
-            return Err(CallError::Unreadable(format!("{name:?} cannot be a Project's name")));
-        }
-        let request = get(&format!("{PROJECTS_PATH}/{name}"), JSON)?;
-        match self.client.call(request, self.timeout).await {
-            Ok(answer) => {
-                let project: Result<AnyObject, _> = serde_json::from_slice(&answer);
-                if project.is_ok_and(|project| project.name_any() == name) {
-                    return Ok(true);
-                }
-                Err(CallError::Unreadable("the answer is not that Project".to_owned()))
-            }
-            Err(error) if error.is_absence(PROJECTS, name) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl ProjectProof for ProjectRoot {
-    fn exists<'a>(
-        &'a self,
-        cluster: &'a ClusterName,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, CallError>> + Send + 'a>> {
-        Box::pin(self.exists(cluster))
-    }
-}
-
-impl std::fmt::Debug for ProjectRoot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProjectRoot").finish_non_exhaustive()
     }
 }
 

@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{Instrument, error_span};
 
-use crate::client::{ClusterClient, Connections};
+use crate::client::{ClusterClient, Connections, ProjectRoot};
 use crate::config::{Config, DiscoveryConfig, KubeconfigSecretsConfig, MiloConfig};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, SourceName};
@@ -44,7 +44,6 @@ use directory::Directory;
 use follow::{Follower, Question};
 use ledger::{Connectable, Ledger};
 use milo::ProjectReader;
-pub use milo::ProjectRoot;
 use proof::UnknownNames;
 use secrets::SecretReader;
 
@@ -58,12 +57,6 @@ pub(crate) struct Discovery {
     unknown: UnknownNames,
     sources: BTreeSet<SourceName>,
     tasks: JoinSet<()>,
-}
-
-impl std::fmt::Debug for Discovery {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Discovery").field("sources", &self.sources).finish_non_exhaustive()
-    }
 }
 
 /// The common parts of all sources of a run.

@@ -13,7 +13,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::{info, warn};
 
 use super::follow::Question;
-use super::milo::{ProjectRoot, is_path_segment};
+use crate::client::ProjectRoot;
+use crate::client::projects::is_project_name;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::SourceName;
 use crate::core::data::ids::ClusterName;
@@ -47,7 +48,7 @@ impl UnknownNames {
         let now = Instant::now();
         let before = std::mem::take(&mut self.asked);
         let mut due = Vec::new();
-        for name in names.into_iter().filter(|name| is_path_segment(name.as_str())) {
+        for name in names.into_iter().filter(|name| is_project_name(name.as_str())) {
             let asked = before.get(&name).filter(|asked| **asked + UNKNOWN_AGAIN > now);
             self.asked.insert(name.clone(), asked.copied().unwrap_or(now));
             if asked.is_none() {
@@ -81,7 +82,7 @@ pub(super) async fn gone_among(
     names: Vec<ClusterName>,
     within: Duration,
 ) -> Vec<ClusterName> {
-    let names = names.into_iter().filter(|name| is_path_segment(name.as_str()));
+    let names = names.into_iter().filter(|name| is_project_name(name.as_str()));
     let answers = names.map(|name| async move {
         let exists = root.exists(&name).await;
         matches!(exists, Ok(false)).then_some(name)

@@ -11,11 +11,12 @@ use tokio::sync::mpsc;
 use super::follow::Question;
 use super::follow::Reader;
 use super::ledger::{Connectable, Ledger, Offer};
-use super::milo::{ProjectReader, ProjectRoot};
+use super::milo::ProjectReader;
 use super::proof::{self, UnknownNames};
 use super::secrets::SecretReader;
 use crate::client::{
-    AnyObject, ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
+    AnyObject, ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText,
+    ProjectRoot, Server,
 };
 use crate::config::MiloConfig;
 use crate::core::contract::event::{EventKind, EventName};

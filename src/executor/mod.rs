@@ -16,7 +16,8 @@ use std::time::Duration;
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 use tracing::{info, warn};
 
-use crate::apply::{Applier, ProjectProof};
+use crate::apply::Applier;
+use crate::client::ProjectRoot;
 use crate::config::ExecutorConstants;
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
@@ -100,7 +101,7 @@ impl Executor {
     }
 
     /// Allows deletes of routes whose project no longer exists according to `projects`.
-    pub(crate) fn set_projects(&mut self, projects: Arc<dyn ProjectProof>) {
+    pub(crate) fn set_projects(&mut self, projects: Arc<ProjectRoot>) {
         self.applier = std::mem::take(&mut self.applier).with_projects(projects);
     }
 

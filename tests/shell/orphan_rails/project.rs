@@ -4,7 +4,7 @@
 use super::*;
 use throughline::core::contract::action::AbsentProject;
 use throughline::core::contract::membership::SourceName;
-use throughline::discovery::ProjectRoot;
+use throughline::client::ProjectRoot;
 
 use crate::cluster::serve;
 
