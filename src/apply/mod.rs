@@ -4,7 +4,6 @@
 mod orphan;
 mod patch;
 
-
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::Api;
-use kube::core::{ApiResource, ResourceExt};
+use kube::core::ApiResource;
 use kube_runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -52,21 +52,15 @@ impl Objects {
     }
 }
 
-/// Reads objects of one kind.
-pub(super) trait Reader: Send + Sync + 'static {
-    /// The offer of an object; `ledger` has its earlier offer. An unreadable object is a broken offer
-    /// and does not affect the others.
-    fn offer(&self, object: &AnyObject, ledger: &Ledger) -> Offer;
+/// The offer of an object; the ledger has its earlier offer. An unreadable object is a broken offer and
+/// does not affect the others.
+pub(super) type Reader = Box<dyn Fn(&AnyObject, &Ledger) -> Offer + Send + Sync>;
 
-    /// Distinguishes the object from another one for a cluster of the same name.
-    fn shown_by(&self, object: &AnyObject) -> String;
-}
-
-pub(super) struct Follower<R> {
+pub(super) struct Follower {
     /// Finds the cluster that holds the objects; `None` while it is not joined.
     pub(super) find_host: Box<dyn Fn() -> Option<Arc<ClusterClient>> + Send + Sync>,
     pub(super) objects: Objects,
-    pub(super) reader: R,
+    pub(super) reader: Reader,
     pub(super) ledger: Ledger,
     pub(super) config: WatchConstants,
     /// Receives the names whose Project may be gone.
@@ -95,7 +89,7 @@ struct Host {
 
 type Events = BoxStream<'static, watcher::Result<Event<AnyObject>>>;
 
-impl<R: Reader> Follower<R> {
+impl Follower {
     /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         let mut is_another = false;
@@ -175,18 +169,17 @@ impl<R: Reader> Follower<R> {
         match event {
             Event::Init => self.ledger.new_list(),
             Event::InitApply(object) => {
-                self.ledger.listed(self.reader.offer(&object, &self.ledger)).await;
+                self.ledger.listed((self.reader)(&object, &self.ledger)).await;
             }
             Event::InitDone => {
                 let missing = self.ledger.list_finished().await;
                 self.ask_for_proof(missing, host);
             }
             Event::Apply(object) => {
-                self.ledger.changed(self.reader.offer(&object, &self.ledger)).await;
+                self.ledger.changed((self.reader)(&object, &self.ledger)).await;
             }
             Event::Delete(object) => {
-                let cluster = ClusterName::from(&*object.name_any());
-                let shown_by = self.reader.shown_by(&object);
+                let Offer { cluster, shown_by, .. } = (self.reader)(&object, &self.ledger);
                 let was_shown = self.ledger.withdrawn(&cluster, &shown_by).await;
                 if let Some(ask) = self.ask.as_ref().filter(|_| was_shown) {
                     let _ = ask.send(Question::Deleted(cluster));

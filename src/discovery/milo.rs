@@ -7,8 +7,8 @@
 use kube::core::{ApiResource, GroupVersionKind, ResourceExt};
 use serde::Deserialize;
 
-use super::follow::{Objects, Reader};
-use super::ledger::{Ledger, Offer};
+use super::follow::Objects;
+use super::ledger::Offer;
 use crate::client::projects::{PROJECTS_PATH, is_project_name};
 use crate::client::{AnyObject, CallError, ConnectionSpec, Credentials, Server};
 use crate::config::MiloConfig;
@@ -120,10 +120,8 @@ impl ProjectReader {
             false => OfferState::NotReady,
         })
     }
-}
 
-impl Reader for ProjectReader {
-    fn offer(&self, project: &AnyObject, _: &Ledger) -> Offer {
+    pub(super) fn offer(&self, project: &AnyObject) -> Offer {
         let name = project.name_any();
         let state = self.state(project);
         Offer {
@@ -131,18 +129,14 @@ impl Reader for ProjectReader {
             uid: project.uid().unwrap_or_default(),
             connection: state.is_ok().then(|| self.connection(&name)),
             state: state.unwrap_or_else(|error| OfferState::Broken { error }),
-            shown_by: self.shown_by(project),
-        }
-    }
-
-    /// `NAMESPACE/NAME`, or the name of a cluster-scoped object.
-    fn shown_by(&self, project: &AnyObject) -> String {
-        match project.namespace() {
-            None => project.name_any(),
-            Some(namespace) => format!("{namespace}/{}", project.name_any()),
+            shown_by: match project.namespace() {
+                None => name,
+                Some(namespace) => format!("{namespace}/{name}"),
+            },
         }
     }
 }
+
 
 #[cfg(test)]
 mod tests {

@@ -45,7 +45,6 @@ use follow::{Follower, Question};
 use ledger::{Connectable, Ledger};
 use milo::ProjectReader;
 use proof::UnknownNames;
-use secrets::SecretReader;
 
 /// The sources of clusters of a run. Dropping it stops them.
 pub(crate) struct Discovery {
@@ -143,10 +142,11 @@ impl Discovery {
             self.spawn(SourceName::Milo, proof::run(root.clone(), questions, parts.bus.clone()));
             self.milo = Some((root, ask));
         }
+        let reader = ProjectReader::new(milo);
         let follower = Follower {
             find_host: Box::new(move || Some(client.clone())),
             objects: milo::objects(milo, watch.page_size),
-            reader: ProjectReader::new(milo),
+            reader: Box::new(move |project, _| reader.offer(project)),
             ledger: self.ledger(SourceName::Milo, milo.join, &[Role::Upstream], parts),
             config: watch.clone(),
             ask: self.milo.as_ref().map(|(_, ask)| ask.clone()),
@@ -165,7 +165,7 @@ impl Discovery {
         let follower = Follower {
             find_host: Box::new(move || clusters.get(&host)),
             objects: secrets::objects(secrets),
-            reader: SecretReader,
+            reader: Box::new(secrets::offer),
             ledger: self.ledger(source, JoinRule::All, &secrets.roles, parts),
             config: parts.config.constants.watch.clone(),
             ask: None,

@@ -5,7 +5,7 @@ use k8s_openapi::ByteString;
 use kube::core::{ApiResource, Resource, ResourceExt};
 use serde::Deserialize;
 
-use super::follow::{Objects, Reader};
+use super::follow::Objects;
 use super::kubeconfig;
 use super::ledger::{Ledger, Offer};
 use crate::client::AnyObject;
@@ -26,9 +26,7 @@ pub(super) fn objects(config: &KubeconfigSecretsConfig) -> Objects {
     }
 }
 
-/// Reads Secrets. No error text contains their data.
-pub(super) struct SecretReader;
-
+/// The Secret's kubeconfig. No error text contains its data.
 fn text(secret: &AnyObject) -> Result<String, String> {
     secret.metadata()?;
     let value =
@@ -38,17 +36,11 @@ fn text(secret: &AnyObject) -> Result<String, String> {
     String::from_utf8(bytes.0).map_err(|_| format!("the Secret's {KEY} is not UTF-8"))
 }
 
-impl Reader for SecretReader {
-    fn offer(&self, secret: &AnyObject, ledger: &Ledger) -> Offer {
-        let text = text(secret);
-        let text = text.as_deref().map_err(Clone::clone);
-        let uid = secret.uid().unwrap_or_default();
-        let is_deleting = secret.meta().deletion_timestamp.is_some();
-        let shown_by = self.shown_by(secret);
-        kubeconfig::offer(&secret.name_any(), &uid, shown_by, text, is_deleting, ledger)
-    }
-
-    fn shown_by(&self, secret: &AnyObject) -> String {
-        format!("Secret {}", secret.name_any())
-    }
+pub(super) fn offer(secret: &AnyObject, ledger: &Ledger) -> Offer {
+    let text = text(secret);
+    let text = text.as_deref().map_err(Clone::clone);
+    let name = secret.name_any();
+    let uid = secret.uid().unwrap_or_default();
+    let is_deleting = secret.meta().deletion_timestamp.is_some();
+    kubeconfig::offer(&name, &uid, format!("Secret {name}"), text, is_deleting, ledger)
 }

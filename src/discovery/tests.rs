@@ -9,11 +9,10 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::follow::Question;
-use super::follow::Reader;
 use super::ledger::{Connectable, Ledger, Offer};
 use super::milo::ProjectReader;
 use super::proof::{self, UnknownNames};
-use super::secrets::SecretReader;
+use super::secrets;
 use crate::client::{
     AnyObject, ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText,
     ProjectRoot, Server,
@@ -168,7 +167,7 @@ fn secret(data: &serde_json::Value) -> AnyObject {
 fn a_secret_shows_a_cluster_or_why_not() {
     let bench = Bench::new();
     let shown = |data: &serde_json::Value| {
-        let offer = SecretReader.offer(&secret(data), &bench.ledger);
+        let offer = secrets::offer(&secret(data), &bench.ledger);
         let error = match offer.state {
             OfferState::Broken { error } => error.to_string(),
             _ => String::new(),
@@ -217,8 +216,7 @@ fn an_object_that_cannot_be_decoded_is_a_broken_offer() {
         (creation, json!({})),
     ] {
         let object = read(metadata, status).unwrap();
-        for reader in [&projects as &dyn Reader, &SecretReader] {
-            let offer = reader.offer(&object, &bench.ledger);
+        for offer in [projects.offer(&object), secrets::offer(&object, &bench.ledger)] {
             let is_broken = matches!(offer.state, OfferState::Broken { .. });
             assert!(is_broken && offer.connection.is_none(), "{offer:?}");
             assert_eq!((offer.cluster.as_str(), &offer.uid[..1]), ("shop", "u"));
