@@ -67,8 +67,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
         Cluster::new(Arc::new(client), kubeconfig_of(cluster))
     };
     let clusters: Vec<_> = config.clusters.iter().map(connect).collect();
-    let table: ClusterTable =
-        clusters.iter().map(|c| (c.name().clone(), c.client.clone())).collect();
+    let table: ClusterTable = clusters.iter().map(|c| c.client.clone()).collect();
     let needed = permissions::required_permissions(config);
     let (checked, projects, offers) = tokio::join!(
         join_all(clusters.into_iter().map(|cluster| alone(cluster, config, &needed))),

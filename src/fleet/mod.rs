@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
-use crate::config::{ClusterConfig, Config, WatchConstants};
+use crate::config::{ClusterConfig, Config, Constants};
 use crate::core::data::ids::{ClusterName, Kind, Role};
-use crate::environment::spawn;
+use crate::environment::here;
 use crate::metrics::Metrics;
 use crate::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
 
@@ -54,15 +54,7 @@ impl From<&ClusterConfig> for Member {
 struct JoinedCluster {
     id: MembershipId,
     origin: Origin,
-    watches: Vec<AbortHandle>,
-}
-
-impl Drop for JoinedCluster {
-    fn drop(&mut self) {
-        for watch in &self.watches {
-            watch.abort();
-        }
-    }
+    watches: JoinSet<()>,
 }
 
 type KindsOf = Box<dyn Fn(&[Role]) -> Vec<Kind> + Send>;
@@ -82,8 +74,7 @@ pub(crate) struct Fleet {
     last_id: MembershipId,
     /// `None` until the watches are started.
     watching: Option<Watching>,
-    watch_constants: WatchConstants,
-    lists_in_parallel: usize,
+    constants: Constants,
     connections: Connections,
     metrics: Arc<Metrics>,
 }
@@ -97,8 +88,7 @@ impl Fleet {
             current: HashSet::new(),
             last_id: MembershipId(0),
             watching: None,
-            watch_constants: config.constants.watch.clone(),
-            lists_in_parallel: config.constants.lists_in_parallel,
+            constants: config.constants.clone(),
             connections: Connections::default(),
             metrics: metrics.clone(),
         };
@@ -120,8 +110,8 @@ impl Fleet {
         kinds: impl Fn(&[Role]) -> Vec<Kind> + Send + 'static,
         bus: mpsc::Sender<WatchMessage>,
     ) {
-        let shared =
-            Arc::new(WatchShared::new(self.watch_constants.clone(), bus, self.lists_in_parallel));
+        let Constants { watch, lists_in_parallel, .. } = self.constants.clone();
+        let shared = Arc::new(WatchShared::new(watch, bus, lists_in_parallel));
         self.watching = Some(Watching { kinds: Box::new(kinds), shared });
         self.tell_size();
         for cluster in self.table.all() {
@@ -153,7 +143,7 @@ impl Fleet {
         self.last_id = MembershipId(self.last_id.0 + 1);
         self.current.insert(self.last_id);
         let Member { name, roles, connection, origin } = member;
-        let joined = JoinedCluster { id: self.last_id, origin, watches: Vec::new() };
+        let joined = JoinedCluster { id: self.last_id, origin, watches: JoinSet::new() };
         self.joined.insert(name.clone(), joined);
         self.tell_size();
         let connections = &self.connections;
@@ -175,7 +165,7 @@ impl Fleet {
         for kind in kinds(cluster.roles()) {
             let watch =
                 WatchTask::new(cluster.clone(), kind, joined.id, shared.clone(), &self.metrics);
-            joined.watches.push(spawn(watch.run()).abort_handle());
+            joined.watches.spawn(here(watch.run()));
         }
     }
 
@@ -225,9 +215,7 @@ impl Fleet {
     /// Cancels all watches.
     pub(crate) fn stop(&mut self) {
         for joined in self.joined.values_mut() {
-            for watch in joined.watches.drain(..) {
-                watch.abort();
-            }
+            joined.watches.abort_all();
         }
         self.watching = None;
         self.current.clear();

@@ -50,19 +50,11 @@ impl Default for ClusterTable {
     }
 }
 
-impl FromIterator<(ClusterName, Arc<ClusterClient>)> for ClusterTable {
-    fn from_iter<I: IntoIterator<Item = (ClusterName, Arc<ClusterClient>)>>(clusters: I) -> Self {
+impl FromIterator<Arc<ClusterClient>> for ClusterTable {
+    fn from_iter<I: IntoIterator<Item = Arc<ClusterClient>>>(clusters: I) -> Self {
         let table = Self::default();
-        for (name, cluster) in clusters {
-            table.0.insert(name, cluster);
-        }
+        clusters.into_iter().for_each(|cluster| table.insert(cluster));
         table
-    }
-}
-
-impl<const N: usize> From<[(ClusterName, Arc<ClusterClient>); N]> for ClusterTable {
-    fn from(clusters: [(ClusterName, Arc<ClusterClient>); N]) -> Self {
-        clusters.into_iter().collect()
     }
 }
 

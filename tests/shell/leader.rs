@@ -218,7 +218,7 @@ fn instance(name: &str, api: &FakeApi) -> Instance {
 }
 
 fn instance_of(name: &str, api: &FakeApi, shard: Shard, timings: Timings) -> Instance {
-    let cluster = |name: &str, role| (name.into(), client(configured(name, &[role], None)));
+    let cluster = |name: &str, role| client(configured(name, &[role], None));
     let clusters =
         [cluster("up", Role::Upstream), cluster("hub", Role::Hub), cluster("edge", Role::Edge)];
     let (gate, keeper) = Gate::closed();
@@ -226,7 +226,7 @@ fn instance_of(name: &str, api: &FakeApi, shard: Shard, timings: Timings) -> Ins
     let metrics = Arc::new(Metrics::new());
     let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
     let ((led, unled), (held, unheld)) = (Outside::channel(), Outside::channel());
-    let (usable, clusters) = (Outside::default(), clusters.into());
+    let (usable, clusters) = (Outside::default(), clusters.into_iter().collect());
     let listeners =
         Listeners { events: changes, usable, led, held, metrics: metrics.clone(), clusters };
     let group = Group::new("tl", shard);

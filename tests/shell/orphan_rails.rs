@@ -49,8 +49,9 @@ impl Place {
         let (up, hub) = project_and_hub().await;
         let version = hub.put(route());
         let clusters: ClusterTable = [("up", &up), ("hub", &hub)]
-            .map(|(name, served)| (name.into(), client_at(name, &served.handle.url())))
-            .into();
+            .map(|(name, served)| client_at(name, &served.handle.url()))
+            .into_iter()
+            .collect();
         let precondition = Precondition {
             uid: Some("u-r".into()),
             resource_version: Some(version.to_string()),

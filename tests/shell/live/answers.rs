@@ -23,8 +23,8 @@ impl Bench {
     async fn new(timeout: Duration) -> Self {
         let served = serve(SimApiServerSettings::default()).await;
         served.put(object("Gateway", "n", "a"));
-        let clusters = [("one".into(), client_at("one", &served.handle.url()))].into();
-        Self { served, applier: Applier::new(clusters, timeout) }
+        let one = client_at("one", &served.handle.url());
+        Self { served, applier: Applier::new([one].into_iter().collect(), timeout) }
     }
 
     async fn apply(&self, action: &Action) -> Outcome {

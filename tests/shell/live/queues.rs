@@ -85,9 +85,7 @@ fn bench(parallel: usize, hangs: bool) -> Bench {
         let server = server.clone();
         let answer = move |request: Request| server.clone().answer(request);
         let client = kube::Client::new(Router::new().fallback(answer), "default");
-        let name = ClusterName::from(*name);
-        let client = ClusterClient::with_client(name.clone(), client, metrics.clone());
-        (name, Arc::new(client))
+        Arc::new(ClusterClient::with_client(ClusterName::from(*name), client, metrics.clone()))
     };
     let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
     let (gate, keeper) = Gate::closed();
