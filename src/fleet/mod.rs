@@ -1,13 +1,13 @@
 //! The clusters of a run, which join and leave while it runs.
 //!
 //! A `Fleet` starts the watches of a cluster that joins and cancels those of one that leaves. Each join
-//! creates a *membership* with a unique number, which the cluster's watches attach to their events.
-//! Events of a cancelled watch may still be on the bus when its cluster has left, or has joined again
-//! under the same name; the number identifies them.
+//! begins a *membership* with a new client, which the cluster's watches attach to their events. Events of
+//! a cancelled watch may still be on the bus when its cluster has left, or has joined again under the
+//! same name; the client identifies them.
 
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use crate::config::{ClusterConfig, Config, Constants};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::environment::here;
 use crate::metrics::Metrics;
-use crate::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+use crate::watch::{WatchMessage, WatchShared, WatchTask};
 
 pub use table::ClusterTable;
 
@@ -52,7 +52,6 @@ impl From<&ClusterConfig> for Member {
 
 /// A cluster while it is in the run.
 struct JoinedCluster {
-    id: MembershipId,
     origin: Origin,
     watches: JoinSet<()>,
 }
@@ -69,9 +68,6 @@ struct Watching {
 pub(crate) struct Fleet {
     table: ClusterTable,
     joined: BTreeMap<ClusterName, JoinedCluster>,
-    /// The memberships that have not ended.
-    current: HashSet<MembershipId>,
-    last_id: MembershipId,
     /// `None` until the watches are started.
     watching: Option<Watching>,
     constants: Constants,
@@ -85,8 +81,6 @@ impl Fleet {
         let mut fleet = Self {
             table: ClusterTable::default(),
             joined: BTreeMap::new(),
-            current: HashSet::new(),
-            last_id: MembershipId(0),
             watching: None,
             constants: config.constants.clone(),
             connections: Connections::default(),
@@ -140,10 +134,8 @@ impl Fleet {
     /// same name leaves first.
     pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
         self.leave(&member.name);
-        self.last_id = MembershipId(self.last_id.0 + 1);
-        self.current.insert(self.last_id);
         let Member { name, roles, connection, origin } = member;
-        let joined = JoinedCluster { id: self.last_id, origin, watches: JoinSet::new() };
+        let joined = JoinedCluster { origin, watches: JoinSet::new() };
         self.joined.insert(name.clone(), joined);
         self.tell_size();
         let connections = &self.connections;
@@ -163,8 +155,7 @@ impl Fleet {
         let Some(joined) = self.joined.get_mut(cluster.name()) else { return };
         debug_assert!(joined.watches.is_empty(), "{} is watched twice", cluster.name());
         for kind in kinds(cluster.roles()) {
-            let watch =
-                WatchTask::new(cluster.clone(), kind, joined.id, shared.clone(), &self.metrics);
+            let watch = WatchTask::new(cluster.clone(), kind, shared.clone(), &self.metrics);
             joined.watches.spawn(here(watch.run()));
         }
     }
@@ -173,9 +164,11 @@ impl Fleet {
     /// joined.
     pub(crate) fn leave(&mut self, name: &ClusterName) -> bool {
         self.table.remove(name);
-        let Some(joined) = self.joined.remove(name) else { return false };
-        self.tell_size();
-        self.current.remove(&joined.id)
+        let was_joined = self.joined.remove(name).is_some();
+        if was_joined {
+            self.tell_size();
+        }
+        was_joined
     }
 
     /// Gives a joined cluster other credentials or another address. Its watches and state remain if the
@@ -209,7 +202,8 @@ impl Fleet {
 
     /// Whether the message's membership is still current.
     pub(crate) fn is_current(&self, message: &WatchMessage) -> bool {
-        self.current.contains(&message.membership)
+        let current = self.table.get(message.cluster.name());
+        current.is_some_and(|cluster| Arc::ptr_eq(&cluster, &message.cluster))
     }
 
     /// Cancels all watches.
@@ -218,6 +212,5 @@ impl Fleet {
             joined.watches.abort_all();
         }
         self.watching = None;
-        self.current.clear();
     }
 }

@@ -43,7 +43,7 @@ use end::WatchEnd;
 use list::History;
 use page::Pages;
 use pauses::Pauses;
-pub use shared::{MembershipId, WatchMessage, WatchShared};
+pub use shared::{WatchMessage, WatchShared};
 
 /// The state of a watch.
 #[derive(Debug)]
@@ -91,7 +91,6 @@ impl From<Attempt> for State {
 pub struct WatchTask {
     cluster: Arc<ClusterClient>,
     kind: Kind,
-    membership: MembershipId,
     shared: Arc<WatchShared>,
     metrics: Arc<WatchMetrics>,
     /// The API server; `None` until it is known.
@@ -112,7 +111,6 @@ impl WatchTask {
     pub fn new(
         cluster: Arc<ClusterClient>,
         kind: Kind,
-        membership: MembershipId,
         shared: Arc<WatchShared>,
         metrics: &Metrics,
     ) -> Self {
@@ -121,7 +119,6 @@ impl WatchTask {
             moves: cluster.moves(),
             cluster,
             kind,
-            membership,
             shared,
             host: None,
             history: History::default(),
@@ -243,7 +240,7 @@ impl WatchTask {
     ) -> Result<(), WatchEnd> {
         let permit = self.shared.bus.reserve().await.map_err(|_| WatchEnd::BusClosed)?;
         let kind = event(self.cluster.name().clone(), self.kind);
-        permit.send(WatchMessage { membership: self.membership, kind });
+        permit.send(WatchMessage { cluster: self.cluster.clone(), kind });
         Ok(())
     }
 

@@ -6,19 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::mpsc;
 
 use super::log::ListLog;
+use crate::client::ClusterClient;
 use crate::client::pace::Pace;
 use crate::config::WatchConstants;
 use crate::core::contract::event::EventKind;
 
-/// The number of one membership of a cluster. No two are equal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MembershipId(pub u64);
-
 /// An event of a watch.
 #[derive(Debug)]
 pub struct WatchMessage {
-    /// The membership that the watch belongs to.
-    pub membership: MembershipId,
+    /// The client of the watch: a cluster that joins again has another one.
+    pub cluster: Arc<ClusterClient>,
     pub kind: EventKind,
 }
 

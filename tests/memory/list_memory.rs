@@ -12,7 +12,7 @@ use throughline::config::WatchConstants;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
-use throughline::watch::{MembershipId, WatchShared, WatchTask};
+use throughline::watch::{WatchShared, WatchTask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -80,8 +80,7 @@ async fn a_list_of_200_mib_takes_little_memory() {
     let (bus, mut events) = mpsc::channel(64);
     let watch = WatchConstants { timeout_ms: 300_000, ..WatchConstants::default() };
     let shared = Arc::new(WatchShared::new(watch, bus, 8));
-    let id = MembershipId::default();
-    tokio::spawn(WatchTask::new(Arc::new(cluster), Kind::Connector, id, shared, &metrics).run());
+    tokio::spawn(WatchTask::new(Arc::new(cluster), Kind::Connector, shared, &metrics).run());
 
     let before = reset_peak();
     let mut objects = 0;

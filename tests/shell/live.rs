@@ -20,7 +20,7 @@ use throughline::config::WatchConstants;
 use throughline::core::contract::event::{EventKind, EventName};
 use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
-use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+use throughline::watch::{WatchMessage, WatchShared, WatchTask};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -59,8 +59,7 @@ impl Watched {
     fn of(cluster: Arc<ClusterClient>, kind: Kind, config: WatchConstants) -> Self {
         let (bus, events) = mpsc::channel(4);
         let shared = Arc::new(WatchShared::new(config, bus, 8));
-        let id = MembershipId::default();
-        let task = tokio::spawn(WatchTask::new(cluster, kind, id, shared, &Metrics::new()).run());
+        let task = tokio::spawn(WatchTask::new(cluster, kind, shared, &Metrics::new()).run());
         Self { events, task }
     }
 

@@ -17,7 +17,7 @@ use throughline::config::WatchConstants;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
-use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+use throughline::watch::{WatchMessage, WatchShared, WatchTask};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
@@ -93,8 +93,8 @@ impl Fleet {
             let spec = spec(&url, None, &json!({}), Server::Path(format!("/p/{n}")));
             let client = connect(&format!("p{n}"), spec, &connections);
             for kind in kinds {
-                let (id, shared) = (MembershipId(n as u64), shared.clone());
-                tokio::spawn(WatchTask::new(client.clone(), *kind, id, shared, &metrics).run());
+                let task = WatchTask::new(client.clone(), *kind, shared.clone(), &metrics);
+                tokio::spawn(task.run());
             }
         }
         Self { served, events }
@@ -113,7 +113,7 @@ impl Fleet {
             | EventKind::WatchResumed { kind, .. } = message.kind
                 && event.starts_with(said)
             {
-                seen.insert((message.membership.0, kind));
+                seen.insert((message.cluster.name().clone(), kind));
             }
         }
         lost
