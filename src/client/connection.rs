@@ -183,7 +183,7 @@ impl SharedRoute {
         if let Some(target) = target.as_ref().filter(|target| Arc::ptr_eq(&target.made, &made)) {
             return Ok(target.clone());
         }
-        let address = made.address_of(&self.member.server)?;
+        let address = made.address.of(&self.member.server)?;
         let host = made.host(&address.url)?;
         Ok(target.insert(Target { made, address, host }).clone())
     }

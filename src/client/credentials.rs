@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::error::is_invalid_header;
 use super::fingerprint::{Fingerprint, kubeconfigs, pipe_of};
-use super::pool::{Host, PoolService, Pools};
+use super::pool::{self, Host, Pools};
 use super::spec::{Credentials, Server, TOKEN_REMEDY, token_fault};
 use super::tls::Tls;
 use super::{CallError, root_cause};
@@ -109,16 +109,13 @@ impl Made {
             false => CallError::no_response(error),
         }
     }
-
-    /// The address of a server relative to the kubeconfig's server.
-    pub(super) fn address_of(&self, server: &Server) -> Result<Address, CallError> {
-        self.address.of(server).map_err(CallError::NoClient)
-    }
 }
 
 impl Address {
-    fn of(&self, server: &Server) -> Result<Self, String> {
-        Ok(Self { url: server.url(&self.url)?, tls_server_name: self.tls_server_name.clone() })
+    /// The address of a server relative to the kubeconfig's server.
+    pub(super) fn of(&self, server: &Server) -> Result<Self, CallError> {
+        let url = server.url(&self.url).map_err(CallError::NoClient)?;
+        Ok(Self { url, tls_server_name: self.tls_server_name.clone() })
     }
 }
 
@@ -350,7 +347,7 @@ fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> 
         .option_layer(auth)
         .layer(config.extra_headers_layer().map_err(failed)?)
         .map_err(BoxError::from)
-        .service(PoolService);
+        .service_fn(pool::send);
     let client = Client::new(service, config.default_namespace);
     let address = Address { url: config.cluster_url, tls_server_name: config.tls_server_name };
     let token_source = token_source(&config.auth_info);

@@ -46,7 +46,7 @@ pub(crate) use error::shortened;
 pub(crate) use object::AnyObject;
 pub use projects::ProjectRoot;
 pub use request::{JSON, get, no_request, path, with_body};
-pub(crate) use service::{Timeouts, call_error, kube_client, went_backwards};
+pub(crate) use service::{Timeouts, call_error, current_version, kube_client, went_backwards};
 pub(crate) use spec::Entries;
 pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server};
 

@@ -73,12 +73,13 @@ fn watched_from(request: &Request<Vec<u8>>) -> Option<u64> {
     Some(value("resourceVersion=").and_then(|version| version.parse().ok()).unwrap_or(0))
 }
 
-/// The current resourceVersion of a collection. An API server restored from an older state accepts a
-/// watch from a version that it has not reached, and is silent until it has.
+/// The current resourceVersion of a collection, as a number; any other text counts as 0. An API server
+/// restored from an older state accepts a watch from a version that it has not reached, and is silent
+/// until it has.
 ///
 /// # Errors
-/// As [`ClusterClient::call`].
-async fn current_version(
+/// As [`ClusterClient::call`], and for an answer that is no list with a resourceVersion.
+pub(crate) async fn current_version(
     cluster: &ClusterClient,
     path: &str,
     timeout: Duration,
@@ -87,10 +88,14 @@ async fn current_version(
     struct List {
         metadata: ListMeta,
     }
+    let broken = |what: String| CallError::Unreadable(format!("a list: {what}"));
     let answer = cluster.call(get(&format!("{path}?limit=1"), JSON)?, timeout).await?;
+    // The reader's own error may quote a Secret.
     let list: List = serde_json::from_slice(&answer)
-        .map_err(|e| CallError::Unreadable(format!("a list: line {}", e.line())))?;
-    Ok(list.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0))
+        .map_err(|e| broken(format!("the answer is not the JSON of a list, line {}", e.line())))?;
+    let version = list.metadata.resource_version.filter(|version| !version.is_empty());
+    let version = version.ok_or_else(|| broken("it has no metadata.resourceVersion".to_owned()))?;
+    Ok(version.parse().unwrap_or(0))
 }
 
 /// The error of a watch that can't continue: the API server was restored and has not reached its

@@ -12,7 +12,7 @@ use super::end::WatchEnd;
 use super::page::{Page, Pages, Part};
 use super::wire;
 use super::{WatchTask, numeric};
-use crate::client::{no_request, path};
+use crate::client::{current_version, no_request, path};
 use crate::clock::millis;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Role;
@@ -84,7 +84,7 @@ impl WatchTask {
             next = metadata.next;
             if next.is_empty() {
                 let version = metadata.resource_version;
-                self.check_regression(&version).await?;
+                self.check_regression(numeric(&version)).await?;
                 self.list_finished(objects, began).await?;
                 return Ok(version);
             }
@@ -115,24 +115,21 @@ impl WatchTask {
         Ok(())
     }
 
-    /// An API server restored from an older state accepts a watch from a resourceVersion that it has
-    /// not reached, and is silent until it has. So this reads its current version.
+    /// Fails if the API server has not reached the version that a watch resumes at.
     pub(super) async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
-        let one = Request::new(path(self.kind, None)).list(&ListParams::default().limit(1));
-        let one = one.map_err(|e| no_request(&e))?;
-        let page = Page::open(&self.cluster, one, self.timeout()).await?.metadata().await?;
-        if numeric(&page.resource_version) >= numeric(version) {
+        let now =
+            current_version(&self.cluster, &path(self.kind, None), self.timeout()).await?;
+        if now >= numeric(version) {
             return Ok(());
         }
         self.history.reached(version);
-        self.check_regression(&page.resource_version).await?;
+        self.check_regression(now).await?;
         Err(WatchEnd::went_backwards())
     }
 
     /// A list with a lower version than the last one observed means that the API server was restored
     /// from an older state. For an upstream the machine must know that.
-    async fn check_regression(&mut self, version: &str) -> Result<(), WatchEnd> {
-        let now = numeric(version);
+    async fn check_regression(&mut self, now: u64) -> Result<(), WatchEnd> {
         let before = std::mem::replace(&mut self.history.last, now);
         if now < before {
             warn!(

@@ -120,18 +120,6 @@ impl<'c> Page<'c> {
         self.held.push_back(self.parser.item(range)?.to_owned());
         Ok(())
     }
-
-    /// The page's metadata; its items are ignored.
-    ///
-    /// # Errors
-    /// As [`Page::next`].
-    pub(crate) async fn metadata(mut self) -> Result<PageMeta, CallError> {
-        loop {
-            if let Part::End(metadata) = self.next().await? {
-                return Ok(metadata);
-            }
-        }
-    }
 }
 
 /// The parser's position in the list's object, outside its values.

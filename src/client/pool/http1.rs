@@ -1,21 +1,21 @@
 //! HTTP/1.1, one request at a time on a connection: hyper-util's pool.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::client::Body;
 use tokio::time::{Instant, timeout};
+use tower::service_fn;
+use tower::util::BoxCloneSyncService;
 
 use super::CONNECT_TIMEOUT;
 use super::dial::{DialError, Stream, Target, too_slow};
 use crate::environment::HereExecutor;
 
-pub(super) type Http1 = Client<Http1Connector, Body>;
+pub(super) type Http1 = Client<BoxCloneSyncService<Uri, TokioIo<Stream>, DialError>, Body>;
 
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(90);
@@ -37,10 +37,12 @@ impl Http1Connector {
     }
 
     pub(super) fn client(&self) -> Http1 {
+        let connector = self.clone();
+        let connect = service_fn(move |_: Uri| connector.clone().connect());
         Client::builder(HereExecutor)
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
-            .build(self.clone())
+            .build(BoxCloneSyncService::new(connect))
     }
 
     pub(super) fn keep(&self, stream: Stream) {
@@ -51,25 +53,12 @@ impl Http1Connector {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         spare.filter(|(since, _)| since.elapsed() < SPARE_FOR).map(|(_, stream)| stream)
     }
-}
 
-impl tower::Service<Uri> for Http1Connector {
-    type Response = TokioIo<Stream>;
-    type Error = DialError;
-    type Future = BoxFuture<'static, Result<Self::Response, DialError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let connector = self.clone();
-        Box::pin(async move {
-            if let Some(stream) = connector.spare() {
-                return Ok(TokioIo::new(stream));
-            }
-            let dialled = timeout(CONNECT_TIMEOUT, connector.target.dial(false)).await;
-            dialled.unwrap_or_else(|_| Err(too_slow())).map(TokioIo::new)
-        })
+    async fn connect(self) -> Result<TokioIo<Stream>, DialError> {
+        if let Some(stream) = self.spare() {
+            return Ok(TokioIo::new(stream));
+        }
+        let dialled = timeout(CONNECT_TIMEOUT, self.target.dial(false)).await;
+        dialled.unwrap_or_else(|_| Err(too_slow())).map(TokioIo::new)
     }
 }

@@ -29,11 +29,9 @@ mod lane;
 mod probe;
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -85,24 +83,8 @@ impl Pools {
     }
 }
 
-/// Sends each request over the connections of the [`Host`] in its extensions.
-#[derive(Clone, Copy)]
-pub(super) struct PoolService;
-
-impl tower::Service<Request<Body>> for PoolService {
-    type Response = Response<PoolBody>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let host = request.extensions_mut().remove::<Arc<Host>>();
-        Box::pin(async move {
-            let host = host.ok_or("the request names no host")?;
-            host.send(request).await
-        })
-    }
+/// Sends a request over the connections of the [`Host`] in its extensions.
+pub(super) async fn send(mut request: Request<Body>) -> Result<Response<PoolBody>, BoxError> {
+    let host = request.extensions_mut().remove::<Arc<Host>>();
+    host.ok_or("the request names no host")?.send(request).await
 }
