@@ -1,13 +1,11 @@
 //! Discovery for commands that read the clusters without a live run's loop.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::{Discovery, proof};
-use crate::client::ProjectRoot;
 use crate::config::Config;
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
@@ -33,33 +31,25 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// `None` if no discovery is configured. If `only` names clusters, no other joins.
-    pub(crate) fn start(config: &Config, engine: &Engine, only: &[ClusterName]) -> Option<Self> {
+    /// If `only` names clusters, no other joins.
+    pub(crate) fn start(config: &Config, engine: &Engine, only: &[ClusterName]) -> Self {
         let (bus, events) = mpsc::channel(QUEUE);
         let only: BTreeSet<_> = only.iter().cloned().collect();
         let only = (!only.is_empty()).then_some(&only);
         let table = engine.fleet.table();
         let connections = engine.fleet.connections();
         let discovery = Discovery::start(config, table, only, connections, bus, &engine.metrics);
-        if discovery.sources().is_empty() {
-            return None;
-        }
-        Some(Self { discovery, events, lost: BTreeMap::new(), is_narrowed: only.is_some() })
+        Self { discovery, events, lost: BTreeMap::new(), is_narrowed: only.is_some() }
     }
 
     pub(crate) fn sources(&self) -> &BTreeSet<SourceName> {
         self.discovery.sources()
     }
 
-    /// As [`Discovery::projects`].
-    pub(crate) fn projects(&self) -> Option<Arc<ProjectRoot>> {
-        self.discovery.projects()
-    }
-
     /// Asks the root for upstreams that hub objects name and no source offers, once every list is
     /// complete, and reports to the machine which are gone.
     pub(crate) async fn ask_for_unknown(&self, engine: &mut Engine) {
-        let Some(root) = self.projects().filter(|_| !self.is_narrowed) else { return };
+        let Some(root) = self.discovery.projects().filter(|_| !self.is_narrowed) else { return };
         let names = engine.machine.unknown_upstreams();
         for cluster in proof::gone_among(&root, names, UNKNOWN_WITHIN).await {
             engine.handle_event(EventKind::ClusterGone { source: SourceName::Milo, cluster });
@@ -71,7 +61,7 @@ impl Joiner {
         &self.lost
     }
 
-    /// The next event of a source. Cancel-safe.
+    /// The next event of a source; waits forever without a source. Cancel-safe.
     pub(crate) async fn next(&mut self) -> EventKind {
         let Some(event) = self.events.recv().await else { return std::future::pending().await };
         match &event {
@@ -111,13 +101,5 @@ impl Joiner {
                 }
             }
         }
-    }
-}
-
-/// The next event of a source; waits forever if there is no joiner.
-pub(crate) async fn next(joiner: &mut Option<Joiner>) -> EventKind {
-    match joiner {
-        Some(joiner) => joiner.next().await,
-        None => std::future::pending().await,
     }
 }

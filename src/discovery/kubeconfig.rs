@@ -69,20 +69,3 @@ pub(crate) fn configured_server(config: &ClusterConfig) -> Option<Uri> {
     let Entries { cluster, .. } = Entries::of(&kubeconfig, config.context.as_ref());
     cluster?.server.as_ref()?.parse().ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-        contexts: [{name: c, context: {cluster: a, user: u}}]\n\
-        clusters: [{name: a, cluster: {server: 'https://one:6443'}}]\n\
-        users: [{name: u, user: {token: t1}}]\n";
-
-    #[test]
-    fn another_server_is_another_cluster_and_other_credentials_are_not() {
-        let hash = server_hash(TEXT);
-        assert_eq!(hash, server_hash(&TEXT.replace("t1", "t2")));
-        assert_ne!(hash, server_hash(&TEXT.replace("one:6443", "two:6443")));
-    }
-}

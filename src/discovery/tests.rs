@@ -175,18 +175,20 @@ fn a_secret_shows_a_cluster_or_why_not() {
         assert_eq!(offer.cluster.as_str(), "shop");
         (offer.uid, error, offer.connection.is_some())
     };
-    let kubeconfig = |user: &str| {
+    let kubeconfig_at = |server: &str, user: &str| {
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
              contexts: [{{name: c, context: {{cluster: a, user: u}}}}]\n\
-             clusters: [{{name: a, cluster: {{server: 'https://one:6443'}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: 'https://{server}:6443'}}}}]\n\
              users: [{{name: u, user: {{{user}}}}}]\n"
         );
         json!({ "kubeconfig": base64::engine::general_purpose::STANDARD.encode(text) })
     };
+    let kubeconfig = |user: &str| kubeconfig_at("one", user);
     let (uid, error, connects) = shown(&kubeconfig("token: secret-1"));
     assert!(uid.starts_with("u/") && error.is_empty() && connects, "{uid} {error}");
     assert_eq!(shown(&kubeconfig("token: secret-2")).0, uid);
+    assert_ne!(shown(&kubeconfig_at("two", "token: secret-1")).0, uid, "it is another cluster");
     for (data, word) in [
         (kubeconfig("exec: {command: /bin/sh, apiVersion: v1}"), "exec"),
         (kubeconfig("tokenFile: /etc/shadow"), "tokenFile"),

@@ -39,8 +39,8 @@ impl ClusterTable {
         self.0.insert(cluster.name().clone(), cluster);
     }
 
-    pub(super) fn remove(&self, name: &ClusterName) -> Option<Arc<ClusterClient>> {
-        self.0.remove(name).map(|(_, cluster)| cluster)
+    pub(super) fn remove(&self, name: &ClusterName) {
+        self.0.remove(name);
     }
 }
 
@@ -62,34 +62,5 @@ impl fmt::Debug for ClusterTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clusters = self.all();
         f.debug_set().entries(clusters.iter().map(|cluster| cluster.name())).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::{ConnectionSpec, Connections, Credentials, Server};
-    use crate::metrics::Metrics;
-
-    #[test]
-    fn all_are_sorted_by_name_whatever_shard_holds_them() {
-        let table = ClusterTable::default();
-        let metrics = Arc::new(Metrics::new());
-        let credentials = Credentials::InCluster;
-        let server = Server::AsConfigured;
-        let spec = ConnectionSpec { credentials, server };
-        let connections = Connections::default();
-        let client = |name: &ClusterName| {
-            let name = name.clone();
-            let spec = spec.clone();
-            ClusterClient::new(name, vec![], spec, &connections, metrics.clone())
-        };
-        let names: Vec<_> = (10..60).map(|n| ClusterName::from(format!("p{n}").as_str())).collect();
-        for name in names.iter().rev() {
-            table.insert(Arc::new(client(name)));
-        }
-        assert!(table.remove(&names[7]).is_some() && !table.contains(&names[7]));
-        let all: Vec<_> = table.all().iter().map(|cluster| cluster.name().clone()).collect();
-        assert_eq!(all, [&names[..7], &names[8..]].concat());
     }
 }

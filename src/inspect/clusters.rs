@@ -28,7 +28,7 @@ use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, Leader, Source, Writer};
-use crate::discovery::joiner::{self, Joiner};
+use crate::discovery::joiner::Joiner;
 use crate::engine::{Engine, PendingLists};
 use crate::executor::FinishedAction;
 use crate::field_owner::field_owner;
@@ -54,7 +54,7 @@ pub struct ClusterWatcher {
     engine: Engine,
     events: mpsc::Receiver<WatchMessage>,
     writers: Writers,
-    joiner: Option<Joiner>,
+    joiner: Joiner,
     /// The upstreams to include; all if empty.
     upstreams: Vec<ClusterName>,
     pending_lists: PendingLists,
@@ -88,8 +88,7 @@ impl ClusterWatcher {
         let settings = engine.machine.settings().clone();
         engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let joiner = Joiner::start(config, &engine, upstreams);
-        let sources = joiner.as_ref().map(|joiner| joiner.sources().clone()).unwrap_or_default();
-        let pending_lists = PendingLists::new(&engine.fleet, sources);
+        let pending_lists = PendingLists::new(&engine.fleet, joiner.sources().clone());
         Ok(Self {
             events,
             writers: Writers::new(&config.mirror.nudge_key),
@@ -159,9 +158,7 @@ impl ClusterWatcher {
             }
         }
         self.give_up_lists(within);
-        if let Some(joiner) = &self.joiner {
-            joiner.ask_for_unknown(&mut self.engine).await;
-        }
+        self.joiner.ask_for_unknown(&mut self.engine).await;
     }
 
     /// Marks incomplete lists as lost, with the reason.
@@ -177,7 +174,7 @@ impl ClusterWatcher {
     /// The missing or incomplete data: one line for each reason.
     pub fn not_shown(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (source, error) in self.joiner.iter().flat_map(Joiner::lost) {
+        for (source, error) in self.joiner.lost() {
             lines.push(format!(
                 "the clusters of {source} are not shown, because it cannot be read: {error}"
             ));
@@ -299,15 +296,13 @@ impl ClusterWatcher {
                     self.handle_event(self.writers.without_doubts(message.kind));
                 }
             }
-            kind = joiner::next(&mut self.joiner) => {
+            kind = self.joiner.next() => {
                 self.pending_lists.observe(&kind);
                 self.handle_event(kind);
             }
             () = deadline => self.handle_event(EventKind::TimedOut),
         }
-        if let Some(joiner) = &self.joiner {
-            joiner.carry_out(&mut self.engine, &mut self.pending_lists);
-        }
+        self.joiner.carry_out(&mut self.engine, &mut self.pending_lists);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::orphans::OrphanCandidate;
-use crate::discovery::joiner::{self, Joiner};
+use crate::discovery::joiner::Joiner;
 use crate::engine::{Engine, PendingLists};
 use crate::leader::gate::Gate;
 
@@ -32,8 +32,7 @@ pub async fn candidates(
     let kinds = |roles: &[Role]| roles.iter().flat_map(|r| r.orphan_kinds()).copied().collect();
     engine.fleet.start_watches(kinds, bus);
     let mut joiner = Joiner::start(&config, &engine, upstreams);
-    let sources = joiner.as_ref().map(|joiner| joiner.sources().clone()).unwrap_or_default();
-    let mut pending_lists = PendingLists::new(&engine.fleet, sources);
+    let mut pending_lists = PendingLists::new(&engine.fleet, joiner.sources().clone());
     while !pending_lists.is_empty() {
         let deadline = engine.deadline();
         let kind = tokio::select! {
@@ -43,18 +42,14 @@ pub async fn candidates(
                 }
                 message.kind
             }
-            kind = joiner::next(&mut joiner) => kind,
+            kind = joiner.next() => kind,
             () = deadline => EventKind::TimedOut,
         };
         pending_lists.observe(&kind);
         engine.handle_event(kind);
-        if let Some(joiner) = &joiner {
-            joiner.carry_out(&mut engine, &mut pending_lists);
-        }
+        joiner.carry_out(&mut engine, &mut pending_lists);
     }
-    if let Some(joiner) = &joiner {
-        joiner.ask_for_unknown(&mut engine).await;
-    }
+    joiner.ask_for_unknown(&mut engine).await;
     engine.report_rest();
     let mut candidates = engine.machine.candidates();
     let is_named = |upstream: &str| upstreams.iter().any(|named| named.as_str() == upstream);
