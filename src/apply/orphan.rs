@@ -129,7 +129,7 @@ impl Applier {
                     Err(conflict(format!("{at} exists")))
                 }
                 Ok(_) => Ok(()),
-                Err(error) if error.is_absence_of(Kind::Namespace, namespace) => Ok(()),
+                Err(error) if error.is_absence_of(Kind::Namespace.resource(), namespace) => Ok(()),
                 Err(error) => Err(inconclusive(&at, &error)),
             };
         }
@@ -145,7 +145,7 @@ impl Applier {
             let uri = format!("{}/{object}", path(*kind, Some(namespace)));
             match cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await {
                 Ok(_) => return Err(conflict(format!("{at} exists"))),
-                Err(error) if error.is_absence_of(*kind, object) => {}
+                Err(error) if error.is_absence_of(kind.resource(), object) => {}
                 Err(error) => return Err(inconclusive(&at, &error)),
             }
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::Uri;
 use kube::Client;
 use kube::client::ConfigExt;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions};
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::error::is_invalid_header;
 use super::fingerprint::{Fingerprint, kubeconfigs, pipe_of};
 use super::pool::{self, Host, Pools};
-use super::spec::{Credentials, Server, TOKEN_REMEDY, token_fault};
+use super::spec::{Credentials, Server, TOKEN_REMEDY, read_kubeconfig, token_fault};
 use super::tls::Tls;
 use super::{CallError, root_cause};
 use crate::core::data::ids::ClusterName;
@@ -356,37 +356,31 @@ fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> 
 
 async fn kube_config(credentials: &Credentials) -> Result<kube::Config, CallError> {
     let failed = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
-    let options = |context: &Option<String>| KubeConfigOptions {
-        context: context.clone(),
-        ..Default::default()
-    };
-    let config = match credentials {
-        Credentials::InCluster => kube::Config::incluster().map_err(|e| failed(&e)),
-        Credentials::Text(text) => {
-            let file = text.kubeconfig().map_err(CallError::NoClient)?;
-            let config = kube::Config::from_custom_kubeconfig(file, &options(&None)).await;
-            config.map_err(|e| failed(&e))
-        }
-        Credentials::Kubeconfig { file: Some(path), context } => {
-            let file = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
-            let options = options(context);
-            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| failed(&e))
-        }
-        Credentials::Kubeconfig { file: None, context: context @ Some(_) } => {
-            kube::Config::from_kubeconfig(&options(context)).await.map_err(|e| failed(&e))
+    let (kubeconfig, context) = match credentials {
+        Credentials::InCluster => {
+            return kube::Config::incluster().map(direct).map_err(|e| failed(&e));
         }
         Credentials::Kubeconfig { file: None, context: None } => {
-            kube::Config::infer().await.map_err(|e| failed(&e))
+            return kube::Config::infer().await.map(direct).map_err(|e| failed(&e));
         }
+        Credentials::Kubeconfig { file, context } => {
+            (read_kubeconfig(file.as_deref()).map_err(|e| failed(&e))?, context.clone())
+        }
+        Credentials::Text(text) => (text.kubeconfig().map_err(CallError::NoClient)?, None),
     };
-    let mut config = config?;
-    // Go's clients ignore HTTPS_PROXY for the local host; kube does not.
+    let options = KubeConfigOptions { context, ..Default::default() };
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    config.map(direct).map_err(|e| failed(&e))
+}
+
+/// Go's clients ignore HTTPS_PROXY for the local host; kube does not.
+fn direct(mut config: kube::Config) -> kube::Config {
     let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback = |ip: IpAddr| ip.is_loopback();
     if host == "localhost" || host.parse().is_ok_and(is_loopback) {
         config.proxy_url = None;
     }
-    Ok(config)
+    config
 }
 
 #[cfg(test)]

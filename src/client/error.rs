@@ -9,7 +9,6 @@ use kube::core::Status;
 use crate::core::contract::error_cause::{
     ErrorCause, ErrorClass, RequestFailure, is_about_certificate,
 };
-use crate::core::data::ids::Kind;
 
 /// The longest pause that is honoured: the API server may be well after a restart, or a proxy may have
 /// answered in its place.
@@ -84,13 +83,9 @@ impl CallError {
     }
 
     /// Whether the API server states that this very object does not exist. A 404 about its namespace or
-    /// its API is no evidence about the object.
-    pub fn is_absence_of(&self, kind: Kind, name: &str) -> bool {
-        self.is_absence(kind.resource(), name)
-    }
-
-    /// As [`CallError::is_absence_of`], for a resource's full name, e.g. `leases.coordination.k8s.io`.
-    pub fn is_absence(&self, resource: &str, name: &str) -> bool {
+    /// its API is no evidence about the object. `resource` is a full name, e.g.
+    /// `leases.coordination.k8s.io`.
+    pub fn is_absence_of(&self, resource: &str, name: &str) -> bool {
         matches!(self, CallError::Status { code: 404, reason, about, .. }
             if reason == "NotFound" && *about == format!("{resource}/{name}"))
     }
@@ -109,11 +104,6 @@ impl CallError {
             CallError::Status { retry_after, .. } => *retry_after,
             _ => None,
         }
-    }
-
-    /// What an operator can do; `None` if only waiting helps.
-    pub fn remedy(&self, verb: &str, kind: Kind) -> Option<String> {
-        self.cause().remedy(verb, kind)
     }
 
     /// The error of a `metav1.Status`.

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use kube::config::Kubeconfig;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::spec::{Credentials, Entries};
+use super::spec::{Credentials, Entries, read_kubeconfig};
 use crate::environment::blocking;
 use crate::file_stamp::FileStamp;
 
@@ -60,7 +59,7 @@ impl Fingerprint {
         let mut hash = Xxh3Default::new();
         if let Credentials::Kubeconfig { file, context } = credentials
             && pipe_of(credentials).is_none()
-            && let Some(kubeconfig) = kubeconfig(file.as_deref())
+            && let Ok(kubeconfig) = read_kubeconfig(file.as_deref())
         {
             let Entries { context, cluster, user } = Entries::of(&kubeconfig, context.as_ref());
             let user = user.and_then(|user| user.auth_info.as_ref());
@@ -78,13 +77,6 @@ impl Fingerprint {
             hash.update(&fs::read(path).unwrap_or_default());
         }
         Self { stamps, hash: hash.digest() }
-    }
-}
-
-fn kubeconfig(file: Option<&Path>) -> Option<Kubeconfig> {
-    match file {
-        Some(path) => Kubeconfig::read_from(path).ok(),
-        None => Kubeconfig::read().ok(),
     }
 }
 

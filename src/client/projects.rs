@@ -50,7 +50,7 @@ impl ProjectRoot {
                 }
                 Err(CallError::Unreadable("the answer is not that Project".to_owned()))
             }
-            Err(error) if error.is_absence(PROJECTS, name) => Ok(false),
+            Err(error) if error.is_absence_of(PROJECTS, name) => Ok(false),
             Err(error) => Err(error),
         }
     }

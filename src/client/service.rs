@@ -57,9 +57,7 @@ pub(crate) fn kube_client(
             }
             let answer = cluster.open(request, timeouts.answer).await?;
             opened.send_replace(());
-            Ok::<_, CallError>(
-                answer.map(|body| watch_pieces(frames(body), timeouts.silence)),
-            )
+            Ok::<_, CallError>(answer.map(|body| watch_pieces(frames(body), timeouts.silence)))
         }
     });
     (kube::Client::new(service, "default"), receiver)

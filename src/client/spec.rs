@@ -1,12 +1,12 @@
 //! How a cluster is reached: the credentials and the server.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri};
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::tls::secret_field;
@@ -89,6 +89,17 @@ pub(super) fn token_fault(auth: &AuthInfo) -> Option<&'static str> {
     HeaderValue::try_from(format!("Bearer {token}")).err()?;
     let has_line_break = token.contains(['\n', '\r']);
     Some(if has_line_break { "a line break" } else { "a control character" })
+}
+
+/// The kubeconfig of a file, or kubectl's.
+///
+/// # Errors
+/// It is missing or broken.
+pub(crate) fn read_kubeconfig(file: Option<&Path>) -> Result<Kubeconfig, KubeconfigError> {
+    match file {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    }
 }
 
 /// The entries of a kubeconfig that one context names.

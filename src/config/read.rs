@@ -244,23 +244,20 @@ fn constants_of_tests() -> Result<super::Constants, ConfigError> {
     let Ok(text) = std::env::var("THROUGHLINE_CONSTANTS") else { return Ok(constants) };
     let refused = |message: String| ConfigError(format!("THROUGHLINE_CONSTANTS: {message}"));
     let given: Value = serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
-    let names = serde_json::to_value(constants).unwrap_or_default();
-    let mut tree = names.clone();
-    merge(&mut tree, &names, given).map_err(|name| refused(format!("unknown name {name}")))?;
+    let mut tree = serde_json::to_value(constants).unwrap_or_default();
+    merge(&mut tree, given).map_err(|name| refused(format!("unknown name {name}")))?;
     serde_json::from_value(tree).map_err(|error| refused(error.to_string()))
 }
 
 /// Merges the given values, or returns a name that does not exist.
 #[cfg(debug_assertions)]
-fn merge(tree: &mut Value, names: &Value, given: Value) -> Result<(), String> {
-    match given {
-        Value::Object(given) => given.into_iter().try_for_each(|(name, value)| {
-            let names = names.get(&name).ok_or_else(|| name.clone())?;
-            merge(&mut tree[name], names, value)
-        }),
-        given => {
-            *tree = given;
-            Ok(())
-        }
-    }
+fn merge(tree: &mut Value, given: Value) -> Result<(), String> {
+    let Value::Object(given) = given else {
+        *tree = given;
+        return Ok(());
+    };
+    given.into_iter().try_for_each(|(name, value)| match tree.get_mut(&name) {
+        Some(place) => merge(place, value),
+        None => Err(name),
+    })
 }

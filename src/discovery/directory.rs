@@ -98,8 +98,7 @@ impl Directory {
         };
         let before = std::mem::replace(&mut self.found, found);
         let now = wall_clock();
-        let is_settled =
-            |stamp: &FileStamp| now.saturating_sub(stamp.changed_at()) > SETTLED_AFTER;
+        let is_settled = |stamp: &FileStamp| now.saturating_sub(stamp.changed_at()) > SETTLED_AFTER;
         // A file that may be incomplete keeps its earlier version; a new one does not count yet.
         let mut settled = self.found.clone();
         settled.retain(|name, stamp| before.get(name) == Some(stamp) || is_settled(stamp));

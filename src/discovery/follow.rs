@@ -237,7 +237,7 @@ impl Follower {
             )),
             Some(404) => Some(format!("check that this API server serves {resource}")),
             // The text for the other causes names no kind.
-            _ => error.remedy("list and watch", Kind::Namespace),
+            _ => error.cause().remedy("list and watch", Kind::Namespace),
         }
     }
 }

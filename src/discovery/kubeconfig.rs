@@ -5,7 +5,9 @@ use kube::config::Kubeconfig;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ledger::{Ledger, Offer};
-use crate::client::{ConnectionSpec, Credentials, Entries, KubeconfigText, Server, shortened};
+use crate::client::{
+    ConnectionSpec, Credentials, Entries, KubeconfigText, Server, read_kubeconfig, shortened,
+};
 use crate::config::ClusterConfig;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::OfferState;
@@ -60,12 +62,10 @@ fn server_hash(text: &str) -> u64 {
 
 /// The URL of the server that a configured cluster's kubeconfig names; `None` in a pod without one.
 pub(crate) fn configured_server(config: &ClusterConfig) -> Option<Uri> {
-    let kubeconfig = match &config.kubeconfig {
-        _ if config.in_cluster => return None,
-        Some(file) => Kubeconfig::read_from(file),
-        None => Kubeconfig::read(),
-    };
-    let kubeconfig = kubeconfig.ok()?;
+    if config.in_cluster {
+        return None;
+    }
+    let kubeconfig = read_kubeconfig(config.kubeconfig.as_deref()).ok()?;
     let Entries { cluster, .. } = Entries::of(&kubeconfig, config.context.as_ref());
     cluster?.server.as_ref()?.parse().ok()
 }

@@ -137,7 +137,6 @@ impl ProjectReader {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -204,7 +204,7 @@ impl LeaseApi for LeaseClient {
             (CallError::Status { code: 409, .. }, _) => LeaseResponse::Conflict,
             // A 404 about the namespace or the API is no evidence about the Lease.
             (_, LeaseRequest::Get | LeaseRequest::Update(..))
-                if error.is_absence(LEASES, &self.name) =>
+                if error.is_absence_of(LEASES, &self.name) =>
             {
                 LeaseResponse::NotFound
             }

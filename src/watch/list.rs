@@ -117,8 +117,7 @@ impl WatchTask {
 
     /// Fails if the API server has not reached the version that a watch resumes at.
     pub(super) async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
-        let now =
-            current_version(&self.cluster, &path(self.kind, None), self.timeout()).await?;
+        let now = current_version(&self.cluster, &path(self.kind, None), self.timeout()).await?;
         if now >= numeric(version) {
             return Ok(());
         }

@@ -2,9 +2,9 @@
 //! Project.
 
 use super::*;
+use throughline::client::ProjectRoot;
 use throughline::core::contract::action::AbsentProject;
 use throughline::core::contract::membership::SourceName;
-use throughline::client::ProjectRoot;
 
 use crate::cluster::serve;
 
