@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, error_span};
 
 use crate::client::{ClusterClient, Connections, ProjectRoot};
-use crate::config::{Config, DiscoveryConfig, KubeconfigSecretsConfig, MiloConfig};
+use crate::config::{Config, DiscoveryConfig, MiloConfig, WatchConstants};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, SourceName};
 use crate::core::data::ids::{ClusterName, Role};
@@ -58,13 +58,6 @@ pub(crate) struct Discovery {
     tasks: JoinSet<()>,
 }
 
-/// The common parts of all sources of a run.
-struct Parts<'a> {
-    config: &'a Config,
-    only: Option<&'a BTreeSet<ClusterName>>,
-    bus: mpsc::Sender<EventKind>,
-}
-
 impl Discovery {
     /// Starts the configured sources; their events go to `bus`. Secrets are read in one of `clusters`.
     /// If `only` names clusters, no other is offered.
@@ -83,63 +76,62 @@ impl Discovery {
             sources: BTreeSet::new(),
             tasks: JoinSet::new(),
         };
-        let parts = Parts { config, only, bus };
+        let offered = discovery.connections.clone();
+        let ledger = |source, join, roles: &[Role]| {
+            let only = only.cloned();
+            Ledger::new(source, join, roles.to_vec(), only, bus.clone(), offered.clone())
+        };
+        let watch = &config.constants.watch;
         let DiscoveryConfig { milo, kubeconfig_secrets, kubeconfig_dir, .. } = &config.discovery;
         if let Some(milo) = milo {
-            discovery.start_milo(milo, &parts, connections, metrics);
+            // The name for metrics and logs.
+            let name = ClusterName::from("discovery/milo");
+            let spec = milo::root(milo);
+            let client = ClusterClient::new(name, Vec::new(), spec, connections, metrics.clone());
+            let ledger = ledger(SourceName::Milo, milo.join, &[Role::Upstream]);
+            discovery.start_milo(milo, Arc::new(client), ledger, watch, &bus);
         }
         if let Some(secrets) = kubeconfig_secrets {
-            discovery.start_secrets(secrets, &parts, clusters.clone());
+            let source = SourceName::KubeconfigSecrets;
+            let clusters = clusters.clone();
+            let host = secrets.cluster.clone();
+            let follower = Follower {
+                find_host: Box::new(move || clusters.get(&host)),
+                objects: secrets::objects(secrets),
+                reader: Box::new(secrets::offer),
+                ledger: ledger(source, JoinRule::All, &secrets.roles),
+                config: watch.clone(),
+                ask: None,
+            };
+            discovery.spawn(source, follower.run());
         }
         if let Some(directory) = kubeconfig_dir {
-            let ledger = discovery.ledger(
-                SourceName::KubeconfigDir,
-                JoinRule::All,
-                &directory.roles,
-                &parts,
-            );
-            let directory = Directory::new(directory.path.clone(), ledger);
-            discovery.spawn(SourceName::KubeconfigDir, directory.run());
+            let source = SourceName::KubeconfigDir;
+            let ledger = ledger(source, JoinRule::All, &directory.roles);
+            discovery.spawn(source, Directory::new(directory.path.clone(), ledger).run());
         }
         discovery
     }
 
-    fn ledger(
-        &mut self,
-        source: SourceName,
-        join: JoinRule,
-        roles: &[Role],
-        parts: &Parts<'_>,
-    ) -> Ledger {
-        self.sources.insert(source);
-        let only = parts.only.cloned();
-        let bus = parts.bus.clone();
-        Ledger::new(source, join, roles.to_vec(), only, bus, self.connections.clone())
-    }
-
     fn spawn(&mut self, source: SourceName, task: impl Future<Output = ()> + Send + 'static) {
+        self.sources.insert(source);
         self.tasks.spawn(here(task.instrument(error_span!("discovery", %source))));
     }
 
     fn start_milo(
         &mut self,
         milo: &MiloConfig,
-        parts: &Parts<'_>,
-        connections: &Connections,
-        metrics: &Arc<Metrics>,
+        client: Arc<ClusterClient>,
+        ledger: Ledger,
+        watch: &WatchConstants,
+        bus: &mpsc::Sender<EventKind>,
     ) {
-        // The name for metrics and logs.
-        let name = ClusterName::from("discovery/milo");
-        let spec = milo::root(milo);
-        let client = ClusterClient::new(name, Vec::new(), spec, connections, metrics.clone());
-        let client = Arc::new(client);
-        let watch = &parts.config.constants.watch;
         // A ProjectControlPlane that is gone is no evidence about its Project.
         if !milo.internal_service_discovery {
             let timeout = Duration::from_millis(watch.timeout_ms);
             let root = Arc::new(ProjectRoot::new(client.clone(), timeout));
             let (ask, questions) = mpsc::unbounded_channel();
-            self.spawn(SourceName::Milo, proof::run(root.clone(), questions, parts.bus.clone()));
+            self.spawn(SourceName::Milo, proof::run(root.clone(), questions, bus.clone()));
             self.milo = Some((root, ask));
         }
         let reader = ProjectReader::new(milo);
@@ -147,30 +139,11 @@ impl Discovery {
             find_host: Box::new(move || Some(client.clone())),
             objects: milo::objects(milo, watch.page_size),
             reader: Box::new(move |project, _| reader.offer(project)),
-            ledger: self.ledger(SourceName::Milo, milo.join, &[Role::Upstream], parts),
+            ledger,
             config: watch.clone(),
             ask: self.milo.as_ref().map(|(_, ask)| ask.clone()),
         };
         self.spawn(SourceName::Milo, follower.run());
-    }
-
-    fn start_secrets(
-        &mut self,
-        secrets: &KubeconfigSecretsConfig,
-        parts: &Parts<'_>,
-        clusters: ClusterTable,
-    ) {
-        let host = secrets.cluster.clone();
-        let source = SourceName::KubeconfigSecrets;
-        let follower = Follower {
-            find_host: Box::new(move || clusters.get(&host)),
-            objects: secrets::objects(secrets),
-            reader: Box::new(secrets::offer),
-            ledger: self.ledger(source, JoinRule::All, &secrets.roles, parts),
-            config: parts.config.constants.watch.clone(),
-            ask: None,
-        };
-        self.spawn(source, follower.run());
     }
 
     /// The Projects, if clusters are discovered by them.
