@@ -12,13 +12,12 @@ use super::weak_map::WeakMap;
 #[derive(Clone, Default)]
 pub struct Connections {
     followed: Arc<WeakMap<Credentials, SharedCredentials>>,
-    pools: Pools,
+    pub(super) pools: Pools,
 }
 
 impl Connections {
     /// The client made from the credentials, while any cluster holds it.
     pub(super) fn credentials(&self, credentials: &Credentials) -> Arc<SharedCredentials> {
-        let new = || SharedCredentials::new(credentials.clone(), self.pools.clone());
-        self.followed.get(credentials.clone(), new)
+        self.followed.get(credentials.clone(), || SharedCredentials::new(credentials.clone()))
     }
 }

@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::error::is_invalid_header;
 use super::fingerprint::{Fingerprint, kubeconfigs, pipe_of};
-use super::pool::{self, Host, Pools};
+use super::pool;
 use super::spec::{Credentials, Server, TOKEN_REMEDY, read_kubeconfig, token_fault};
 use super::tls::Tls;
 use super::{CallError, root_cause};
@@ -41,7 +41,6 @@ const MAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Credentials and the client made from them.
 pub(super) struct SharedCredentials {
     credentials: Credentials,
-    pools: Pools,
     started: OnceCell<Started>,
     /// The time and error of the last failed start: callers that waited for it do not all retry.
     failed: Mutex<Option<(Instant, CallError)>>,
@@ -79,8 +78,7 @@ pub(super) struct Made {
     pub(super) address: Address,
     /// The source of tokens that are read again while the client is in use.
     token_source: String,
-    pools: Pools,
-    tls: Arc<Tls>,
+    pub(super) tls: Arc<Tls>,
 }
 
 /// The target of requests; a different one may be a different API server.
@@ -91,14 +89,6 @@ pub(super) struct Address {
 }
 
 impl Made {
-    /// The connections to the URL's host.
-    ///
-    /// # Errors
-    /// [`CallError::NoClient`]: the URL has no host.
-    pub(super) fn host(&self, url: &Uri) -> Result<Arc<Host>, CallError> {
-        self.pools.host(url, &self.tls).map_err(CallError::NoClient)
-    }
-
     /// Why a request got no response.
     pub(super) fn failed(&self, error: &kube::Error) -> CallError {
         match is_invalid_header(error) {
@@ -120,10 +110,9 @@ impl Address {
 }
 
 impl SharedCredentials {
-    pub(super) fn new(credentials: Credentials, pools: Pools) -> Self {
+    pub(super) fn new(credentials: Credentials) -> Self {
         Self {
             credentials,
-            pools,
             started: OnceCell::new(),
             failed: Mutex::default(),
             users: Arc::default(),
@@ -165,13 +154,12 @@ impl SharedCredentials {
     async fn try_start(&self) -> Result<Started, CallError> {
         // Before the client: a change in between is detected later.
         let fingerprint = Fingerprint::read(&self.credentials).await;
-        let made = make(&self.credentials, &self.pools).await?;
+        let made = make(&self.credentials).await?;
         let (current, made) = watch::channel(Arc::new(made));
         let mut tasks = JoinSet::new();
         if !matches!(self.credentials, Credentials::Text(_)) {
             let follower = Follower {
                 credentials: self.credentials.clone(),
-                pools: self.pools.clone(),
                 made: current,
                 fingerprint,
                 users: self.users.clone(),
@@ -215,7 +203,6 @@ impl Users {
 /// Follows the kubeconfig while a cluster uses it.
 struct Follower {
     credentials: Credentials,
-    pools: Pools,
     made: watch::Sender<Arc<Made>>,
     /// The files that the client was made from.
     fingerprint: Fingerprint,
@@ -245,7 +232,7 @@ impl Follower {
             self.fingerprint = fingerprint;
             return;
         }
-        match make(&self.credentials, &self.pools).await {
+        match make(&self.credentials).await {
             Ok(made) => self.replace(made, fingerprint, changed),
             Err(error) => self.keep(&error),
         }
@@ -289,7 +276,7 @@ impl Follower {
     }
 }
 
-async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallError> {
+async fn make(credentials: &Credentials) -> Result<Made, CallError> {
     if let Some(pipe) = pipe_of(credentials) {
         let error = format!("{} is a pipe, whose read may never end: name a file", pipe.display());
         return Err(CallError::NoClient(error));
@@ -302,10 +289,9 @@ async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallErro
         let error = format!("users[].user.token in {files} has {fault}, {TOKEN_REMEDY}");
         return Err(CallError::NoClient(error));
     }
-    let pools = pools.clone();
     let plugin = config.auth_info.exec.as_ref().map(|_| token_source(&config.auth_info));
     // In a separate thread: this reads files, and a credential plugin runs until it has answered.
-    let making = blocking(move || make_from(config, pools));
+    let making = blocking(move || make_from(config));
     match timeout(MAKE_TIMEOUT, making).await {
         Ok(made) => made.unwrap_or_else(|| Err(CallError::NoClient(panicked(plugin.as_deref())))),
         Err(_) => {
@@ -332,7 +318,7 @@ fn token_source(auth: &AuthInfo) -> String {
     }
 }
 
-fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> {
+fn make_from(mut config: kube::Config) -> Result<Made, CallError> {
     let failed = |error: kube::Error| CallError::NoClient(root_cause(&error));
     config.default_retry = false;
     if config.proxy_url.is_some() {
@@ -351,7 +337,7 @@ fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> 
     let client = Client::new(service, config.default_namespace);
     let address = Address { url: config.cluster_url, tls_server_name: config.tls_server_name };
     let token_source = token_source(&config.auth_info);
-    Ok(Made { client, address, token_source, pools, tls })
+    Ok(Made { client, address, token_source, tls })
 }
 
 async fn kube_config(credentials: &Credentials) -> Result<kube::Config, CallError> {
@@ -446,7 +432,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("throughline-pipe-{}", std::process::id()));
         assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
         let credentials = Credentials::Kubeconfig { file: Some(file.clone()), context: None };
-        let shared = SharedCredentials::new(credentials, Pools::default());
+        let shared = SharedCredentials::new(credentials);
         let made = timeout(Duration::from_secs(10), shared.made()).await;
         std::fs::remove_file(&file).unwrap();
         let error = made.unwrap().err().unwrap().to_string();

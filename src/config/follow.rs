@@ -53,8 +53,8 @@ pub(crate) fn follow(
         return Ok(followed);
     }
     let hangups = SignalStream::new(signal(SignalKind::hangup())?);
-    let follower = Follower::new(source, started.clone(), metrics, clusters);
-    tokio::spawn(Follower { problems, ..follower }.run(hangups));
+    let follower = Follower::new(source, started.clone(), metrics, problems, clusters);
+    tokio::spawn(follower.run(hangups));
     Ok(followed)
 }
 
@@ -87,11 +87,12 @@ impl Follower {
         source: ConfigSource,
         started: Config,
         metrics: Arc<Metrics>,
+        problems: Outside,
         followed: mpsc::Sender<Vec<ClusterConfig>>,
     ) -> Self {
         let clusters = started.clusters.clone();
-        let (problems, decided, candidate) = Default::default();
-        Self { source, started, clusters, metrics, problems, followed, decided, candidate }
+        let decided = None;
+        Self { source, started, clusters, metrics, problems, followed, decided, candidate: None }
     }
 
     /// Checks periodically, and at once on SIGHUP.

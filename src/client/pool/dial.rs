@@ -74,7 +74,7 @@ impl Target {
         let config = if offers_h2 { &tls.both } else { &tls.http1 };
         let connecting = TlsConnector::from(config.clone()).connect(server_name.clone(), stream);
         let stream = connecting.await.map_err(dial_error)?;
-        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         Ok(Stream::new(Box::new(stream), is_h2))
     }
 }

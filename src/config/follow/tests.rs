@@ -46,7 +46,7 @@ impl Bench {
         let started = source.load().unwrap();
         let metrics = Arc::new(Metrics::new());
         let (to, followed) = mpsc::channel(8);
-        let follower = Follower::new(source, started, metrics.clone(), to);
+        let follower = Follower::new(source, started, metrics.clone(), Outside::default(), to);
         let mut bench = Self { folder, file, follower, followed, metrics };
         // The first checks find the configuration of the start.
         assert_eq!(bench.checks(2).await, None);
