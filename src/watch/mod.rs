@@ -49,27 +49,12 @@ pub use shared::{WatchMessage, WatchShared};
 #[derive(Debug)]
 enum State {
     /// Waits for its turn at the API server, if the next request needs one.
-    Waiting {
-        next: Attempt,
-        turn: Option<Turn>,
-    },
-    Listing {
-        pages: Pages,
-        turn: Option<Turn>,
-    },
-    Watching {
-        from: String,
-        answer_within: Duration,
-        turn: Option<Turn>,
-    },
+    Waiting { next: Attempt, turn: Option<Turn> },
+    /// Lists or watches.
+    Attempting { attempt: Attempt, turn: Option<Turn> },
     /// Pauses after a failure: until `until` at most, and ends early when `host` answers any watch or
     /// the credentials change. It keeps its turn meanwhile.
-    Backoff {
-        until: Instant,
-        host: Option<Arc<Host>>,
-        next: Attempt,
-        turn: Option<Turn>,
-    },
+    Backoff { until: Instant, host: Option<Arc<Host>>, next: Attempt, turn: Option<Turn> },
     /// Another address may be another API server: only a list shows its objects.
     Moved,
 }
@@ -150,14 +135,9 @@ impl WatchTask {
                     None if self.needs_turn(&next) => Box::pin(self.turn()).await,
                     turn => turn,
                 };
-                match next {
-                    Attempt::List(pages) => State::Listing { pages, turn },
-                    Attempt::Watch { from, answer_within } => {
-                        State::Watching { from, answer_within, turn }
-                    }
-                }
+                State::Attempting { attempt: next, turn }
             }
-            State::Listing { pages, turn } => {
+            State::Attempting { attempt: Attempt::List(pages), turn } => {
                 match in_turn(turn, Box::pin(self.list(pages))).await {
                     (Ok(from), _) => {
                         self.succeeded();
@@ -166,7 +146,7 @@ impl WatchTask {
                     (Err(end), turn) => Box::pin(self.after(end, None, turn)).await?,
                 }
             }
-            State::Watching { mut from, answer_within, turn } => {
+            State::Attempting { attempt: Attempt::Watch { mut from, answer_within }, turn } => {
                 let opened = Box::pin(self.open(&from, answer_within));
                 let (end, turn) = match in_turn(turn, opened).await {
                     (Ok(watch), turn) => {
