@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use http::Uri;
+use http::header::InvalidHeaderValue;
 use kube::Client;
 use kube::client::ConfigExt;
 use kube::config::{AuthInfo, KubeConfigOptions};
@@ -20,12 +21,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, ServiceBuilder};
 use tracing::{info, warn};
 
-use super::error::is_invalid_header;
+use super::CallError;
+use super::error::causes;
 use super::fingerprint::{Fingerprint, kubeconfigs, pipe_of};
 use super::pool;
 use super::spec::{Credentials, Server, TOKEN_REMEDY, read_kubeconfig, token_fault};
 use super::tls::Tls;
-use super::{CallError, root_cause};
 use crate::core::data::ids::ClusterName;
 use crate::environment::{blocking, here};
 
@@ -91,7 +92,7 @@ pub(super) struct Address {
 impl Made {
     /// Why a request got no response.
     pub(super) fn failed(&self, error: &kube::Error) -> CallError {
-        match is_invalid_header(error) {
+        match causes(error).any(|cause| cause.is::<InvalidHeaderValue>()) {
             true => {
                 let token = format!("the token of {} has a line break", self.token_source);
                 CallError::NoClient(format!("{token}, {TOKEN_REMEDY}"))
@@ -319,7 +320,7 @@ fn token_source(auth: &AuthInfo) -> String {
 }
 
 fn make_from(mut config: kube::Config) -> Result<Made, CallError> {
-    let failed = |error: kube::Error| CallError::NoClient(root_cause(&error));
+    let failed = |error: kube::Error| CallError::no_client(&error);
     config.default_retry = false;
     if config.proxy_url.is_some() {
         // kube reports an error if it is built without support for proxies.
@@ -341,22 +342,23 @@ fn make_from(mut config: kube::Config) -> Result<Made, CallError> {
 }
 
 async fn kube_config(credentials: &Credentials) -> Result<kube::Config, CallError> {
-    let failed = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
     let (kubeconfig, context) = match credentials {
         Credentials::InCluster => {
-            return kube::Config::incluster().map(direct).map_err(|e| failed(&e));
+            return kube::Config::incluster().map(direct).map_err(|e| CallError::no_client(&e));
         }
         Credentials::Kubeconfig { file: None, context: None } => {
-            return kube::Config::infer().await.map(direct).map_err(|e| failed(&e));
+            let config = kube::Config::infer().await;
+            return config.map(direct).map_err(|e| CallError::no_client(&e));
         }
         Credentials::Kubeconfig { file, context } => {
-            (read_kubeconfig(file.as_deref()).map_err(|e| failed(&e))?, context.clone())
+            let kubeconfig = read_kubeconfig(file.as_deref());
+            (kubeconfig.map_err(|e| CallError::no_client(&e))?, context.clone())
         }
         Credentials::Text(text) => (text.kubeconfig().map_err(CallError::NoClient)?, None),
     };
     let options = KubeConfigOptions { context, ..Default::default() };
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    config.map(direct).map_err(|e| failed(&e))
+    config.map(direct).map_err(|e| CallError::no_client(&e))
 }
 
 /// Go's clients ignore HTTPS_PROXY for the local host; kube does not.

@@ -1,9 +1,9 @@
 //! Why a request failed, classified where it failed.
 
+use std::error::Error;
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::InvalidHeaderValue;
 use kube::core::Status;
 
 use crate::core::contract::error_cause::{
@@ -131,8 +131,13 @@ impl CallError {
         }
     }
 
+    /// The error of a client that could not be made.
+    pub(super) fn no_client(error: &(dyn Error + 'static)) -> Self {
+        CallError::NoClient(root_cause(error))
+    }
+
     /// The error of a request that got no response.
-    pub(super) fn no_response(error: &dyn std::error::Error) -> Self {
+    pub(super) fn no_response(error: &(dyn Error + 'static)) -> Self {
         let text = root_cause(error);
         if is_about_certificate(&text) {
             CallError::Certificate(text)
@@ -151,17 +156,14 @@ pub(crate) fn shortened(mut text: String) -> String {
     text
 }
 
-/// Whether kube found that a token is not valid in a header.
-pub(super) fn is_invalid_header(error: &dyn std::error::Error) -> bool {
-    let mut causes = std::iter::successors(error.source(), |error| error.source());
-    causes.any(|cause| cause.is::<InvalidHeaderValue>())
+/// An error and its causes, the outermost first.
+pub(super) fn causes<'e>(
+    error: &'e (dyn Error + 'static),
+) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
 }
 
 /// The innermost cause: the outer ones add little and name addresses.
-pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
+pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().unwrap_or(error).to_string()
 }

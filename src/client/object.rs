@@ -72,10 +72,6 @@ impl Resource for AnyObject {
         (&resource.version).into()
     }
 
-    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
-        (&resource.api_version).into()
-    }
-
     fn plural(resource: &ApiResource) -> Cow<'_, str> {
         (&resource.plural).into()
     }

@@ -17,6 +17,7 @@ use tower::BoxError;
 
 use super::dial::{DialError, Stream, dial_error};
 use super::{PoolBody, STREAMS_MAX, STREAMS_SPARE};
+use crate::client::error::causes;
 use crate::environment::HereExecutor;
 
 /// A ping is sent after this long without data.
@@ -255,19 +256,13 @@ impl Drop for Slot {
 /// Whether the server states that it has not handled the request (RFC 9113, section 8.7): its GOAWAY
 /// names a lower stream as its last, or it refused the stream.
 fn retry(error: &hyper::Error) -> Retry {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-            return match error.is_remote() {
-                true if error.is_go_away() => Retry::Elsewhere,
-                true if is_refused => Retry::Later,
-                _ => Retry::Never,
-            };
-        }
-        cause = error.source();
+    let error = causes(error).find_map(|cause| cause.downcast_ref::<h2::Error>());
+    let Some(error) = error.filter(|error| error.is_remote()) else { return Retry::Never };
+    match error.reason() {
+        _ if error.is_go_away() => Retry::Elsewhere,
+        Some(Reason::REFUSED_STREAM) if error.is_reset() => Retry::Later,
+        _ => Retry::Never,
     }
-    Retry::Never
 }
 
 #[cfg(test)]

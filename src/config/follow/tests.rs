@@ -1,7 +1,6 @@
 //! Tests with real files, without the pauses between checks.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use super::*;
@@ -104,26 +103,6 @@ async fn a_changed_file_is_taken_when_two_checks_show_the_same() {
     bench.write(&["hub", "a", "b", "c", "d"], "# four");
     assert_eq!(bench.checks(3).await, None);
     assert_eq!(bench.counts(), (2, 0));
-}
-
-#[tokio::test]
-async fn a_swapped_directory_behind_symbolic_links_is_a_change() {
-    let mut bench = Bench::new("swap", &[]).await;
-    let folder = bench.folder.clone();
-    let version = |name: &str, names: &[&str]| {
-        fs::create_dir(folder.join(name)).unwrap();
-        fs::write(folder.join(name).join("config.yaml"), yaml(names, "")).unwrap();
-        symlink(name, folder.join("..new")).unwrap();
-        fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
-    };
-    version("..1", &["hub", "a", "b"]);
-    fs::remove_file(&bench.file).unwrap();
-    symlink("..data/config.yaml", &bench.file).unwrap();
-    assert_eq!(bench.checks(2).await, None);
-    version("..2", &["hub", "a", "c"]);
-    fs::remove_dir_all(folder.join("..1")).unwrap();
-    assert_eq!(bench.checks(2).await.unwrap().len(), 3);
-    assert_eq!(bench.names(), ["hub", "a", "c"]);
 }
 
 #[tokio::test]
