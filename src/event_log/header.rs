@@ -1,6 +1,5 @@
 //! The first line of a log, in both directions.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::de::IgnoredAny;
@@ -9,30 +8,17 @@ use serde_json::value::RawValue;
 
 use super::line_text::{excerpt, text};
 use super::{Header, LineError, LogPart, VERSION};
-use crate::core::contract::event::ClusterSpec;
-use crate::core::contract::settings::Settings;
 use crate::core::data::time::UnixMillis;
 
-/// The members of a header, in the order of writing.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
+/// The first line, for writing.
+#[derive(Serialize)]
 pub(super) struct HeaderLine<'a> {
-    #[serde(skip_deserializing)]
     log: &'static str,
     version: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    part: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    started_ms: Option<UnixMillis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    release: Option<Cow<'a, str>>,
-    clusters: Cow<'a, [ClusterSpec]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    settings: Option<Cow<'a, Settings>>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    recorded: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    redacted: Option<bool>,
+    #[serde(flatten)]
+    part: Option<LogPart>,
+    #[serde(flatten)]
+    header: &'a Header,
 }
 
 /// The part of the first line that shows whether it is a header, or else which format it may be.
@@ -47,19 +33,16 @@ struct PartialHeader<'a> {
     kind: Option<IgnoredAny>,
 }
 
+/// The members of a [`LogPart`]. Logs of other tools have neither.
+#[derive(Deserialize)]
+struct PartMembers {
+    part: Option<u64>,
+    started_ms: Option<UnixMillis>,
+}
+
 impl<'a> HeaderLine<'a> {
     pub(super) fn new(header: &'a Header, part: Option<LogPart>) -> Self {
-        Self {
-            log: "throughline",
-            version: VERSION,
-            part: part.map(|part| part.number),
-            started_ms: part.map(|part| part.started),
-            release: header.release.as_deref().map(Cow::Borrowed),
-            clusters: Cow::Borrowed(&header.clusters),
-            settings: header.settings.as_ref().map(Cow::Borrowed),
-            recorded: header.recorded,
-            redacted: header.redacted,
-        }
+        Self { log: "throughline", version: VERSION, part, header }
     }
 }
 
@@ -92,15 +75,15 @@ pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<LogPart>), Line
     if version != VERSION.to_string() {
         return Err(LineError::Version { version: excerpt(version.as_bytes(), 1) });
     }
-    let read: HeaderLine<'_> =
-        serde_json::from_str(line).map_err(|e| LineError::Header(e.to_string()))?;
-    let clusters = read.clusters.into_owned();
+    let invalid = |error: serde_json::Error| LineError::Header(error.to_string());
+    let header: Header = serde_json::from_str(line).map_err(invalid)?;
+    let part: PartMembers = serde_json::from_str(line).map_err(invalid)?;
     let wrong = |text: String| Err(LineError::Header(text));
-    if clusters.is_empty() {
+    if header.clusters.is_empty() {
         return wrong("\"clusters\" is missing or empty; list at least one".into());
     }
     let mut names = BTreeSet::new();
-    for cluster in &clusters {
+    for cluster in &header.clusters {
         let name = cluster.name.as_str();
         if name.is_empty() {
             return wrong("a cluster has an empty name; give it a name".into());
@@ -112,14 +95,6 @@ pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<LogPart>), Line
             return wrong(format!("cluster {name:?} has no roles; give it upstream, hub or edge"));
         }
     }
-    let part = read.part.zip(read.started_ms);
-    let part = part.map(|(number, started)| LogPart { number, started });
-    let header = Header {
-        clusters,
-        settings: read.settings.map(Cow::into_owned),
-        recorded: read.recorded,
-        release: read.release.map(|release| release.into()),
-        redacted: read.redacted,
-    };
-    Ok((header, part))
+    let part = part.part.zip(part.started_ms);
+    Ok((header, part.map(|(number, started)| LogPart { number, started })))
 }

@@ -45,6 +45,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{ClusterSpec, Event};
 use crate::core::contract::settings::Settings;
@@ -68,19 +70,24 @@ pub const FIRST_RELEASE: &str = "0.1.0";
 /// bounds the reader's memory for any input.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Line 1 of a log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Line 1 of a log. Its members are in the order of writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Header {
     /// The clusters known from the start; `cluster_added` lines may add more.
+    /// The release that wrote the log; `None`: [`FIRST_RELEASE`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<Box<str>>,
     pub clusters: Vec<ClusterSpec>,
     /// The machine's settings while the log was written; `None` if another tool wrote it.
     pub settings: Option<Settings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     /// The log comes from `throughline record`: nothing acted on it, whatever its settings.
     pub recorded: bool,
-    /// The release that wrote the log; `None`: [`FIRST_RELEASE`].
-    pub release: Option<Box<str>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     /// Whether node ids, addresses and keys are replaced. Older logs do not have this field.
     pub redacted: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
 }
 
 impl Header {
@@ -91,13 +98,15 @@ impl Header {
 }
 
 /// The position of a file in a rotated log. It is part of the file's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LogPart {
     /// Counted from 1. The latest part has the log's name, the one before it that name and `.1`, and so
     /// on.
     pub number: u64,
+    #[serde(rename = "part")]
     /// When the log was started; the same in all parts.
     pub started: UnixMillis,
+    #[serde(rename = "started_ms")]
 }
 
 /// A line after the header.

@@ -12,7 +12,7 @@ use super::clusters::NamedClusters;
 use super::line::{LOG_GAP, Line, LineObject, NoEvent, RETIRED_EVENTS};
 use super::line_text::{excerpt, not_an_object, text};
 use super::withheld::ReadAnnotations;
-use super::{FIRST_RELEASE, Header, LineError, LogEntry};
+use super::{FIRST_RELEASE, Header, LineError, LogEntry, Warning};
 use crate::core::contract::action::{Decision, Urgency};
 use crate::core::contract::event::{Event, EventName};
 use crate::core::data::ids::Kind;
@@ -32,18 +32,19 @@ const KINDS_MAX: usize = 500;
 /// Parses lines one by one, and stores the data that later lines refer to.
 #[derive(Default)]
 pub(super) struct Parser {
+    /// The file's name, for warnings.
+    pub(super) file: Arc<str>,
     clusters: NamedClusters,
     annotations: ReadAnnotations,
     latest: UnixMillis,
     backward_count: u64,
     backward_max_ms: u64,
     skipped_kinds: BTreeSet<String>,
-    /// Each with its line number.
-    warnings: Vec<(u64, String)>,
+    pub(super) warnings: Vec<Warning>,
     /// The number of warnings so far, taken or not.
     warning_count: usize,
     /// The warnings about missing lines.
-    gaps: Vec<(u64, String)>,
+    pub(super) gaps: Vec<Warning>,
     /// The release in the header.
     release: Option<Box<str>>,
     /// Whether a retired event was skipped.
@@ -71,6 +72,10 @@ impl LineError {
 }
 
 impl Parser {
+    pub(super) fn new(file: &str) -> Self {
+        Self { file: file.into(), ..Self::default() }
+    }
+
     pub(super) fn begin(&mut self, header: &Header) {
         self.annotations = ReadAnnotations::of(header);
         self.release.clone_from(&header.release);
@@ -237,19 +242,15 @@ impl Parser {
     pub(super) fn warn(&mut self, line_number: u64, text: &str) {
         self.warning_count += 1;
         if self.warning_count < WARNINGS_MAX {
-            self.warnings.push((line_number, brief(text).into_owned()));
+            self.warnings.push(self.warning(line_number, text));
         } else if self.warning_count == WARNINGS_MAX {
             let text = format!("there are more than {WARNINGS_MAX} warnings; no more are shown");
-            self.warnings.push((line_number, text));
+            self.warnings.push(self.warning(line_number, &text));
         }
     }
 
-    pub(super) fn take_warnings(&mut self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.warnings)
-    }
-
-    pub(super) fn take_gaps(&mut self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.gaps)
+    fn warning(&self, line: u64, text: &str) -> Warning {
+        Warning { file: self.file.clone(), line, text: brief(text).into_owned() }
     }
 
     /// Warns about missing lines.
@@ -261,7 +262,7 @@ impl Parser {
     /// Warns that an event or action is missing.
     fn missing(&mut self, line_number: u64, text: &str) {
         if self.warning_count < WARNINGS_MAX {
-            self.gaps.push((line_number, brief(text).into_owned()));
+            self.gaps.push(self.warning(line_number, text));
         }
         self.warn(line_number, text);
     }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
-use std::sync::Arc;
 
 use super::header::read_header;
 use super::input::{self, Progress};
@@ -14,7 +13,6 @@ use super::{Header, LINE_BYTES_MAX, LineError, LogEntry, LogError, LogPart, Warn
 ///
 /// After an error it behaves as at the end of the log.
 pub struct LogReader<R> {
-    name: Arc<str>,
     input: R,
     progress: Option<Progress>,
     buffer: Vec<u8>,
@@ -26,9 +24,6 @@ pub struct LogReader<R> {
     header: Header,
     part: Option<LogPart>,
     parser: Parser,
-    /// Includes those of earlier files of a rotated log; so do the gaps.
-    warnings: Vec<Warning>,
-    gaps: Vec<Warning>,
     /// The later files of a rotated log, each read up to the end of its header.
     later: VecDeque<Self>,
     files_read: usize,
@@ -52,23 +47,21 @@ impl LogReader<Box<dyn BufRead + Send>> {
         let mut name = path.to_owned();
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
             name = previous_file(&name);
-            // A rotation in progress or interrupted leaves one name free.
-            let beyond = previous_file(&name);
             let is_previous = |other: &Self| other.part == Some(part.previous());
-            let error = match Self::open_file(&name) {
+            let opened = Self::open_file(&name).or_else(|error| {
+                // A rotation in progress or interrupted leaves one name free.
+                let beyond = previous_file(&name);
+                let previous = Self::open_file(&beyond).ok().filter(is_previous).ok_or(error)?;
+                name = beyond;
+                Ok(previous)
+            });
+            let error = match opened {
                 Ok(previous) if is_previous(&previous) => {
                     reader = previous.followed_by(reader);
                     continue;
                 }
                 Ok(_) => None,
-                Err(error) => match Self::open_file(&beyond) {
-                    Ok(previous) if is_previous(&previous) => {
-                        reader = previous.followed_by(reader);
-                        name = beyond;
-                        continue;
-                    }
-                    _ => Some(error),
-                },
+                Err(error) => Some(error),
             };
             let text = missing_part_warning(part, &name, error.as_ref());
             reader.parser.gap(1, &text);
@@ -85,7 +78,7 @@ impl LogReader<Box<dyn BufRead + Send>> {
         };
         let (input, progress) =
             opened.map_err(|source| LogError::Open { file: name.into(), source })?;
-        LogReader { progress, ..LogReader::without_header(name, input) }.with_header()
+        LogReader::start(name, input, progress)
     }
 
     /// Reads a log, plain or compressed, from any source; messages call it `name`.
@@ -99,7 +92,7 @@ impl LogReader<Box<dyn BufRead + Send>> {
 impl<R: BufRead> LogReader<R> {
     /// Reads an uncompressed log, its header immediately; messages call it `name`.
     pub fn new(name: &str, input: R) -> Result<Self, LogError> {
-        Self::without_header(name, input).with_header()
+        Self::start(name, input, None)
     }
 
     pub fn header(&self) -> &Header {
@@ -139,27 +132,20 @@ impl<R: BufRead> LogReader<R> {
 
     /// The current file and the remaining ones.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&*self.name).chain(self.later.iter().map(|reader| &*reader.name))
+        let later = self.later.iter().map(|reader| &*reader.parser.file);
+        std::iter::once(&*self.parser.file).chain(later)
     }
 
     /// The warnings since the last call. There are few: one for each kind or cause, not for each line.
     /// Warnings about the whole log come at its end.
     pub fn warnings(&mut self) -> Vec<Warning> {
-        self.take_from_parser();
-        std::mem::take(&mut self.warnings)
+        std::mem::take(&mut self.parser.warnings)
     }
 
     /// The gaps since the last call: lines that could not be written, missing parts of a rotated log,
     /// and the first event that is retired. Each is also in [`warnings`](Self::warnings).
     pub fn gaps(&mut self) -> Vec<Warning> {
-        self.take_from_parser();
-        std::mem::take(&mut self.gaps)
-    }
-
-    fn take_from_parser(&mut self) {
-        let warning = |(line, text)| Warning { file: self.name.clone(), line, text };
-        self.warnings.extend(self.parser.take_warnings().into_iter().map(warning));
-        self.gaps.extend(self.parser.take_gaps().into_iter().map(warning));
+        std::mem::take(&mut self.parser.gaps)
     }
 
     /// Queues `later` to be read after this file.
@@ -172,9 +158,8 @@ impl<R: BufRead> LogReader<R> {
     /// Continues with the next file, if one remains. After a gap its header may name new clusters.
     fn next_file(&mut self) -> bool {
         let Some(next) = self.later.pop_front() else { return false };
-        self.take_from_parser();
         self.parser.add_clusters(&next.header);
-        self.name = next.name;
+        self.parser.file = next.parser.file;
         self.input = next.input;
         self.progress = next.progress;
         self.line_number = next.line_number;
@@ -184,11 +169,11 @@ impl<R: BufRead> LogReader<R> {
         true
     }
 
-    fn without_header(name: &str, input: R) -> Self {
-        Self {
-            name: name.into(),
+    /// Reads the header.
+    fn start(name: &str, input: R, progress: Option<Progress>) -> Result<Self, LogError> {
+        let mut reader = Self {
             input,
-            progress: None,
+            progress,
             buffer: Vec::new(),
             line_number: 0,
             bytes_read: 0,
@@ -196,34 +181,25 @@ impl<R: BufRead> LogReader<R> {
             is_done: false,
             header: Header::default(),
             part: None,
-            warnings: Vec::new(),
-            gaps: Vec::new(),
+            parser: Parser::new(name),
             later: VecDeque::new(),
             files_read: 0,
-            parser: Parser::default(),
-        }
-    }
-
-    fn with_header(mut self) -> Result<Self, LogError> {
+        };
         loop {
-            let end = self.fill()?;
-            let line = content(&self.buffer, self.line_number);
-            match (line.is_empty(), end) {
-                (false, Some(end)) => {
-                    (self.header, self.part) = match (read_header(line), end) {
-                        (Ok(header), _) => header,
-                        (Err(_), LineEnd::Truncated(source)) => return Err(self.unreadable(source)),
-                        (Err(error), _) => return Err(self.bad_line(error)),
-                    };
-                    self.parser.begin(&self.header);
-                    return Ok(self);
+            let Some(end) = reader.fill()? else {
+                reader.line_number = 1;
+                return Err(reader.bad_line(LineError::Empty));
+            };
+            let line = content(&reader.buffer, reader.line_number);
+            let read = (!line.is_empty()).then(|| read_header(line));
+            match (read, end) {
+                (Some(Ok((header, part))), _) => {
+                    reader.parser.begin(&header);
+                    return Ok(Self { header, part, ..reader });
                 }
-                (true, Some(LineEnd::Truncated(source))) => return Err(self.unreadable(source)),
-                (true, Some(_)) => {}
-                (_, None) => {
-                    self.line_number = 1;
-                    return Err(self.bad_line(LineError::Empty));
-                }
+                (_, LineEnd::Truncated(source)) => return Err(reader.unreadable(source)),
+                (Some(Err(error)), _) => return Err(reader.bad_line(error)),
+                (None, _) => {}
             }
         }
     }
@@ -294,11 +270,11 @@ impl<R: BufRead> LogReader<R> {
 
     fn bad_line(&self, error: LineError) -> LogError {
         let error = Box::new(error);
-        LogError::BadLine { file: self.name.clone(), line: self.line_number, error }
+        LogError::BadLine { file: self.parser.file.clone(), line: self.line_number, error }
     }
 
     fn unreadable(&self, source: io::Error) -> LogError {
-        LogError::Read { file: self.name.clone(), line: self.line_number, source }
+        LogError::Read { file: self.parser.file.clone(), line: self.line_number, source }
     }
 }
 
