@@ -323,7 +323,7 @@ impl Engine {
     /// Writes the rest of the event log, for at most `grace`.
     pub(crate) async fn finish_log(self, grace: Duration) {
         if let Some(log) = self.log {
-            log.finish_later(grace).await;
+            log.finish(grace).await;
         }
     }
 }

@@ -205,7 +205,7 @@ impl WatchRecorder {
             self.record(message.kind);
         }
         self.record(EventKind::RecordingEnded);
-        self.log.finish_later(GRACE).await;
+        self.log.finish(GRACE).await;
         (self.stats, bytes(&self.file), self.metrics.log_lines_lost())
     }
 }

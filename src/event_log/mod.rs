@@ -59,6 +59,7 @@ pub use input::holds_outcomes;
 pub use line::{event_names, outcome_names};
 pub use read::LogReader;
 pub use write::LogWriter;
+pub(crate) use write::end_line;
 
 /// The version this throughline writes, and the only one it reads.
 pub const VERSION: u64 = 1;
@@ -74,20 +75,20 @@ pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// The clusters known from the start; `cluster_added` lines may add more.
     /// The release that wrote the log; `None`: [`FIRST_RELEASE`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Box<str>>,
+    /// The clusters known from the start; `cluster_added` lines may add more.
     pub clusters: Vec<ClusterSpec>,
     /// The machine's settings while the log was written; `None` if another tool wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     /// The log comes from `throughline record`: nothing acted on it, whatever its settings.
-    pub recorded: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub recorded: bool,
     /// Whether node ids, addresses and keys are replaced. Older logs do not have this field.
-    pub redacted: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub redacted: Option<bool>,
 }
 
 impl Header {
@@ -102,11 +103,11 @@ impl Header {
 pub struct LogPart {
     /// Counted from 1. The latest part has the log's name, the one before it that name and `.1`, and so
     /// on.
-    pub number: u64,
     #[serde(rename = "part")]
+    pub number: u64,
     /// When the log was started; the same in all parts.
-    pub started: UnixMillis,
     #[serde(rename = "started_ms")]
+    pub started: UnixMillis,
 }
 
 /// A line after the header.

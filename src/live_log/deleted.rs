@@ -17,6 +17,7 @@ use super::lock::open_append;
 use crate::clock::wall_clock_now;
 use crate::core::data::time::UnixMillis;
 use crate::environment::{self, disk_ready, is_simulated};
+use crate::event_log::end_line;
 
 /// A line of the backup: a route about to be deleted, or the outcome of its delete.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -62,8 +63,7 @@ impl DeletedRoutes {
         let at_ms = wall_clock_now();
         let cluster = cluster.into();
         let line = DeletedRouteLine { at_ms, cluster, deleted: Some(route), ..Default::default() };
-        let line = encode(&line)?;
-        self.append(line).await
+        self.append(&line).await
     }
 
     /// Writes the outcome of the delete of the route with this uid. Without this line it is unknown
@@ -76,16 +76,14 @@ impl DeletedRoutes {
             outcome: Some(outcome.into()),
             deleted: None,
         };
-        let written = match encode(&line) {
-            Ok(line) => self.append(line).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = written {
+        if let Err(error) = self.append(&line).await {
             tracing::warn!(%error, outcome, "cannot record how the delete of a route ended");
         }
     }
 
-    async fn append(&self, line: Vec<u8>) -> Result<(), String> {
+    async fn append(&self, line: &DeletedRouteLine<'_>) -> Result<(), String> {
+        let mut line = serde_json::to_vec(line).map_err(|error| error.to_string())?;
+        end_line(&mut line);
         let file = self.file.clone();
         if is_simulated() {
             disk_ready().await;
@@ -99,16 +97,6 @@ impl DeletedRoutes {
         });
         written.await.map_err(|error| error.to_string())?
     }
-}
-
-/// Encodes one line of JSON; a route's text may have several.
-fn encode(line: &DeletedRouteLine<'_>) -> Result<Vec<u8>, String> {
-    let mut text = serde_json::to_vec(line).map_err(|error| error.to_string())?;
-    for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
-    text.push(b'\n');
-    Ok(text)
 }
 
 fn append(path: &Path, line: &[u8]) -> io::Result<()> {
@@ -137,7 +125,7 @@ fn end_line(path: &Path, bytes: u64, file: &mut File) -> io::Result<()> {
         return Ok(());
     }
     let mut last = [0];
-    let mut reading = fs::File::open(path)?;
+    let mut reading = File::open(path)?;
     reading.seek(SeekFrom::Start(bytes - 1))?;
     reading.read_exact(&mut last)?;
     if last == *b"\n" { Ok(()) } else { file.write_all(b"\n") }

@@ -14,13 +14,14 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::clock::wall_clock_now;
 use crate::config::EventLogConfig;
@@ -50,20 +51,11 @@ const LINE_BYTES: usize = 512;
 pub struct LiveLog {
     lines: UnboundedSender<QueuedLine>,
     queued_bytes: Arc<AtomicUsize>,
-    queue_bytes_max: usize,
     /// Lines lost since the last queued one.
     lost: u64,
     metrics: Arc<Metrics>,
-    writer: LogTask,
-}
-
-/// The thread or task that writes the lines.
-#[derive(Debug)]
-enum LogTask {
-    /// Receives no message; disconnected once the thread has written everything.
-    Thread(Receiver<()>),
-    /// In a simulation.
-    Task(JoinHandle<()>),
+    /// Receives no message; closed once everything is written.
+    done: oneshot::Receiver<()>,
 }
 
 impl LiveLog {
@@ -90,38 +82,30 @@ impl LiveLog {
             started.map_err(|error| not_started(path, &error))?
         };
         let redactor = config.redact.then(Redactor::new);
-        let pauses = (writer::PAUSE_MIN, writer::PAUSE_MAX);
-        let writer = (redactor, problems);
-        Self::start_on(files, writer, header, metrics, QUEUE_BYTES_MAX, pauses).map(Some)
+        let mut writer = Writer::new(files, header, redactor, metrics, Arc::default())?;
+        writer.problems = problems;
+        Self::start_on(writer).map(Some)
     }
 
-    fn start_on(
-        files: Files,
-        (redactor, problems): (Option<Redactor>, Outside),
-        header: &Header,
-        metrics: Arc<Metrics>,
-        queue_bytes_max: usize,
-        pauses: (Duration, Duration),
-    ) -> anyhow::Result<Self> {
-        let (send, receive) = unbounded_channel();
-        let queued_bytes = Arc::new(AtomicUsize::new(0));
-        let queued = queued_bytes.clone();
-        let mut writer = Writer::new(files, header, redactor, metrics.clone(), queued, pauses)?;
-        writer.problems = problems;
-        let writer = if is_simulated() {
-            LogTask::Task(spawn(writer.run_as_task(receive)))
-        } else {
-            let (is_done, done) = channel();
-            std::thread::Builder::new()
-                .name("event-log".into())
-                .spawn(move || {
-                    writer.run(receive);
-                    drop(is_done);
-                })
-                .context("cannot start the event log's thread")?;
-            LogTask::Thread(done)
+    fn start_on(writer: Writer) -> anyhow::Result<Self> {
+        let queued_bytes = writer.queued_bytes.clone();
+        let metrics = writer.metrics.clone();
+        let (lines, receive) = unbounded_channel();
+        let (is_done, done) = oneshot::channel();
+        let run = async move {
+            writer.run(receive).await;
+            drop(is_done);
         };
-        Ok(Self { lines: send, queued_bytes, queue_bytes_max, lost: 0, metrics, writer })
+        // A simulation has one thread.
+        if is_simulated() {
+            spawn(run);
+        } else {
+            let cannot_start = "cannot start the event log's thread";
+            let runtime = Builder::new_current_thread().build().context(cannot_start)?;
+            let thread = std::thread::Builder::new().name("event-log".into());
+            thread.spawn(move || runtime.block_on(run)).context(cannot_start)?;
+        }
+        Ok(Self { lines, queued_bytes, lost: 0, metrics, done })
     }
 
     /// Logs an event that enters the machine.
@@ -148,45 +132,31 @@ impl LiveLog {
         self.enqueue(bytes, || QueuedContent::Action(Box::new(decision.clone())));
     }
 
-    /// Writes the queued lines, for at most `grace`. Blocks.
-    pub fn finish(mut self, grace: Duration) {
+    /// Writes the queued lines, for at most `grace`.
+    pub async fn finish(mut self, grace: Duration) {
         self.enqueue_gap();
         drop(self.lines);
-        let LogTask::Thread(done) = self.writer else { return };
-        if done.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
+        if timeout(grace, self.done).await.is_err() {
             tracing::warn!(
-                waiting_bytes = self.queued_bytes.load(Ordering::Relaxed),
+                waiting_bytes = self.queued_bytes.load(Relaxed),
                 "event log: the disk is too slow; the lines still queued are lost"
             );
         }
     }
 
-    /// As [`LiveLog::finish`], without blocking the thread.
-    pub(crate) async fn finish_later(mut self, grace: Duration) {
-        if !is_simulated() {
-            drop(tokio::task::spawn_blocking(move || self.finish(grace)).await);
-            return;
-        }
-        self.enqueue_gap();
-        drop(self.lines);
-        if let LogTask::Task(task) = self.writer {
-            let _ = tokio::time::timeout(grace, task).await;
-        }
-    }
-
     fn enqueue(&mut self, bytes: usize, content: impl FnOnce() -> QueuedContent) {
         let bytes = bytes + LINE_BYTES;
-        let queued = self.queued_bytes.load(Ordering::Relaxed);
+        let queued = self.queued_bytes.load(Relaxed);
         // After it was full, the queue must first drain to half: one long gap is better than many short
         // ones.
-        let max = self.queue_bytes_max / if self.lost > 0 { 2 } else { 1 };
+        let max = QUEUE_BYTES_MAX / if self.lost > 0 { 2 } else { 1 };
         // A line larger than the whole queue is accepted when the queue is empty.
         if queued > 0 && queued + bytes > max {
             self.count_lost();
             return;
         }
         self.enqueue_gap();
-        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.queued_bytes.fetch_add(bytes, Relaxed);
         if self.lines.send(QueuedLine { bytes, content: content() }).is_err() {
             // The thread has ended, and no more lines will be written.
             self.count_lost();

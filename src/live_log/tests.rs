@@ -87,20 +87,22 @@ fn line(event: &Event) -> Vec<u8> {
     writer.into_inner()
 }
 
+fn writer(files: Files) -> Writer {
+    Writer::new(files, &header(), None, Arc::new(Metrics::new()), Arc::default()).unwrap()
+}
+
 /// Runs the writer on `lines` lines, in this thread.
 fn write(path: &Path, script: &[Option<usize>], lines: u64, size: u64) {
     let script = Arc::new(Mutex::new(script.to_vec()));
     let files = start(path, size, flaky(script.clone()));
-    let metrics = Arc::new(Metrics::new());
-    let waiting = Arc::new(AtomicUsize::new(0));
-    let pauses = (Duration::ZERO, Duration::ZERO);
-    let writer = Writer::new(files, &header(), None, metrics, waiting, pauses).unwrap();
+    let mut writer = writer(files);
+    writer.pauses = (Duration::ZERO, Duration::ZERO);
     let (send, receive) = unbounded_channel();
     for number in 0..lines {
         send.send(QueuedLine { bytes: 0, content: QueuedContent::Event(event(number)) }).unwrap();
     }
     drop(send);
-    writer.run(receive);
+    Builder::new_current_thread().build().unwrap().block_on(writer.run(receive));
     assert_eq!(script.lock().unwrap().first(), None, "the script was not used up");
 }
 
@@ -259,20 +261,16 @@ fn deleting_the_log_to_free_space_loses_only_what_was_deleted() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-#[test]
-fn a_disk_that_stays_full_gets_nothing_and_the_run_still_ends() {
+#[tokio::test]
+async fn a_disk_that_stays_full_gets_nothing_and_the_run_still_ends() {
     let folder = folder("stays-full");
     let path = folder.join("log");
     let script: Script = Arc::new(Mutex::new(vec![Some(0); 200]));
-    let files = start(&path, 1 << 30, flaky(script));
-    let metrics = Arc::new(Metrics::new());
-    let pauses = (writer::PAUSE_MIN, writer::PAUSE_MAX);
-    let mut log =
-        LiveLog::start_on(files, Default::default(), &header(), metrics, 1 << 20, pauses).unwrap();
+    let mut log = LiveLog::start_on(writer(start(&path, 1 << 30, flaky(script)))).unwrap();
     for number in 0..100 {
         log.event(&event(number));
     }
-    log.finish(Duration::from_secs(60));
+    log.finish(Duration::from_secs(60)).await;
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
     assert!(!numbered(&path, 1).exists());
     fs::remove_dir_all(folder).unwrap();

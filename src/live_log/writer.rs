@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -24,8 +24,8 @@ use crate::problems::Outside;
 /// How many bytes to write at once while lines arrive faster than they are written.
 const FLUSH_BYTES: usize = 64 * 1024;
 /// The pause after a failed write. It doubles with each further failure.
-pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
-pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct QueuedLine {
     /// Its size in the queue.
@@ -44,9 +44,9 @@ pub(super) struct Writer {
     files: Files,
     /// Contains the current clusters.
     header: Header,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) problems: Outside,
-    queued_bytes: Arc<AtomicUsize>,
+    pub(super) queued_bytes: Arc<AtomicUsize>,
     /// Lines not written yet: one gap line for `buffered_gap` missing lines, if any, and `buffered`
     /// others.
     buffer: LogWriter<Vec<u8>>,
@@ -55,8 +55,8 @@ pub(super) struct Writer {
     /// Missing lines since the last one in the buffer.
     gap: u64,
     last_at: UnixMillis,
-    /// The shortest and the longest pause.
-    pauses: (Duration, Duration),
+    /// The shortest and the longest pause. A test has none.
+    pub(super) pauses: (Duration, Duration),
     retry: Option<Retry>,
 }
 
@@ -74,7 +74,6 @@ impl Writer {
         redactor: Option<Redactor>,
         metrics: Arc<Metrics>,
         queued_bytes: Arc<AtomicUsize>,
-        pauses: (Duration, Duration),
     ) -> io::Result<Self> {
         let header = Header { redacted: Some(redactor.is_some()), ..header.clone() };
         let mut buffer = LogWriter::new(Vec::new(), &header)?.redacting(redactor);
@@ -91,34 +90,19 @@ impl Writer {
             buffered: 0,
             gap: 0,
             last_at: UnixMillis(0),
-            pauses,
+            pauses: (PAUSE_MIN, PAUSE_MAX),
             retry: None,
         })
     }
 
-    /// Runs until the loop drops the log.
-    pub(super) fn run(mut self, mut lines: UnboundedReceiver<QueuedLine>) {
-        self.write();
-        loop {
-            let next = lines.try_recv().ok().or_else(|| {
-                // No line is waiting: write now, so that readers that follow the file see everything.
-                self.flush();
-                lines.blocking_recv()
-            });
-            let Some(line) = next else { break };
-            self.take(&line);
-        }
-        self.add_gap();
-        self.write();
-    }
-
-    /// As [`Writer::run`], in a task: a simulation has one thread.
-    pub(super) async fn run_as_task(mut self, mut lines: UnboundedReceiver<QueuedLine>) {
+    /// Runs until the loop drops the log. It blocks its thread while it writes.
+    pub(super) async fn run(mut self, mut lines: UnboundedReceiver<QueuedLine>) {
         self.write();
         loop {
             disk_ready().await;
             let mut next = lines.try_recv().ok();
             if next.is_none() {
+                // No line is waiting: write now, so that readers that follow the file see everything.
                 self.flush();
                 next = lines.recv().await;
             }
@@ -140,7 +124,7 @@ impl Writer {
             }
             QueuedContent::Gap(lines) => self.gap += lines,
         }
-        self.queued_bytes.fetch_sub(line.bytes, Ordering::Relaxed);
+        self.queued_bytes.fetch_sub(line.bytes, Relaxed);
     }
 
     fn add(

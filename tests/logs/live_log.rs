@@ -45,6 +45,12 @@ fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
     LiveLog::start(config, header, Arc::default(), Outside::default()).unwrap().unwrap()
 }
 
+/// Waits until the log is written.
+fn finish(log: LiveLog) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.unwrap().block_on(log.finish(GRACE));
+}
+
 fn header() -> Header {
     let cluster = ClusterSpec { name: "edge".into(), roles: vec![Role::Edge] };
     Header { clusters: vec![cluster], ..Header::default() }
@@ -110,7 +116,7 @@ fn write_lines(config: &EventLogConfig, header: &Header, lines: &[LogEntry]) {
             LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
-    log.finish(GRACE);
+    finish(log);
 }
 
 #[test]
@@ -212,7 +218,7 @@ fn the_next_files_header_names_clusters_that_were_added_later() {
         let kind = EventKind::WatchLost { cluster: "late".into(), kind: Kind::Gateway, error };
         log.event(&Event { at: at(number), kind });
     }
-    log.finish(GRACE);
+    finish(log);
     assert_eq!(open(&file).count(), 31);
     let whole = fs::read_to_string(&file).unwrap();
     let alone = LogReader::new("alone", Cursor::new(whole)).unwrap();
@@ -231,7 +237,7 @@ fn a_line_is_written_without_waiting_for_the_next() {
     while !fs::read_to_string(&file).unwrap_or_default().contains(&line) {
         std::thread::yield_now();
     }
-    log.finish(GRACE);
+    finish(log);
 }
 
 #[test]
@@ -261,7 +267,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     for number in 0..10_000 {
         log.event(&event(number, 100));
     }
-    log.finish(GRACE);
+    finish(log);
     assert!(fs::metadata(full).unwrap().file_type().is_char_device());
     assert!(!Path::new("/dev/full.1").exists());
     let NoteKind::Began(problem) = reported.try_recv().unwrap() else { panic!("nothing began") };
@@ -282,7 +288,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     let reading = File::open(&pipe).unwrap();
     drop(both_ends);
     let read = std::thread::spawn(|| io::read_to_string(reading).unwrap());
-    log.finish(GRACE);
+    finish(log);
     let mut reader = LogReader::new("pipe", Cursor::new(read.join().unwrap())).unwrap();
     let count = reader.by_ref().map(Result::unwrap).count();
     let gaps = reader.gaps();

@@ -40,7 +40,7 @@ fn copies_while_written(file: &Path, size: u64) -> Vec<(u64, Vec<u64>)> {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
-        log.finish(GRACE);
+        finish(log);
         done.store(true, Ordering::Relaxed);
         copying.join().unwrap()
     })

@@ -57,7 +57,7 @@ fn two_processes_do_not_write_one_log() {
             assert!(error.contains("log.lock") && error.contains("a file of its own"), "{error}");
         }
     }
-    log.finish(GRACE);
+    finish(log);
     assert_eq!(times(&file), (0..50).collect::<Vec<_>>());
     let lock = PathBuf::from(format!("{}.lock", file.display()));
     assert!(!lock.exists(), "nothing is left of the lock");
