@@ -72,8 +72,6 @@ pub struct Executor {
     tasks: HashMap<TaskId, Task>,
     /// Actions to return next.
     ended: VecDeque<FinishedAction>,
-    queued: usize,
-    in_flight: usize,
 }
 
 impl Executor {
@@ -95,8 +93,6 @@ impl Executor {
             attempts: JoinSet::new(),
             tasks: HashMap::new(),
             ended: VecDeque::new(),
-            queued: 0,
-            in_flight: 0,
         }
     }
 
@@ -107,12 +103,12 @@ impl Executor {
 
     /// Actions waiting for their attempt.
     pub fn queued(&self) -> usize {
-        self.queued
+        self.queues.values().map(Queue::waiting).sum()
     }
 
     /// Actions with an attempt in flight.
     pub fn in_flight(&self) -> usize {
-        self.in_flight
+        self.tasks.len()
     }
 
     /// Queues an action. It supersedes an older action for the same object that is not in flight.
@@ -129,25 +125,14 @@ impl Executor {
         let key = queue_of(written);
         let object = written.object.clone();
         let older = self.queues.entry(key.clone()).or_default().push(object, action);
-        self.queued += 1;
-        if let Some(older) = older {
-            self.end_waiting(older, Outcome::Superseded);
-        }
+        self.ended.extend(older.map(|older| older.unattempted(Outcome::Superseded)));
         self.start_ready(&key);
-    }
-
-    /// Ends an action without an attempt.
-    fn end_waiting(&mut self, action: PendingAction, outcome: Outcome) {
-        self.queued -= 1;
-        self.ended.push_back(action.unattempted(outcome));
     }
 
     /// Sends the ready actions of a queue, up to the limit in flight.
     fn start_ready(&mut self, key: &QueueKey) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         while let Some(action) = queue.start_next(self.config.parallel) {
-            self.queued -= 1;
-            self.in_flight += 1;
             let action = Arc::new(action);
             let attempt = action.clone().attempt(self.applier.clone(), self.gate.clone());
             let task = self.attempts.spawn(here(attempt)).id();
@@ -191,7 +176,6 @@ impl Executor {
     fn join(&mut self, joined: Result<(TaskId, Attempt), JoinError>) {
         let (id, attempt) = joined.unwrap_or_else(|error| (error.id(), Attempt::panicked(&error)));
         let Some(Task { queue: key, action }) = self.tasks.remove(&id) else { return };
-        self.in_flight -= 1;
         if let Some(queue) = self.queues.get_mut(&key) {
             let change = queue.observe(attempt.answer);
             queue.attempt_ended(&action.decision.action.object);
@@ -205,16 +189,13 @@ impl Executor {
     /// flight continues.
     pub fn cluster_left(&mut self, cluster: &ClusterName) {
         let mut changed = Vec::new();
-        let mut dropped = Vec::new();
         for (key, queue) in &mut self.queues {
             let removed = queue.remove_waiting(|action| action.clusters.contains(cluster));
             if !removed.is_empty() || key.0 == *cluster {
                 changed.push(key.clone());
             }
-            dropped.extend(removed);
-        }
-        for action in dropped {
-            self.end_waiting(action, Outcome::Dropped);
+            let dropped = removed.into_iter().map(|action| action.unattempted(Outcome::Dropped));
+            self.ended.extend(dropped);
         }
         for key in changed {
             self.start_ready(&key);
@@ -223,15 +204,12 @@ impl Executor {
 
     /// Drops every action without an attempt, and returns their number.
     pub fn drop_queued(&mut self) -> usize {
-        for queue in self.queues.values_mut() {
-            queue.remove_waiting(|_| true);
-        }
-        std::mem::take(&mut self.queued)
+        self.queues.values_mut().map(|queue| queue.remove_waiting(|_| true).len()).sum()
     }
 
     /// Whether a request is in flight or an outcome is not yet returned.
     pub fn is_busy(&self) -> bool {
-        self.in_flight > 0 || !self.ended.is_empty()
+        !self.tasks.is_empty() || !self.ended.is_empty()
     }
 }
 
