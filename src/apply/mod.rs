@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::Request;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::client::{CallError, ClusterClient, ErrorClass, ProjectRoot, path, with_body};
@@ -184,18 +183,4 @@ fn delete(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallEr
     let preconditions = uid_and_version(action);
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
     with_body(Request::delete(uri).header("accept", METADATA_ONLY), &body)
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct ResponseMetadata {
-    uid: Option<String>,
-}
-
-/// The metadata of a response; empty if it has none.
-fn response_metadata(body: &[u8]) -> ResponseMetadata {
-    #[derive(Deserialize)]
-    struct Response {
-        metadata: ResponseMetadata,
-    }
-    serde_json::from_slice::<Response>(body).map(|response| response.metadata).unwrap_or_default()
 }

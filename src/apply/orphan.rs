@@ -31,8 +31,8 @@ use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::name::NamespacedName;
 use crate::core::data::objects::{Object, WireObject};
 
-use super::patch::no_object;
-use super::{Applier, METADATA_ONLY, delete, object_path, response_metadata};
+use super::patch::{no_object, stored_metadata};
+use super::{Applier, METADATA_ONLY, delete, object_path};
 
 impl Applier {
     pub(super) async fn delete(
@@ -121,11 +121,7 @@ impl Applier {
         let found = cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await;
         if absent.namespace_deleted {
             return match found {
-                Ok(found)
-                    if response_metadata(&found)
-                        .uid
-                        .is_none_or(|uid| Some(uid) == *namespace_uid) =>
-                {
+                Ok(found) if uid_of(&found).is_none_or(|uid| Some(uid) == *namespace_uid) => {
                     Err(conflict(format!("{at} exists")))
                 }
                 Ok(_) => Ok(()),
@@ -134,7 +130,7 @@ impl Applier {
             };
         }
         let found = found.map_err(|error| inconclusive(&at, &error))?;
-        let uid = response_metadata(&found).uid;
+        let uid = uid_of(&found);
         if uid.is_none() || uid != *namespace_uid || names.is_empty() {
             return Err(conflict(format!(
                 "{at} is not the namespace that the hub object was copied from"
@@ -160,6 +156,11 @@ enum Evidence<'a> {
     Gateways(&'a AbsentObjects),
     /// The project that owned the route does not exist.
     Project(&'a AbsentProject),
+}
+
+/// The uid of the object in an answer; `None` if there is no such object in it.
+fn uid_of(answer: &[u8]) -> Option<String> {
+    stored_metadata(answer).ok()?.uid
 }
 
 /// Whether this is an API server's answer to a delete: a Status, or the object.

@@ -102,8 +102,9 @@ pub(super) fn changed_since(before: &AnnotationBefore) -> Outcome {
 /// [`CallError::Unreadable`]: the answer contains no object, so it is not from an API server.
 pub(super) fn outcome_of_answer(action: &Action, body: &[u8]) -> Result<Outcome, CallError> {
     let stored = stored_metadata(body)?;
+    let annotations = stored.annotations.unwrap_or_default();
     for (key, sent) in &action.annotations {
-        if let Some(what) = difference(sent.as_deref(), stored.annotations.get(key)) {
+        if let Some(what) = difference(sent.as_deref(), annotations.get(key)) {
             let text = format!(
                 "the write was accepted, but {key} {what} in the answer: a webhook, a policy or a \
                  proxy changes it"
@@ -132,32 +133,16 @@ fn difference(sent: Option<&str>, stored: Option<&String>) -> Option<&'static st
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// The metadata that an answer shows of an object.
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StoredMetadata {
+pub(super) struct StoredMetadata {
+    pub(super) uid: Option<String>,
     resource_version: Option<String>,
-    #[serde(default)]
-    annotations: Annotations,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
-/// The annotations of an object; `null` means none.
-#[derive(Debug, Default, Deserialize)]
-#[serde(from = "Option<BTreeMap<String, String>>")]
-struct Annotations(BTreeMap<String, String>);
-
-impl From<Option<BTreeMap<String, String>>> for Annotations {
-    fn from(map: Option<BTreeMap<String, String>>) -> Self {
-        Self(map.unwrap_or_default())
-    }
-}
-
-impl Annotations {
-    fn get(&self, key: &str) -> Option<&String> {
-        self.0.get(key)
-    }
-}
-
-fn stored_metadata(body: &[u8]) -> Result<StoredMetadata, CallError> {
+pub(super) fn stored_metadata(body: &[u8]) -> Result<StoredMetadata, CallError> {
     #[derive(Deserialize)]
     struct Answer {
         metadata: StoredMetadata,
