@@ -61,7 +61,7 @@ fn replay(path: &Path, to: Option<&Path>) -> usize {
     let log = to.map(|path| BufWriter::new(File::create(path).expect("a log")));
     let replay =
         replay::replay(&mut reader, name, |_| Ok(()), &options, log, |_| {}).expect("a replay");
-    assert!(replay.verdict.good, "{:?}", replay.verdict.problems);
+    assert!(replay.is_good(), "{:?}", replay.problems);
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("/dev/null");
     let options = report::ReportOptions { color: false, width: 100, connector: None };
     report::text(&replay, &options, &mut BufWriter::new(null)).expect("a report");

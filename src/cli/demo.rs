@@ -55,7 +55,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         if args.output == Output::Json {
             print_with(|out| Ok(report::json(&replay, &report::ReportOptions::default(), out)?))?;
         }
-        Ok(replay.verdict.good)
+        Ok(replay.is_good())
     });
     match written {
         Ok(true) => Ok(ExitCode::SUCCESS),

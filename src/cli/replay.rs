@@ -107,7 +107,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             unknown.push(error);
             continue;
         }
-        good &= replay.verdict.good;
+        good &= replay.is_good();
         let is_read = print_with(|out| {
             match args.output {
                 ReplayFormat::Text => report::text(&replay, &options, out)?,

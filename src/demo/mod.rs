@@ -56,7 +56,7 @@ impl Default for DemoOptions {
 /// without convergence, or when `stop` becomes true.
 ///
 /// Returns a [`Replay`] of mode [`ReplayMode::Live`]: the run's actions, the outages for users in the
-/// recording, and those in the run. Its verdict is good if the run reports that every connector is ok
+/// recording, and those in the run. It is good if the run reports that every connector is ok
 /// or held and no action is in flight, the carrier is done, and the event log verifies.
 ///
 /// # Errors
@@ -134,9 +134,8 @@ pub async fn run(
     replay.replayed = Outage::all(&run.notes);
     replay.notes = run.notes;
     replay.actions = run.actions;
-    replay.verdict.problems.extend(problems);
+    replay.problems.extend(problems);
     replay.held = held;
-    replay.verdict.good = replay.verdict.problems.is_empty();
     if let Some(report) = &options.report {
         report::summary(&replay, report, out)?;
     }
@@ -212,7 +211,7 @@ async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
     let replayed = replayed.await.context("verifying the run's event log crashed")??;
     let mut replay = recording;
     let not_verified = |problem| format!("the run's event log does not verify: {problem}");
-    replay.verdict.problems = replayed.verdict.problems.into_iter().map(not_verified).collect();
+    replay.problems = replayed.problems.into_iter().map(not_verified).collect();
     replay.warnings.extend(replayed.warnings);
     replay.connectors = replayed.connectors;
     Ok(replay)

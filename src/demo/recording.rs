@@ -53,12 +53,12 @@ impl DemoLog {
         // The second confirmation would come a minute later.
         settings.touch.confirm_after_ms.truncate(1);
         let mut replay = Replay::new(file, ReplayMode::Live, header.clusters, settings);
-        let mut recording = Recording::new(&replay.clusters, &replay.settings, node_ids);
+        let mut recording = Recording::with_symptoms(&replay.clusters, &replay.settings, node_ids);
         let mut listed: BTreeMap<ClusterName, BTreeSet<Kind>> = BTreeMap::new();
         let mut events = Vec::new();
         while let Some(line) = reader.next_line()? {
+            recording.add(&line);
             let LogEntry::Event(event) = line else { continue };
-            recording.add(&event);
             if let EventKind::ListFinished { cluster, kind } = &event.kind {
                 listed.entry(cluster.clone()).or_default().insert(*kind);
             }

@@ -16,24 +16,21 @@ mod tests;
 mod verify;
 mod what_if;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::sync::mpsc::sync_channel;
 
 use crate::build_info;
-use crate::core::contract::action::Decision;
 use crate::core::contract::cause::State;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
-use crate::core::status::trigger::NodeIds;
+use crate::core::machine::Machine;
 use crate::core::view::fleet::{Connector, Fleet};
 use crate::event_log::{Header, LogEntry, LogError, LogReader, LogWriter};
 pub use outage::Outage;
 use reading::{BATCHES_MAX, read_batches};
 use recording::Recording;
-pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict, RequestCounts};
+pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, RequestCounts};
 pub use span::Span;
 use throughline_sim::CarrierRate;
 
@@ -82,16 +79,17 @@ pub fn replay<R: BufRead + Send, W: Write>(
         Some(mode) => mode,
         None => detect_mode(reader, &mut ahead)?,
     };
-    let mut builder = ReplayBuilder::new(file, mode, header.clusters.clone(), edited.clone());
-    builder.node_ids = header.node_ids();
+    let node_ids = header.node_ids();
+    let recording = match mode {
+        ReplayMode::Verify => Recording::default(),
+        _ => Recording::with_symptoms(&header.clusters, &edited, node_ids),
+    };
+    let replay = Replay::new(file, mode, header.clusters.clone(), edited.clone());
+    let machine = Machine::new(edited.clone()).with_node_ids(node_ids);
     let release = Some(build_info::VERSION.into());
     let header = Header { settings: Some(edited), recorded: false, release, ..header };
     let log = log.map(|sink| LogWriter::of_replay(sink, &header)).transpose()?;
-    let Replay { clusters, settings, .. } = &builder.replay;
-    let recording = match mode {
-        ReplayMode::Verify => Recording::of_names(),
-        _ => Recording::new(clusters, settings, builder.node_ids),
-    };
+    let mut rerun = Rerun { machine, replay, log };
     let log_reader = &mut *reader;
     // Reading is about half of the work.
     let recording = std::thread::scope(|scope| {
@@ -99,40 +97,29 @@ pub fn replay<R: BufRead + Send, W: Write>(
         let read = move || read_batches(log_reader, ahead, recording, &batches, &mut progress);
         let named = std::thread::Builder::new().name("replay-read".to_owned());
         let thread = named.spawn_scoped(scope, read)?;
-        let mut batch = Vec::new().into_iter();
-        let next = || loop {
-            if let Some(line) = batch.next() {
-                return Ok(Some(line));
-            }
-            match lines.recv() {
-                Ok(Ok(lines)) => batch = Vec::into_iter(lines),
-                Ok(Err(error)) => return Err(error),
-                Err(_) => return Ok(None),
-            }
-        };
+        // Dropped at its end, so that the reader does not wait for room in this channel after an error.
+        let lines = lines.into_iter().flatten();
         let result = match mode {
             ReplayMode::WhatIf | ReplayMode::Live => {
-                what_if::run(&mut builder, options, is_foreign, next, log)
+                what_if::run(&mut rerun, options, is_foreign, lines)
             }
-            ReplayMode::Verify => verify::run(&mut builder, next, log),
+            ReplayMode::Verify => verify::run(&mut rerun, lines),
         };
-        // After an error the reader would wait for room in this channel.
-        drop(lines);
         result.map(|()| thread.join())
     })?;
     let Ok(recording) = recording else {
         anyhow::bail!("reading the log stopped unexpectedly; please report this as a bug")
     };
-    recording.finish(&mut builder.replay);
+    let mut replay = rerun.replay;
+    recording.finish(&mut replay);
     if mode != ReplayMode::Verify {
-        builder.replay.replayed = Outage::all(&builder.replay.notes);
+        replay.replayed = Outage::all(&replay.notes);
     } else {
         // First, because gaps may explain the differences that follow.
         let gaps =
             reader.gaps().into_iter().map(|gap| format!("{}:{}: {}", gap.file, gap.line, gap.text));
-        builder.replay.verdict.problems.splice(0..0, gaps);
+        replay.problems.splice(0..0, gaps);
     }
-    let mut replay = builder.finish();
     replay.warnings = reader.warnings().iter().map(ToString::to_string).collect();
     Ok(replay)
 }
@@ -160,64 +147,62 @@ fn detect_mode<R: BufRead>(
 /// Limits the memory for lines of standard input that are read ahead.
 const DETECT_LINES_MAX: usize = 200_000;
 
-struct ReplayBuilder {
+/// A machine that runs again. What enters and leaves it goes to the replay, and to a new log.
+struct Rerun<W: Write> {
+    machine: Machine,
     replay: Replay,
-    node_ids: NodeIds,
-    /// Each action's index in `replay.actions`.
-    action_indexes: BTreeMap<ActionId, usize>,
-    /// Every cluster that joined at any time.
-    joined: BTreeSet<ClusterName>,
+    log: Option<LogWriter<W>>,
 }
 
-impl ReplayBuilder {
-    fn new(file: &str, mode: ReplayMode, clusters: Vec<ClusterSpec>, settings: Settings) -> Self {
-        Self {
-            action_indexes: BTreeMap::new(),
-            joined: clusters.iter().map(|cluster| cluster.name.clone()).collect(),
-            replay: Replay::new(file, mode, clusters, settings),
-            node_ids: NodeIds::default(),
-        }
-    }
-
+impl<W: Write> Rerun<W> {
+    /// Adds the header's clusters, at the time of the first event.
     fn begin(&mut self, at: UnixMillis) {
         self.replay.first_at = at;
         self.replay.last_at = at;
+        for cluster in &self.replay.clusters {
+            self.machine.handle_event(&Event { at, kind: cluster.added() });
+        }
     }
 
     /// Counts an event of the log.
     fn count_recorded(&mut self, event: &Event) {
         self.replay.events += 1;
+        let clusters = &mut self.replay.clusters;
         if let EventKind::ClusterAdded { cluster, roles } = &event.kind
-            && self.joined.insert(cluster.clone())
+            && clusters.iter().all(|known| known.name != *cluster)
         {
-            let spec = ClusterSpec { name: cluster.clone(), roles: roles.clone() };
-            self.replay.clusters.push(spec);
+            clusters.push(ClusterSpec { name: cluster.clone(), roles: roles.clone() });
         }
     }
 
-    /// Handles an event that was fed to the machine.
-    fn take(&mut self, event: Event) {
-        if let EventKind::ActionFinished { id, outcome } = event.kind
-            && let Some(&index) = self.action_indexes.get(&id)
-            && let Some(record) = self.replay.actions.get_mut(index)
-        {
-            record.finished = Some((event.at, outcome));
+    /// Feeds an event to the machine. Returns the number of its decisions.
+    fn feed(&mut self, event: Event) -> io::Result<usize> {
+        if let Some(log) = &mut self.log {
+            log.event(&event)?;
         }
+        self.machine.handle_event(&event);
+        if let EventKind::ActionFinished { id, outcome } = event.kind {
+            self.replay.finished(event.at, id, outcome);
+        }
+        let before = self.replay.actions.len();
+        while let Some(decision) = self.machine.poll_action() {
+            if let Some(log) = &mut self.log {
+                log.action(&decision)?;
+            }
+            self.replay.decided(decision);
+        }
+        while let Some(note) = self.machine.poll_note() {
+            self.replay.notes.push(note);
+        }
+        while let Some(change) = self.machine.poll_membership() {
+            self.replay.memberships.push((event.at, change));
+        }
+        Ok(self.replay.actions.len() - before)
     }
 
-    fn add_decision(&mut self, decision: Decision) {
-        self.action_indexes.insert(decision.action.id, self.replay.actions.len());
-        self.replay.actions.push(ActionRecord { decision, finished: None });
-    }
-
-    fn add_problems(&mut self, problems: Vec<String>) {
-        self.replay.verdict.problems.extend(problems);
-    }
-
-    fn finish(self) -> Replay {
-        let mut replay = self.replay;
-        replay.verdict.good = replay.verdict.problems.is_empty();
-        replay
+    /// Ends the new log.
+    fn flush(&mut self) -> io::Result<()> {
+        self.log.as_mut().map_or(Ok(()), LogWriter::flush)
     }
 }
 

@@ -164,29 +164,16 @@ impl Overlay {
         if tiers && self.has(&cluster, Role::Hub) {
             self.remember_hub(&key, before.as_deref(), &object);
         }
-        let ours = clusters.get(&cluster, kind, &key);
-        let diverged = match (ours, &before) {
-            (Some(ours), Some(before)) => is_member || !Arc::ptr_eq(ours, before),
-            (Some(_), None) => is_member,
-            (None, _) => false,
+        let has_diverged = |ours: &Arc<Object>| {
+            is_member || before.as_ref().is_some_and(|before| !Arc::ptr_eq(ours, before))
         };
-        let recorded = if diverged {
-            match self.merge(clusters, &cluster, &key, before.as_deref(), &object, is_member) {
-                Some(merged) => {
-                    clusters.put(&cluster, merged, "recorded", notice);
-                }
-                // A list contains the object whether it changed or not.
-                None if notice == WatchNotice::Listed => {
-                    if let Some(ours) = clusters.get(&cluster, kind, &key).cloned() {
-                        clusters.put(
-                            &cluster,
-                            Object::clone(&ours),
-                            "recorded",
-                            WatchNotice::Listed,
-                        );
-                    }
-                }
-                None => {}
+        let ours = clusters.get(&cluster, kind, &key).filter(|ours| has_diverged(ours)).cloned();
+        let recorded = if let Some(ours) = ours {
+            let merged = self.merge(&ours, &key, before.as_deref(), &object, is_member);
+            // A list contains the object whether it changed or not.
+            let listed = || (notice == WatchNotice::Listed).then(|| Object::clone(&ours));
+            if let Some(object) = merged.or_else(listed) {
+                clusters.put(&cluster, object, "recorded", notice);
             }
             Some(object)
         } else {
@@ -212,14 +199,12 @@ impl Overlay {
     /// `None` if that changes nothing.
     fn merge(
         &self,
-        clusters: &SimClusters,
-        cluster: &ClusterName,
+        ours: &Object,
         key: &ObjectKey,
         before: Option<&Object>,
         object: &Object,
         is_member: bool,
     ) -> Option<Object> {
-        let ours = clusters.get(cluster, object.kind(), key)?;
         if ours.meta.uid != object.meta.uid {
             return Some(object.clone());
         }

@@ -11,7 +11,7 @@ const BATCH_LEN: usize = 256;
 /// The most batches that the reader may be ahead.
 pub(super) const BATCHES_MAX: usize = 16;
 
-pub(super) type LineBatch = Result<Vec<LogEntry>, LogError>;
+pub(super) type LineBatch = Vec<Result<LogEntry, LogError>>;
 
 /// Reads the log to its end; `ahead` are lines that were already read. Returns the recording's own
 /// content.
@@ -22,26 +22,19 @@ pub(super) fn read_batches<R: BufRead>(
     batches: &SyncSender<LineBatch>,
     progress: &mut impl FnMut(&LogReader<R>),
 ) -> Recording {
-    let mut batch = ahead;
-    batch.iter().for_each(|line| recording.add_line(line));
+    ahead.iter().for_each(|line| recording.add(line));
+    let mut batch: LineBatch = ahead.into_iter().map(Ok).collect();
     loop {
-        let (end, is_over) = match reader.next_line() {
-            Ok(Some(line)) => {
-                recording.add_line(&line);
-                batch.push(line);
-                (None, false)
-            }
-            Ok(None) => (None, true),
-            Err(error) => (Some(Err(error)), true),
-        };
+        let next = reader.next();
         progress(reader);
+        let is_over = !matches!(next, Some(Ok(_)));
+        if let Some(Ok(line)) = &next {
+            recording.add(line);
+        }
+        batch.extend(next);
         if is_over || batch.len() >= BATCH_LEN {
             let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_LEN));
-            let is_sent = batches.send(Ok(full)).is_ok();
-            if let Some(error) = end {
-                let _ = batches.send(error);
-            }
-            if is_over || !is_sent {
+            if batches.send(full).is_err() || is_over {
                 return recording;
             }
         }

@@ -11,10 +11,11 @@ use crate::core::status::trigger::NodeIds;
 use crate::core::symptoms::Bystander;
 use crate::event_log::LogEntry;
 
+#[derive(Default)]
 pub(crate) struct Recording {
     /// The header's clusters, until the first event gives the start.
     clusters: Vec<ClusterSpec>,
-    /// `None` if a machine handles the same events.
+    /// `None` if the symptoms come from the notes of a machine that handles the same events.
     bystander: Option<Bystander>,
     notes: Vec<Note>,
     /// Upstream cluster and Connector of each hub or edge Connector with upstream labels.
@@ -22,33 +23,19 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    pub(crate) fn new(clusters: &[ClusterSpec], settings: &Settings, node_ids: NodeIds) -> Self {
-        Self {
-            clusters: clusters.to_vec(),
-            bystander: Some(Bystander::new(settings, node_ids)),
-            notes: Vec::new(),
-            upstreams: BTreeMap::new(),
-        }
+    /// A recording that also finds the symptoms.
+    pub(crate) fn with_symptoms(
+        clusters: &[ClusterSpec],
+        settings: &Settings,
+        node_ids: NodeIds,
+    ) -> Self {
+        let bystander = Some(Bystander::new(settings, node_ids));
+        Self { clusters: clusters.to_vec(), bystander, ..Self::default() }
     }
 
-    /// A recording whose symptoms come from a machine's notes.
-    pub(super) fn of_names() -> Self {
-        Self {
-            clusters: Vec::new(),
-            bystander: None,
-            notes: Vec::new(),
-            upstreams: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn add_line(&mut self, line: &LogEntry) {
-        if let LogEntry::Event(event) = line {
-            self.add(event);
-        }
-    }
-
-    /// Handles the next event.
-    pub(crate) fn add(&mut self, event: &Event) {
+    /// Handles the next line.
+    pub(crate) fn add(&mut self, line: &LogEntry) {
+        let LogEntry::Event(event) = line else { return };
         if let Some(bystander) = &mut self.bystander {
             for cluster in std::mem::take(&mut self.clusters) {
                 let added = Event { at: event.at, kind: cluster.added() };

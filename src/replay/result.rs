@@ -39,15 +39,6 @@ impl ActionRecord {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct ReplayVerdict {
-    /// What-if: at the end every connector is ok or held, and no action is in flight.
-    /// Verify: every action equals the recorded one. Live: as what-if, and its own log verifies.
-    pub good: bool,
-    /// One sentence each; empty if `good`.
-    pub problems: Vec<String>,
-}
-
 /// The result of a replay, for the reports; serialized, the beginning of the JSON report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
@@ -95,8 +86,9 @@ pub struct Replay {
     /// Requests to the API servers; live only.
     #[serde(skip)]
     pub requests: Vec<RequestCounts>,
+    /// Why it is not good, one sentence each.
     #[serde(skip)]
-    pub verdict: ReplayVerdict,
+    pub problems: Vec<String>,
     /// The connectors held at the end: an operator or another controller has to act. None in a verify.
     #[serde(skip)]
     pub held: u64,
@@ -144,9 +136,15 @@ impl Replay {
             recorded: Vec::new(),
             replayed: Vec::new(),
             requests: Vec::new(),
-            verdict: ReplayVerdict::default(),
+            problems: Vec::new(),
             held: 0,
         }
+    }
+
+    /// What-if: at the end every connector is ok or held, and no action is in flight.
+    /// Verify: every action equals the recorded one. Live: as what-if, and its own log verifies.
+    pub fn is_good(&self) -> bool {
+        self.problems.is_empty()
     }
 
     /// Adds a decided action.
@@ -154,10 +152,11 @@ impl Replay {
         self.actions.push(ActionRecord { decision, finished: None });
     }
 
-    /// Adds the outcome of the latest action with that id.
+    /// Adds the outcome of the action with that id.
     pub(crate) fn finished(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
-        let mut latest = self.actions.iter_mut().rev();
-        if let Some(record) = latest.find(|record| record.decision.action.id == id) {
+        // Later actions have higher ids.
+        let found = self.actions.binary_search_by_key(&id, |record| record.decision.action.id);
+        if let Some(record) = found.ok().and_then(|index| self.actions.get_mut(index)) {
             record.finished = Some((at, outcome));
         }
     }

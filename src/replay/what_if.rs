@@ -1,10 +1,10 @@
 //! What-if: applies the machine's actions in memory, in addition to the recorded changes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::Write;
+use std::io::{self, Write};
 
 use super::overlay::Overlay;
-use super::{ReplayBuilder, ReplayOptions, not_converged};
+use super::{ReplayOptions, Rerun, not_converged};
 use crate::core::contract::action::Action;
 use crate::core::contract::cause::State;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
@@ -12,47 +12,72 @@ use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::core::view::fleet::Source;
-use crate::event_log::{LogEntry, LogError, LogWriter};
+use crate::event_log::{LogEntry, LogError};
 use throughline_sim::SimClusters;
 
-/// Actions in flight, by the time of their write.
-type Writes = BTreeMap<(UnixMillis, ActionId), Action>;
+/// The machine, and the clusters to which its actions are applied.
+struct WhatIf<'a, W: Write> {
+    rerun: &'a mut Rerun<W>,
+    clusters: SimClusters,
+    /// Actions in flight, by the time of their write.
+    writes: BTreeMap<(UnixMillis, ActionId), Action>,
+    write_ms: u64,
+}
 
-/// Replays in what-if mode; `is_foreign` means that another tool wrote the log. Lines come from `next`;
-/// every event and action goes to `log`.
+impl<W: Write> WhatIf<'_, W> {
+    fn feed(&mut self, event: Event) -> io::Result<()> {
+        let decided = self.rerun.feed(event)?;
+        for record in self.rerun.replay.actions.iter().rev().take(decided) {
+            let action = &record.decision.action;
+            let at = record.decision.at.plus(self.write_ms);
+            self.writes.insert((at, action.id), action.clone());
+        }
+        Ok(())
+    }
+
+    /// Feeds the events of the clusters' watches to the machine.
+    fn feed_watches(&mut self) -> io::Result<()> {
+        while let Some(event) = self.clusters.poll_event() {
+            self.feed(event)?;
+        }
+        Ok(())
+    }
+}
+
+/// Replays in what-if mode; `is_foreign` means that another tool wrote the log.
 pub(super) fn run<W: Write>(
-    builder: &mut ReplayBuilder,
+    rerun: &mut Rerun<W>,
     options: &ReplayOptions,
     is_foreign: bool,
-    mut next: impl FnMut() -> Result<Option<LogEntry>, LogError>,
-    mut log: Option<LogWriter<W>>,
+    lines: impl Iterator<Item = Result<LogEntry, LogError>>,
 ) -> anyhow::Result<()> {
-    let mut overlay = Overlay::new(&builder.replay.clusters);
-    let mut clusters = SimClusters::new(&builder.replay.clusters, options.carrier_delay_ms);
+    let mut events = lines.filter_map(|line| match line {
+        Ok(LogEntry::Event(event)) => Some(Ok(event)),
+        Ok(LogEntry::Action(_) | LogEntry::Retired) => None,
+        Err(error) => Some(Err(error)),
+    });
+    let mut overlay = Overlay::new(&rerun.replay.clusters);
+    let mut bookmarks = Bookmarks::new(&rerun.replay.clusters);
+    let mut clusters = SimClusters::new(&rerun.replay.clusters, options.carrier_delay_ms);
     if let Some(rate) = options.carrier_rate {
         clusters.limit_carrier(rate);
-        builder.replay.carrier_rate = Some(rate);
+        rerun.replay.carrier_rate = Some(rate);
     }
-    let mut machine = Machine::new(builder.replay.settings.clone()).with_node_ids(builder.node_ids);
-    let mut bookmarks = Bookmarks::new(&builder.replay.clusters);
-    let mut writes = Writes::new();
+    let write_ms = options.write_ms;
+    let mut what_if = WhatIf { rerun, clusters, writes: BTreeMap::new(), write_ms };
     let mut now = UnixMillis(0);
-    let mut line = next_event(&mut next)?;
-    if let Some(first) = &line {
+    let mut recorded = events.next().transpose()?;
+    if let Some(first) = &recorded {
         now = first.at;
-        builder.begin(now);
-        for cluster in &builder.replay.clusters {
-            machine.handle_event(&Event { at: now, kind: cluster.added() });
-        }
-        let acquired = Event { at: now, kind: EventKind::LeadershipAcquired };
-        feed(&mut machine, builder, &mut log, acquired, &mut writes, options)?;
+        what_if.rerun.begin(now);
+        what_if.feed(Event { at: now, kind: EventKind::LeadershipAcquired })?;
     }
     let mut end = UnixMillis(u64::MAX);
     loop {
-        let recorded_at = line.as_ref().map(|l| l.at);
-        let write_at = writes.keys().next().map(|(at, _)| *at);
-        let carrier_at = clusters.next_due();
-        let deadline = machine.poll_deadline();
+        let recorded_at = recorded.as_ref().map(|event| event.at);
+        let write_at = what_if.writes.keys().next().map(|(at, _)| *at);
+        let carrier_at = what_if.clusters.next_due();
+        let deadline = what_if.rerun.machine.poll_deadline();
         let Some(at) = [recorded_at, write_at, carrier_at, deadline].into_iter().flatten().min()
         else {
             break;
@@ -61,105 +86,44 @@ pub(super) fn run<W: Write>(
             break;
         }
         // A log written by throughline contains the bookmarks of its time.
-        if (is_foreign || line.is_none())
-            && let Some(bookmark) = bookmarks.next_before(at, now, &machine)
+        if (is_foreign || recorded.is_none())
+            && let Some(bookmark) = bookmarks.next_before(at, now, &what_if.rerun.machine)
         {
             now = now.max(bookmark.at);
-            feed(&mut machine, builder, &mut log, bookmark, &mut writes, options)?;
+            what_if.feed(bookmark)?;
             continue;
         }
         now = now.max(at);
         if recorded_at == Some(at) {
-            let Some(event) = line.take() else { break };
-            builder.count_recorded(&event);
+            let Some(event) = recorded.take() else { break };
+            what_if.rerun.count_recorded(&event);
             bookmarks.observe(&event);
-            if let Some(event) = overlay.apply(&mut clusters, event) {
-                feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
+            if let Some(event) = overlay.apply(&mut what_if.clusters, event) {
+                what_if.feed(event)?;
             }
-            line = next_event(&mut next)?;
-            if line.is_none() {
-                builder.replay.last_at = now;
+            recorded = events.next().transpose()?;
+            if recorded.is_none() {
+                what_if.rerun.replay.last_at = now;
                 end = now.plus(options.run_on_ms);
             }
         } else if write_at == Some(at) {
-            clusters.advance(now);
-            let Some(((_, id), action)) = writes.pop_first() else { break };
-            let outcome = clusters.carry_out(&action);
-            feed_watches(&mut clusters, &mut machine, builder, &mut log, &mut writes, options)?;
-            let event = Event { at: now, kind: EventKind::ActionFinished { id, outcome } };
-            feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
+            what_if.clusters.advance(now);
+            let Some(((_, id), action)) = what_if.writes.pop_first() else { break };
+            let outcome = what_if.clusters.carry_out(&action);
+            what_if.feed_watches()?;
+            what_if.feed(Event { at: now, kind: EventKind::ActionFinished { id, outcome } })?;
         } else if carrier_at == Some(at) {
-            clusters.advance(now);
+            what_if.clusters.advance(now);
         } else {
-            let event = Event { at: now, kind: EventKind::TimedOut };
-            feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
+            what_if.feed(Event { at: now, kind: EventKind::TimedOut })?;
         }
-        feed_watches(&mut clusters, &mut machine, builder, &mut log, &mut writes, options)?;
+        what_if.feed_watches()?;
     }
-    if let Some(log) = &mut log {
-        log.flush()?;
-    }
-    builder.replay.ended_at = now;
-    let fleet = machine.fleet(Source::Log, &|_| None);
-    builder.replay.held = fleet.count(State::Held);
-    builder.add_problems(not_converged(&fleet));
-    Ok(())
-}
-
-fn next_event(
-    next: &mut impl FnMut() -> Result<Option<LogEntry>, LogError>,
-) -> Result<Option<Event>, LogError> {
-    loop {
-        match next()? {
-            Some(LogEntry::Event(event)) => return Ok(Some(event)),
-            Some(LogEntry::Action(_) | LogEntry::Retired) => {}
-            None => return Ok(None),
-        }
-    }
-}
-
-/// Feeds the watches' events to the machine.
-fn feed_watches<W: Write>(
-    clusters: &mut SimClusters,
-    machine: &mut Machine,
-    builder: &mut ReplayBuilder,
-    log: &mut Option<LogWriter<W>>,
-    writes: &mut Writes,
-    options: &ReplayOptions,
-) -> anyhow::Result<()> {
-    while let Some(event) = clusters.poll_event() {
-        feed(machine, builder, log, event, writes, options)?;
-    }
-    Ok(())
-}
-
-fn feed<W: Write>(
-    machine: &mut Machine,
-    builder: &mut ReplayBuilder,
-    log: &mut Option<LogWriter<W>>,
-    event: Event,
-    writes: &mut Writes,
-    options: &ReplayOptions,
-) -> anyhow::Result<()> {
-    if let Some(log) = log {
-        log.event(&event)?;
-    }
-    machine.handle_event(&event);
-    while let Some(decision) = machine.poll_action() {
-        if let Some(log) = log {
-            log.action(&decision)?;
-        }
-        let at = decision.at.plus(options.write_ms);
-        writes.insert((at, decision.action.id), decision.action.clone());
-        builder.add_decision(decision);
-    }
-    while let Some(note) = machine.poll_note() {
-        builder.replay.notes.push(note);
-    }
-    while let Some(change) = machine.poll_membership() {
-        builder.replay.memberships.push((event.at, change));
-    }
-    builder.take(event);
+    rerun.flush()?;
+    rerun.replay.ended_at = now;
+    let fleet = rerun.machine.fleet(Source::Log, &|_| None);
+    rerun.replay.held = fleet.count(State::Held);
+    rerun.replay.problems = not_converged(&fleet);
     Ok(())
 }
 

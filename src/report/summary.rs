@@ -117,7 +117,7 @@ fn requests(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> 
 fn verdict(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
     let word = if replay.mode == ReplayMode::Verify { "verified" } else { "converged" };
-    if replay.verdict.good {
+    if replay.is_good() {
         let wrong = verdict::text(&report.verdict.still_wrong);
         let why = format!(": {}", why_good(report));
         if wrong.is_empty() {
@@ -125,7 +125,7 @@ fn verdict(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
         }
         return writer.put(2, 4, &[(Green, word), (Plain, "; "), (Red, &wrong), (Plain, &why)]);
     }
-    let problems = &replay.verdict.problems;
+    let problems = &replay.problems;
     let how_many = format!(" {}", count(problems.len(), "problem"));
     writer.put(2, 4, &[(Red, &format!("NOT {word}:")), (Plain, &how_many)])?;
     writer.rows(4, problems.iter().map(|problem| vec![(Plain, problem.clone())]))

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::style::count;
 use crate::core::contract::symptom::Symptom;
 use crate::core::data::ids::ObjectKey;
-use crate::replay::{Outage, Replay, ReplayMode, ReplayVerdict};
+use crate::replay::{Outage, Replay, ReplayMode};
 
 #[derive(Default, Serialize)]
 pub(super) struct Verdict<'a> {
@@ -48,7 +48,6 @@ impl<'a> Verdict<'a> {
         outages: &[&Outage],
         stuck: impl Iterator<Item = Option<&'a ObjectKey>>,
     ) -> Self {
-        let ReplayVerdict { good, problems } = &replay.verdict;
         let is_verify = replay.mode == ReplayMode::Verify;
         let with = |symptom: Symptom| -> BTreeSet<&ObjectKey> {
             let open = outages.iter().filter(|outage| outage.until.is_none());
@@ -70,9 +69,9 @@ impl<'a> Verdict<'a> {
             StillWrong::new("held", held, "", "held"),
         ];
         Self {
-            converged: (!is_verify).then_some(*good),
-            verified: is_verify.then_some(*good),
-            problems,
+            converged: (!is_verify).then_some(replay.is_good()),
+            verified: is_verify.then_some(replay.is_good()),
+            problems: &replay.problems,
             still_wrong: found.into_iter().flatten().collect(),
         }
     }

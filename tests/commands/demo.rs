@@ -85,7 +85,7 @@ async fn recordings_converge_without_needless_writes() {
         let mut shown = Vec::new();
         let replay = run(&options, stop, &mut shown).await.unwrap();
         let shown = String::from_utf8(shown).unwrap();
-        assert!(replay.verdict.good, "{name}: {:#?}\n{shown}", replay.verdict.problems);
+        assert!(replay.is_good(), "{name}: {:#?}\n{shown}", replay.problems);
         assert_eq!((replay.mode, replay.needless_writes()), (ReplayMode::Live, 0), "{shown}");
         let is_applied =
             |done: &ActionRecord| matches!(done.finished, Some((_, Outcome::Applied { .. })));

@@ -65,7 +65,7 @@ fn every_log_of_version_1_replays_to_its_actions() {
         }
 
         let (replay, _) = replayed(LogReader::open(&path), ReplayMode::Verify, |_| {});
-        let problems = &replay.verdict.problems;
+        let problems = &replay.problems;
         match retired.first() {
             None => assert_eq!(problems, &Vec::<String>::new(), "{path}"),
             // Equal up to there, and no further compared.

@@ -63,7 +63,7 @@ fn the_log_of_each_fixtures_replay_verifies_and_is_read_back_to_the_byte() {
         assert_eq!(read(&log).written, log, "{name}");
         let again = LogReader::new(&name, log.as_bytes());
         let (second, _) = reading::replayed(again, ReplayMode::Verify, |_| {});
-        assert_eq!(second.verdict.problems, Vec::<String>::new(), "{name}");
+        assert_eq!(second.problems, Vec::<String>::new(), "{name}");
         assert_eq!(second.actions.len(), first.actions.len(), "{name}");
     }
 }

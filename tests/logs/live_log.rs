@@ -147,7 +147,7 @@ fn a_rotated_log_replays_as_one() {
     assert_eq!((reader.warnings(), reader.gaps()), (vec![], vec![]));
     assert_eq!(reader.bytes_read(), rotated(&file).1 + size(&file));
     let whole = verified(&file);
-    assert_eq!(whole.verdict.problems, Vec::<String>::new());
+    assert_eq!(whole.problems, Vec::<String>::new());
     let actions = lines.iter().filter(|line| matches!(line, LogEntry::Action(_))).count();
     assert_eq!(whole.actions.len(), actions);
 
@@ -159,15 +159,15 @@ fn a_rotated_log_replays_as_one() {
 
     fs::remove_file(numbered(&file, 3)).unwrap();
     let cut = verified(&file);
-    assert!(!cut.verdict.good);
+    assert!(!cut.is_good());
     let part = parts - 2;
     let place = format!("{}:1: this is part {part} of a rotated log", numbered(&file, 2).display());
-    assert!(cut.verdict.problems[0].starts_with(&place), "{}", cut.verdict.problems[0]);
+    assert!(cut.problems[0].starts_with(&place), "{}", cut.problems[0]);
     assert!(cut.warnings[0].contains("run.jsonl.3"), "{}", cut.warnings[0]);
     assert!(cut.first_at >= whole.first_at, "a part may begin with an action");
     // A file of another log in its place is not part of it.
     fs::copy(numbered(&file, 1), numbered(&file, 3)).unwrap();
-    assert!(verified(&file).verdict.problems[0].contains("belongs to another log"));
+    assert!(verified(&file).problems[0].contains("belongs to another log"));
 }
 
 fn size(file: &Path) -> u64 {
@@ -248,7 +248,7 @@ fn the_log_is_redacted_by_default() {
         write_lines(&EventLogConfig { redact, ..config(&file, 1 << 30) }, &header, &lines);
         let text = fs::read_to_string(&file).unwrap();
         assert_eq!(text.contains("redacted-"), redact);
-        assert_eq!(verified(&file).verdict.problems, Vec::<String>::new());
+        assert_eq!(verified(&file).problems, Vec::<String>::new());
     }
 }
 

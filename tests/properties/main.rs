@@ -257,7 +257,7 @@ proptest! {
         let log = sim.log.take().unwrap().into_inner();
         let mut again = Vec::new();
         let replayed = replayed(&log, ReplayMode::Verify, |_| {}, Some(&mut again));
-        prop_assert!(replayed.verdict.good, "{:#?}", replayed.verdict.problems);
+        prop_assert!(replayed.is_good(), "{:#?}", replayed.problems);
         prop_assert_eq!(replayed.actions.len(), sim.actions.len());
         prop_assert_eq!(replayed.notes, sim.notes);
         prop_assert!(again == log, "the log written again differs");

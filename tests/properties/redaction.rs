@@ -87,7 +87,7 @@ fn check(name: &str, log: &str, change: impl Fn(&mut Settings)) -> usize {
     }
     // This compares each decision with the one in the log.
     let after = replayed(hidden.as_bytes(), ReplayMode::Verify, |_| {}, None);
-    assert_eq!(after.verdict.problems, Vec::<String>::new(), "{name}");
+    assert_eq!(after.problems, Vec::<String>::new(), "{name}");
     assert_eq!(after.actions.len(), before.actions.len(), "{name}");
     found.len()
 }
@@ -126,7 +126,7 @@ fn a_node_id_that_looks_like_a_stand_in_is_another_one() {
     assert_eq!(moved.actions.len(), 3, "a touch and its confirmations");
 
     let hidden = replayed(&redacted(&acted), ReplayMode::Verify, |_| {}, None);
-    assert_eq!(hidden.verdict.problems, Vec::<String>::new());
+    assert_eq!(hidden.problems, Vec::<String>::new());
     let triggers = |replay: &Replay| -> Vec<_> {
         let actions = replay.actions.iter().map(|record| &record.decision.action);
         actions.map(|action| action.annotations[0].clone()).collect()

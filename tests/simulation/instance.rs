@@ -219,7 +219,7 @@ pub(crate) fn verify_log(name: &str, log: &[u8]) -> Vec<String> {
     match read() {
         Ok(replayed) => {
             let broken = |problem| format!("the event log of {name} does not verify: {problem}");
-            replayed.verdict.problems.into_iter().map(broken).collect()
+            replayed.problems.into_iter().map(broken).collect()
         }
         Err(error) => vec![format!("the event log of {name} cannot be read: {error:#}")],
     }
