@@ -124,7 +124,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if let [first, ..] = &unknown[..]
         && unknown.len() == args.files.len()
     {
-        return Err(first.clone().into());
+        bail!("{first}");
     }
     unknown.iter().for_each(|error| say!("{error}"));
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONVERGED) })

@@ -26,7 +26,7 @@ pub use check::check;
 pub use html::html;
 pub use json::json;
 pub use live::{Notice, news};
-pub use names::{UnknownConnector, require_connector};
+pub use names::require_connector;
 pub use story_entry::Seen;
 pub use style::{count, duration, moment};
 

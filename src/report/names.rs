@@ -10,16 +10,11 @@ use crate::replay::Replay;
 /// How many names to list if none is similar.
 const LISTED_MAX: usize = 5;
 
-/// The log has no connector of the requested name. The text says what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnknownConnector(String);
-
 /// Checks that the log has a connector of this name, upstream or at the hub and the edges.
 ///
 /// # Errors
-/// There is none.
-pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), UnknownConnector> {
+/// There is none. The text says what to do.
+pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), String> {
     let report = Report::new(replay, None);
     let of = |story: &Story<'_>| {
         [story.upstream.map(|upstream| upstream.key), story.hub].map(|key| Some(key?.to_string()))
@@ -47,5 +42,5 @@ pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), Unknow
             }
         }
     }
-    Err(UnknownConnector(text))
+    Err(text)
 }

@@ -184,7 +184,6 @@ pub(crate) fn offset(ms: u64) -> String {
 /// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.
 pub fn count(n: usize, one: &str) -> String {
     let plural = match one {
-        "nudge" | "gateway" => format!("{one}s"),
         _ if one.ends_with(['s', 'x']) || one.ends_with("ch") => format!("{one}es"),
         _ => format!("{one}s"),
     };

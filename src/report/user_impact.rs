@@ -12,7 +12,7 @@ use super::style::{TextWriter, borrowed, clock, count, duration, grouped};
 use crate::core::contract::symptom::Symptom;
 use crate::core::data::ids::{ClusterName, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
-use crate::replay::{Outage, ReplayMode};
+use crate::replay::{Outage, Replay, ReplayMode};
 
 /// The most connectors listed, the worst first; the totals cover all.
 pub(super) const LISTED_MAX: usize = 6;
@@ -22,38 +22,50 @@ const LISTED_OUTAGES_MAX: usize = 3;
 const PLATFORM_KEY_NOTE: &str = "counted as over when the platform's own key was written; Envoy \
                                  Gateway 1.8 ignores that key, so it may have lasted longer";
 
-/// The outages of one connector at one edge with one symptom.
-#[derive(Default)]
+/// Some outages of one timeline.
 struct OutageTotals<'a> {
     outages: Vec<&'a Outage>,
-    total_ms: u64,
-    longest_ms: u64,
-    /// Whether an outage was open at the end.
-    open: bool,
-    gateways: usize,
+    /// The end of the timeline, where an open outage is cut off.
+    end: UnixMillis,
 }
 
 impl<'a> OutageTotals<'a> {
-    fn add(&mut self, outage: &'a Outage, end: UnixMillis) {
-        let ms = lasted_ms(outage, end);
-        self.outages.push(outage);
-        self.total_ms = self.total_ms.saturating_add(ms);
-        self.longest_ms = self.longest_ms.max(ms);
-        self.open |= outage.until.is_none();
-        self.gateways = self.gateways.max(outage.gateways);
+    fn new(end: UnixMillis) -> Self {
+        Self { outages: Vec::new(), end }
+    }
+
+    fn lasted_ms(&self, outage: &Outage) -> u64 {
+        outage.until.unwrap_or(self.end).since(outage.from)
+    }
+
+    fn total_ms(&self) -> u64 {
+        self.outages.iter().fold(0_u64, |sum, outage| sum.saturating_add(self.lasted_ms(outage)))
+    }
+
+    fn longest_ms(&self) -> u64 {
+        self.outages.iter().map(|outage| self.lasted_ms(outage)).max().unwrap_or(0)
+    }
+
+    /// Whether an outage was open at the end.
+    fn is_open(&self) -> bool {
+        self.outages.iter().any(|outage| outage.until.is_none())
+    }
+
+    fn gateways(&self) -> usize {
+        self.outages.iter().map(|outage| outage.gateways).max().unwrap_or(0)
     }
 
     /// E.g. `at least 1 min 2 s in 4 outages, the longest 52.2 s`.
     fn text(&self) -> String {
-        let at_least = if self.open { "at least " } else { "" };
-        let total = duration(self.total_ms);
+        let at_least = if self.is_open() { "at least " } else { "" };
+        let total = duration(self.total_ms());
         match self.outages.len() {
             0 => "none".to_owned(),
             1 => format!("{at_least}{total}"),
             n => format!(
                 "{at_least}{total} in {}, the longest {}",
                 count(n, "outage"),
-                duration(self.longest_ms)
+                duration(self.longest_ms())
             ),
         }
     }
@@ -63,7 +75,7 @@ impl<'a> OutageTotals<'a> {
         let connectors: BTreeSet<_> = self.outages.iter().map(|outage| &outage.connector).collect();
         let of = format!(
             "{} in total ({}, {})",
-            duration(self.total_ms),
+            duration(self.total_ms()),
             count(self.outages.len(), "outage"),
             count(connectors.len(), "connector")
         );
@@ -76,26 +88,27 @@ impl<'a> OutageTotals<'a> {
     }
 }
 
-fn lasted_ms(outage: &Outage, end: UnixMillis) -> u64 {
-    outage.until.unwrap_or(end).since(outage.from)
-}
-
-#[derive(Default)]
+/// The outages of one connector at one edge with one symptom.
 struct Comparison<'a> {
     recorded: OutageTotals<'a>,
     replayed: OutageTotals<'a>,
 }
 
 impl Comparison<'_> {
+    fn new(replay: &Replay) -> Self {
+        let recorded = OutageTotals::new(replay.last_at);
+        Self { recorded, replayed: OutageTotals::new(replay.ended_at) }
+    }
+
     /// Both totals; only the recorded one for a verify.
     fn text(&self, recorded_label: &str, has_replayed: bool) -> Vec<(Style, String)> {
         let style = if self.recorded.outages.is_empty() { Plain } else { Red };
         let mut text = vec![(style, format!("{recorded_label}: {}", self.recorded.text()))];
         if has_replayed {
-            let is_better = self.replayed.total_ms < self.recorded.total_ms;
-            let is_good = is_better || self.replayed.total_ms == 0 && !self.replayed.open;
+            let total_ms = self.replayed.total_ms();
+            let is_better = total_ms < self.recorded.total_ms() || total_ms == 0;
+            let style = if is_better && !self.replayed.is_open() { Green } else { Red };
             text.push((Plain, "; ".to_owned()));
-            let style = if is_good && !self.replayed.open { Green } else { Red };
             text.push((style, format!("with throughline: {}", self.replayed.text())));
         }
         text
@@ -129,7 +142,7 @@ pub(super) fn user_impact(report: &Report<'_>, writer: &mut TextWriter<'_>) -> i
     if worst.len() > LISTED_MAX {
         totals(report, has_replayed, writer)?;
         worst.sort_by_key(|(_, c)| {
-            Reverse((c.replayed.open, c.recorded.total_ms, c.replayed.total_ms))
+            Reverse((c.replayed.is_open(), c.recorded.total_ms(), c.replayed.total_ms()))
         });
     }
     let less_affected = worst.len().saturating_sub(LISTED_MAX);
@@ -158,14 +171,12 @@ fn compared(
         let label = format!("{seen} in the recording");
         let mut text = comparison.text(&label, has_replayed);
         let Comparison { recorded, replayed } = comparison;
-        let gateways = recorded.gateways.max(replayed.gateways);
+        let gateways = recorded.gateways().max(replayed.gateways());
         text.push((Plain, format!(" ({})", count(gateways, "gateway"))));
         writer.put(4, 6, &borrowed(&text))?;
-        let end = End { at: report.replay.last_at, name: "at the end of the recording" };
-        list_outages("in the recording", recorded, end, writer)?;
-        if replayed.open || replayed.longest_ms >= 1000 {
-            let end = End { at: report.replay.ended_at, name: "at the end" };
-            list_outages("with throughline", replayed, end, writer)?;
+        list_outages("in the recording", recorded, "at the end of the recording", writer)?;
+        if replayed.is_open() || replayed.longest_ms() >= 1000 {
+            list_outages("with throughline", replayed, "at the end", writer)?;
         }
     }
     Ok(())
@@ -191,31 +202,26 @@ fn comparisons<'a>(report: &Report<'a>) -> Comparisons<'a> {
     let mut comparisons = Comparisons::new();
     for outage in &report.outages.recorded {
         let key = (&outage.edge, &outage.connector, outage.symptom.users_get());
-        comparisons.entry(key).or_default().recorded.add(outage, replay.last_at);
+        let comparison = comparisons.entry(key).or_insert_with(|| Comparison::new(replay));
+        comparison.recorded.outages.push(outage);
     }
     for outage in &report.outages.replayed {
         let key = (&outage.edge, &outage.connector, outage.symptom.users_get());
-        comparisons.entry(key).or_default().replayed.add(outage, replay.ended_at);
+        let comparison = comparisons.entry(key).or_insert_with(|| Comparison::new(replay));
+        comparison.replayed.outages.push(outage);
     }
     comparisons
 }
 
-/// The end of a timeline, where an open outage is cut off.
-#[derive(Clone, Copy)]
-struct End {
-    at: UnixMillis,
-    name: &'static str,
-}
-
-/// Lists the longest outages in order of time.
+/// Lists the longest outages in order of time. `end` names the end of their timeline.
 fn list_outages(
     label: &str,
     totals: &OutageTotals<'_>,
-    end: End,
+    end: &str,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let mut longest = totals.outages.clone();
-    longest.sort_by_key(|outage| Reverse(lasted_ms(outage, end.at)));
+    longest.sort_by_key(|outage| Reverse(totals.lasted_ms(outage)));
     longest.truncate(LISTED_OUTAGES_MAX);
     longest.sort_by_key(|outage| outage.from);
     for outage in longest {
@@ -224,7 +230,7 @@ fn list_outages(
             Symptom::OtherNode => "programmed to another node",
             Symptom::StaleOnline => "programmed online",
         };
-        let lasted = duration(lasted_ms(outage, end.at));
+        let lasted = duration(totals.lasted_ms(outage));
         let first = outage.first_recovered.map(|at| duration(at.since(outage.from)));
         let recovery = match (first, outage.until) {
             (Some(first), Some(_)) if outage.gateways > 1 => {
@@ -232,11 +238,10 @@ fn list_outages(
             }
             (_, Some(_)) => format!("recovered after {lasted}"),
             (Some(first), None) => format!(
-                "the first gateway recovered after {first}, the last was still wrong {}, after \
-                 {lasted}",
-                end.name
+                "the first gateway recovered after {first}, the last was still wrong {end}, after \
+                 {lasted}"
             ),
-            (None, None) => format!("still wrong {}, after {lasted}", end.name),
+            (None, None) => format!("still wrong {end}, after {lasted}"),
         };
         let text = format!("{}: {programmed}; {recovery}", clock(outage.from));
         writer.put(6, 8, &[(Dim, &format!("{label} from ")), (Plain, &text)])?;
@@ -261,10 +266,8 @@ fn totals<'a>(
     let replay = report.replay;
     for seen in [Symptom::Offline, Symptom::StaleOnline].map(Symptom::users_get) {
         let of = |outages: &[&'a Outage], end| {
-            let mut totals = OutageTotals::default();
-            let all = outages.iter();
-            all.filter(|o| o.symptom.users_get() == seen).for_each(|o| totals.add(o, end));
-            totals
+            let all = outages.iter().copied();
+            OutageTotals { outages: all.filter(|o| o.symptom.users_get() == seen).collect(), end }
         };
         let recorded = of(&report.outages.recorded, replay.last_at);
         let replayed = of(&report.outages.replayed, replay.ended_at);
@@ -274,7 +277,7 @@ fn totals<'a>(
         let text = format!("{seen} in the recording: {}", recorded.sum_text());
         writer.put(2, 4, &[(Red, &text)])?;
         if has_replayed {
-            let style = if replayed.open { Red } else { Green };
+            let style = if replayed.is_open() { Red } else { Green };
             let text = format!("{seen} with throughline: {}", replayed.sum_text());
             writer.put(2, 4, &[(style, &text)])?;
         }
@@ -284,7 +287,7 @@ fn totals<'a>(
 
 /// The outages of each connector at each edge, for the HTML page.
 pub(super) fn figures<'a>(report: &Report<'a>) -> HashMap<&'a ObjectKey, Vec<Value>> {
-    let total = |side: &OutageTotals<'_>| json!({ "ms": side.total_ms, "text": side.text(), "open": side.open });
+    let total = |side: &OutageTotals<'_>| json!({ "ms": side.total_ms(), "text": side.text(), "open": side.is_open() });
     // The recording of a verify already includes throughline's effect.
     let has_replayed = report.replay.mode != ReplayMode::Verify;
     let mut figures: HashMap<_, Vec<_>> = HashMap::new();
