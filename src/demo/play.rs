@@ -1,7 +1,7 @@
 //! Plays the recorded changes into the clusters in real time, with long pauses shortened, and drives
 //! the carrier between hub and edges.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::clusters::DemoClusters;
 use super::recording::DemoLog;
 use crate::clock::Clock;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
-use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::core::data::ids::{Kind, Role};
 use crate::core::data::objects::Object;
 use crate::core::data::time::UnixMillis;
 use crate::replay::overlay::Overlay;
@@ -34,8 +34,6 @@ pub(super) struct Player {
     last_recorded_at: UnixMillis,
     /// When the last change was played.
     last_played_at: Instant,
-    /// Clusters that are down because the recording lost a watch there.
-    down: BTreeSet<ClusterName>,
     /// The resourceVersion of each hub; a change may concern the carrier.
     hub_versions: Vec<signal::Receiver<u64>>,
 }
@@ -75,7 +73,6 @@ impl Player {
             longest_pause_ms,
             last_recorded_at,
             last_played_at: Instant::now(),
-            down: BTreeSet::new(),
             hub_versions: Vec::new(),
         }
     }
@@ -117,25 +114,19 @@ impl Player {
         // The due time rather than the current time, so that delays do not add up.
         self.last_played_at = due_at;
         let line = self.line_about(&event.kind);
-        let was_down = self.down.clone();
-        if let EventKind::WatchLost { cluster, .. } = &event.kind {
-            self.down.insert(cluster.clone());
-        }
-        let at = self.clock.now();
-        let is_down = {
-            let mut sim = self.sim.lock().unwrap_or_else(PoisonError::into_inner);
-            if !is_membership(&event.kind) {
-                self.overlay.apply(&mut sim, Event { at, ..event });
-            }
-            let overlay = &self.overlay;
-            self.down.retain(|cluster| overlay.is_lost(cluster));
-            self.down.clone()
+        let watched = match &event.kind {
+            EventKind::WatchLost { cluster, .. }
+            | EventKind::WatchResumed { cluster, .. }
+            | EventKind::ListFinished { cluster, .. } => Some(cluster.clone()),
+            _ => None,
         };
-        for cluster in is_down.difference(&was_down) {
-            clusters.set_down(cluster, true);
+        if !is_membership(&event.kind) {
+            let mut sim = self.sim.lock().unwrap_or_else(PoisonError::into_inner);
+            self.overlay.apply(&mut sim, Event { at: self.clock.now(), ..event });
         }
-        for cluster in was_down.difference(&is_down) {
-            clusters.set_down(cluster, false);
+        // A cluster is down while any of its watches is lost in the recording.
+        if let Some(cluster) = watched {
+            clusters.set_down(&cluster, self.overlay.is_lost(&cluster));
         }
         line
     }
