@@ -16,7 +16,6 @@ use super::lease::{LeaseApi, RenewTimes};
 use super::publish::Publisher;
 use crate::clock::sleep_until_opt;
 use crate::core::contract::error_cause::RequestFailure;
-use crate::core::contract::settings::OrphanMode;
 use crate::environment::random;
 
 /// After failures, an instance that does not hold the Lease waits at most this many pauses.
@@ -24,9 +23,9 @@ const PAUSES_MAX: u64 = 4;
 /// Attempts to release the Lease.
 const RELEASE_ATTEMPTS_MAX: usize = 4;
 
-/// What the last list of the group says about a tenure.
+/// What the last list of the group says about this instance's tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tenure {
+enum GroupCheck {
     /// Another number of shards may have begun before this instance held the Lease: no write.
     Unconfirmed,
     Confirmed,
@@ -42,7 +41,7 @@ pub(super) struct Candidate {
     publisher: Publisher,
     visibility: Visibility,
     renew_times: RenewTimes,
-    tenure: Tenure,
+    group_check: GroupCheck,
     /// A single instance asks for no group before it has seen the label on its Lease.
     asks_for_group: bool,
     /// When the last list of the group that came was asked for.
@@ -57,7 +56,7 @@ impl Candidate {
         group: Group,
         timings: Timings,
         keeper: GateKeeper,
-        orphans: OrphanMode,
+        orphans: &'static str,
         listeners: Listeners,
     ) -> Self {
         Self {
@@ -68,7 +67,7 @@ impl Candidate {
             keeper,
             visibility: Visibility::default(),
             renew_times: RenewTimes::default(),
-            tenure: Tenure::Unconfirmed,
+            group_check: GroupCheck::Unconfirmed,
             asks_for_group: false,
             listed_at: 0,
             led_until: 0,
@@ -172,17 +171,7 @@ impl Candidate {
                     break;
                 }
             }
-            let (response, why) = {
-                let mut sent = pin!(api.send(&request));
-                loop {
-                    tokio::select! {
-                        biased;
-                        response = &mut sent => break response,
-                        // The request hangs, and the tenure begins or ends meanwhile.
-                        () = sleep_until_opt(self.next_gate_change()) => self.publish(),
-                    }
-                }
-            };
+            let (response, why) = self.answer_to(api.send(&request)).await;
             // A conflict means that another instance was faster, which is no failure unless this
             // instance holds the Lease.
             let lost_race = response == LeaseResponse::Conflict && self.election.owns_lease();
@@ -207,7 +196,8 @@ impl Candidate {
     /// Opens or closes the gate, and publishes the change.
     fn publish(&mut self) {
         let now = self.keeper.now_ms();
-        let gate = self.election.gate(now).filter(|_| self.tenure != Tenure::Unconfirmed);
+        let is_confirmed = self.group_check != GroupCheck::Unconfirmed;
+        let gate = self.election.gate(now).filter(|_| is_confirmed);
         // Where the group cannot be listed, another number of shards may begin unseen.
         let listed_until = self.listed_at.saturating_add(self.timings.lease_ms);
         let is_shared = self.group.is_shared();
@@ -246,7 +236,7 @@ impl Candidate {
     /// Once a tenure is over, the next one is confirmed again.
     fn end_lapsed_tenure(&mut self) {
         if !self.election.is_holder(self.keeper.now_ms()) {
-            self.tenure = Tenure::Unconfirmed;
+            self.group_check = GroupCheck::Unconfirmed;
         }
     }
 
@@ -258,7 +248,7 @@ impl Candidate {
             self.publisher.listeners.held.set(None);
             return Ok(());
         }
-        if self.tenure != Tenure::Unconfirmed {
+        if self.group_check != GroupCheck::Unconfirmed {
             if self.group.is_shared() && now >= self.listed_at + self.timings.renew_deadline_ms {
                 let obstacle = self.find_obstacle(api).await?;
                 let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
@@ -284,7 +274,7 @@ impl Candidate {
             }
             if self.group.is_shared() || !api.is_labelled() {
                 if self.election.is_holder(self.keeper.now_ms()) {
-                    self.tenure = Tenure::Confirmed;
+                    self.group_check = GroupCheck::Confirmed;
                     self.asks_for_group = false;
                 }
                 break;
@@ -301,12 +291,13 @@ impl Candidate {
     /// What a leader sees beside it. Another number of shards waits for this one, and holds a Lease only
     /// for a moment; one that stays leads, too, as somebody made it by hand.
     fn doubt(&mut self, obstacle: Option<Obstacle>) {
-        self.tenure = match (&obstacle, self.tenure) {
-            (None, _) => Tenure::Confirmed,
-            (Some(Obstacle::Other { .. }), Tenure::Confirmed) => Tenure::Doubted,
-            (Some(_), _) => Tenure::Unconfirmed,
+        self.group_check = match (&obstacle, self.group_check) {
+            (None, _) => GroupCheck::Confirmed,
+            (Some(Obstacle::Other { .. }), GroupCheck::Confirmed) => GroupCheck::Doubted,
+            (Some(_), _) => GroupCheck::Unconfirmed,
         };
-        self.publisher.set_obstacle(obstacle.filter(|_| self.tenure == Tenure::Unconfirmed));
+        let is_unconfirmed = self.group_check == GroupCheck::Unconfirmed;
+        self.publisher.set_obstacle(obstacle.filter(|_| is_unconfirmed));
     }
 
     /// Gives the Lease back that it has not led by, or once the writes of then have ended.
@@ -331,20 +322,23 @@ impl Candidate {
             return Ok(None);
         }
         let asked_at = self.keeper.now_ms();
-        let list = {
-            let mut list = pin!(api.list_group());
-            loop {
-                tokio::select! {
-                    biased;
-                    list = &mut list => break list?,
-                    () = sleep_until_opt(self.next_gate_change()) => self.publish(),
-                }
-            }
-        };
+        let list = self.answer_to(api.list_group()).await?;
         let now = self.keeper.now_ms();
         self.listed_at = asked_at;
         self.group.observe(list, now);
         Ok(self.group.obstacle(now))
+    }
+
+    /// Waits for the answer to a request. The request may hang, and the tenure begin or end meanwhile.
+    async fn answer_to<T>(&mut self, request: impl Future<Output = T>) -> T {
+        let mut request = pin!(request);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut request => return answer,
+                () = sleep_until_opt(self.next_gate_change()) => self.publish(),
+            }
+        }
     }
 
     /// When the gate next opens or closes without another response.

@@ -109,6 +109,7 @@ impl LeaseClient {
         Ok(format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"))
     }
 
+    /// Sends a request that is answered with a Lease, and stores the Lease.
     async fn call(&mut self, request: &LeaseRequest) -> Result<LeaseResponse, CallError> {
         let all = self.path().await?;
         let one = format!("{all}/{}", self.name);
@@ -132,14 +133,6 @@ impl LeaseClient {
                 with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
-        self.exchange(request).await
-    }
-
-    /// Sends a request that is answered with a Lease, and stores the Lease.
-    async fn exchange(
-        &mut self,
-        request: HttpRequest<Vec<u8>>,
-    ) -> Result<LeaseResponse, CallError> {
         let response = self.cluster.call(request, self.timeout).await?;
         let (object, record, version) = read(&response)?;
         let is_same = self.object["metadata"]["uid"] == object["metadata"]["uid"];
@@ -149,9 +142,7 @@ impl LeaseClient {
         }
         Ok(LeaseResponse::Current(record, version))
     }
-}
 
-impl LeaseClient {
     fn fill(&self, object: &mut Value, record: &LeaseRecord) {
         fill(object, record);
         match self.labels {

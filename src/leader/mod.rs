@@ -19,7 +19,6 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::core::contract::event::EventKind;
-use crate::core::contract::settings::OrphanMode;
 use crate::environment::{here, random};
 use crate::fleet::ClusterTable;
 use crate::leader::gate::GateKeeper;
@@ -57,14 +56,14 @@ pub struct LeaderElection {
 
 impl LeaderElection {
     /// Joins the election of a shard under `identity`, which no other instance may ever have (see
-    /// [`identity`]). `orphans` is only logged.
+    /// [`identity`]). `orphans`, which is only logged, says what is done with orphaned routes.
     pub fn start<A: LeaseApi + 'static>(
         api: A,
         identity: String,
         group: Group,
         timings: Timings,
         keeper: GateKeeper,
-        orphans: OrphanMode,
+        orphans: &'static str,
         listeners: Listeners,
     ) -> Self {
         let (resign, resigned) = oneshot::channel();

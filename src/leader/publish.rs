@@ -10,7 +10,6 @@ use crate::clock::wall_clock_now;
 use crate::core::contract::cause::{About, Cause, Facts, Problem};
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
-use crate::core::contract::settings::OrphanMode;
 
 /// A Lease that is not renewed for so many of its durations has no leader.
 const UNLED_AFTER: u64 = 2;
@@ -18,7 +17,7 @@ const UNLED_AFTER: u64 = 2;
 /// The listeners, and what they heard last.
 pub(super) struct Publisher {
     identity: String,
-    orphans: OrphanMode,
+    orphans: &'static str,
     pub(super) listeners: Listeners,
     /// Until when the gate is open; `None` when it is closed.
     pub(super) open_until: Option<u64>,
@@ -41,7 +40,7 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(identity: String, orphans: OrphanMode, listeners: Listeners) -> Self {
+    pub(super) fn new(identity: String, orphans: &'static str, listeners: Listeners) -> Self {
         Self {
             identity,
             orphans,
@@ -187,12 +186,7 @@ impl Publisher {
             self.event(EventKind::LeadershipLost);
         }
         if gate.is_some() && !stayed_open {
-            let orphans = match self.orphans {
-                OrphanMode::Off => "off",
-                OrphanMode::Report => "report only",
-                OrphanMode::Delete => "delete",
-            };
-            info!("became leader: mirroring started; orphans: {orphans}");
+            info!("became leader: mirroring started; orphans: {}", self.orphans);
             self.unposted_events.push("became leader");
             self.event(EventKind::LeadershipAcquired);
         }

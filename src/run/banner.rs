@@ -19,15 +19,20 @@ pub(super) fn log(config: &Config, orphans: OrphanMode) {
         commit = build_info::COMMIT,
         clusters = clusters(config),
         leads = leads(config),
-        orphans = match orphans {
-            OrphanMode::Off => "off",
-            OrphanMode::Report => "report only",
-            OrphanMode::Delete => "delete",
-        },
+        orphans = orphans_text(orphans),
         event_log = event_log.as_deref().unwrap_or("none"),
         dry_run = config.dry_run,
         "throughline starts"
     );
+}
+
+/// What is done with orphaned routes.
+pub(super) fn orphans_text(mode: OrphanMode) -> &'static str {
+    match mode {
+        OrphanMode::Off => "off",
+        OrphanMode::Report => "report only",
+        OrphanMode::Delete => "delete",
+    }
 }
 
 /// `up (upstream), hub (downstream, edge)`, or how many have each role.

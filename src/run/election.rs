@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Run;
+use super::banner::orphans_text;
 use crate::client::{ClusterClient, Connections};
 use crate::core::contract::event::EventKind;
 use crate::leader::group::Group;
@@ -36,7 +37,7 @@ impl Run {
             Duration::from_millis(timings.request_ms()),
             self.recorder.clone(),
         );
-        let orphans = self.engine.machine.settings().orphans.mode;
+        let orphans = orphans_text(self.engine.machine.settings().orphans.mode);
         let outside = &self.engine.outside;
         let listeners = Listeners {
             events: changes.clone(),

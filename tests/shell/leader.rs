@@ -13,7 +13,6 @@ use throughline::core::contract::cause::About;
 use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::note::NoteKind;
-use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::Role;
 use throughline::core::data::shard::Shard;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
@@ -224,7 +223,7 @@ fn instance_of(name: &str, api: &FakeApi, shard: Shard, timings: Timings) -> Ins
     let (gate, keeper) = Gate::closed();
     let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
-    let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
+    let (identity, orphans) = (name.to_owned(), "report only");
     let ((led, unled), (held, unheld)) = (Outside::channel(), Outside::channel());
     let (usable, clusters) = (Outside::default(), clusters.into_iter().collect());
     let listeners =
