@@ -65,12 +65,6 @@ pub struct Run {
     listener: Option<TcpListener>,
 }
 
-impl std::fmt::Debug for Run {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run").finish_non_exhaustive()
-    }
-}
-
 /// Runs until `stop` turns true, then finishes the writes in flight. Follows the file that `config` was
 /// loaded from.
 ///
