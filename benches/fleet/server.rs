@@ -56,7 +56,7 @@ pub(crate) fn serve(size: FleetSize) {
     runtime.spawn(carry(clusters.sim.clone()));
     runtime.spawn(follow_hub(clusters.sim.clone(), clusters.arrivals.clone()));
     answer(&Served {
-        milo: clusters.milo.url(),
+        milo: clusters.milo.root.url(),
         hub: clusters.hub.url(),
         edge: clusters.edge.url(),
         certificate: certificate.pem(),
@@ -138,7 +138,7 @@ impl Clusters {
         let cluster = async |name: &str| {
             let listener = listener().await;
             let (tls, settings) = (acceptor.clone(), settings.clone());
-            SimApiServer::start_tls(sim.clone(), name.into(), listener, tls, settings).unwrap()
+            SimApiServer::start(sim.clone(), name.into(), listener, Some(tls), settings).unwrap()
         };
         let (hub, edge) = (cluster("hub").await, cluster("edge-1").await);
         let milo = milo.unwrap();
@@ -210,7 +210,7 @@ impl Clusters {
     }
 
     fn load(&self) -> Load {
-        let load = self.milo.load();
+        let load = self.milo.root.load();
         let watched = self.milo.watched_projects().into_iter();
         let writes = |server: &SimApiServerHandle| -> u64 {
             let is_ours = |resource| !matches!(resource, Resource::Leases | Resource::Events);

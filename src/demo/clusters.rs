@@ -72,7 +72,8 @@ impl DemoClusters {
                 clock: Some(Arc::new(move || clock.now())),
                 ..SimApiServerSettings::default()
             };
-            let server = SimApiServer::start(sim.clone(), spec.name.clone(), listener, settings)
+            let name = spec.name.clone();
+            let server = SimApiServer::start(sim.clone(), name, listener, None, settings)
                 .with_context(|| format!("serving the cluster {}", spec.name))?;
             servers.push((spec.clone(), server));
         }

@@ -251,7 +251,7 @@ async fn root() -> (SimMiloHandle, Arc<ProjectRoot>) {
         "{{apiVersion: v1, kind: Config, current-context: c,
           contexts: [{{name: c, context: {{cluster: a, user: u}}}}],
           clusters: [{{name: a, cluster: {{server: '{}'}}}}], users: [{{name: u, user: {{}}}}]}}",
-        milo.url()
+        milo.root.url()
     );
     let credentials = Credentials::Text(KubeconfigText::parse(&text).unwrap());
     let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
@@ -278,9 +278,9 @@ async fn only_a_404_says_that_a_project_is_gone() {
         gone.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(gone(&["x", "there", "y", "Not_a.name"]).await, ["x", "y"]);
-    milo.inject_at_root(&refusal(), 1);
+    milo.root.inject(&refusal(), 1);
     assert!(gone(&["x"]).await.is_empty());
-    milo.set_mode(ServerMode::Frozen);
+    milo.root.set_mode(ServerMode::Frozen);
     let late = proof::gone_among(&root, vec!["x".into()], Duration::from_millis(100)).await;
     assert!(late.is_empty());
 }
@@ -298,11 +298,11 @@ async fn an_answer_that_tells_nothing_is_asked_for_again() {
     ask.send(Question::Unknown("there".into())).unwrap();
     ask.send(Question::Deleted("y".into())).unwrap();
     assert_eq!(gone().await, "y");
-    milo.inject_at_root(&refusal(), 1);
+    milo.root.inject(&refusal(), 1);
     ask.send(Question::Unknown("x".into())).unwrap();
     assert_eq!(gone().await, "x");
     // After this many errors the state is unknown: the next list, or the next hour, asks again.
-    milo.inject_at_root(&refusal(), 3);
+    milo.root.inject(&refusal(), 3);
     ask.send(Question::Unknown("z".into())).unwrap();
     drop(ask);
     assert_eq!(gone().await, "None");

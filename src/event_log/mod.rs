@@ -59,7 +59,7 @@ pub use input::holds_outcomes;
 pub use line::{event_names, outcome_names};
 pub use read::LogReader;
 pub use write::LogWriter;
-pub(crate) use write::end_line;
+pub(crate) use write::one_line;
 
 /// The version this throughline writes, and the only one it reads.
 pub const VERSION: u64 = 1;

@@ -120,7 +120,7 @@ impl<W: Write> LogWriter<W> {
     fn write(&mut self, line: &impl Serialize) -> io::Result<()> {
         self.line.clear();
         serde_json::to_writer(&mut self.line, line)?;
-        end_line(&mut self.line);
+        one_line(&mut self.line);
         let written = self.sink.write_all(&self.line);
         self.line.clear();
         self.line.shrink_to(KEPT_BYTES);
@@ -130,7 +130,7 @@ impl<W: Write> LogWriter<W> {
 
 /// Makes JSON text one line. An object that is copied verbatim may contain line breaks. Inside a JSON
 /// string they are always escaped, so an unescaped one is only formatting and may become a space.
-pub(crate) fn end_line(json: &mut Vec<u8>) {
+pub(crate) fn one_line(json: &mut Vec<u8>) {
     for byte in json.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
     }

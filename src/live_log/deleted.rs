@@ -5,7 +5,7 @@
 //! this detects that the file was moved away.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use super::lock::open_append;
 use crate::clock::wall_clock_now;
 use crate::core::data::time::UnixMillis;
 use crate::environment::{self, disk_ready, is_simulated};
-use crate::event_log::end_line;
+use crate::event_log::one_line;
 
 /// A line of the backup: a route about to be deleted, or the outcome of its delete.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl DeletedRoutes {
 
     async fn append(&self, line: &DeletedRouteLine<'_>) -> Result<(), String> {
         let mut line = serde_json::to_vec(line).map_err(|error| error.to_string())?;
-        end_line(&mut line);
+        one_line(&mut line);
         let file = self.file.clone();
         if is_simulated() {
             disk_ready().await;

@@ -291,7 +291,7 @@ impl Sim {
         value: Option<String>,
     ) {
         let patch = [(name.to_owned(), value)];
-        let _ = self.clusters.patch(cluster, kind, key, &patch, &Default::default(), "somebody");
+        self.clusters.patch(cluster, kind, key, &patch, "somebody");
     }
 
     /// Applies one change or fault.

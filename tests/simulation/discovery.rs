@@ -100,7 +100,7 @@ impl Discovery {
                 let (clusters, called) = (world.clusters.clone(), servers[0].address());
                 let milo = SimMilo::start_without_listener(clusters, called, settings);
                 upstreams.iter().zip(servers).for_each(|(name, of)| milo.adopt(name.as_str(), of));
-                let server = Arc::new(milo.root());
+                let server = milo.root.clone();
                 let serve: Serve = Arc::new(move |end, client| Box::pin(milo.serve(end, client)));
                 network.add_server(&called.ip().to_string(), serve);
                 Some(Source { server, resource: Resource::Projects })

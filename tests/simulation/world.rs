@@ -9,7 +9,7 @@ use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::liveness::Liveness;
-use throughline_sim::{Preconditions, SimClusters, WatchNotice};
+use throughline_sim::{SimClusters, WatchNotice};
 
 use crate::extension_server::ExtensionServer;
 use crate::orphans::{Site, UPSTREAM_NAMESPACE};
@@ -372,7 +372,7 @@ pub(crate) fn annotate(
     manager: &str,
 ) {
     let annotations = [(name.to_owned(), value.map(str::to_owned))];
-    let _ = clusters.patch(cluster, kind, key, &annotations, &Preconditions::default(), manager);
+    clusters.patch(cluster, kind, key, &annotations, manager);
 }
 
 /// What the replicator writes on a copy of an upstream object.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Preconditions, SimCluster, SimClusters};
+use super::{SimCluster, SimClusters};
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::time::UnixMillis;
 
@@ -177,8 +177,7 @@ impl SimClusters {
         keys.extend(template.meta.annotations.iter().map(|(k, _)| Box::from(k)));
         let patch: Vec<_> = keys.into_iter().map(annotation).collect();
         // Nothing can be refused here: hub and edge have the same annotation limit.
-        let _ =
-            self.patch(edge, Kind::Connector, key, &patch, &Preconditions::default(), "karmada");
+        self.patch(edge, Kind::Connector, key, &patch, "karmada");
     }
 
     /// Puts the carry of one object to an edge into backoff until the hub object changes again, as

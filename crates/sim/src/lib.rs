@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throughline_core::contract::action::{AnnotationBefore, Precondition};
 use throughline_core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::objects::Object;
@@ -36,36 +35,6 @@ pub use restore::Backup;
 
 /// The API server's limit for all annotations of one object, keys and values together.
 pub const ANNOTATION_LIMIT_BYTES: usize = 256 * 1024;
-
-/// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApiError {
-    #[error("404: the object does not exist")]
-    NotFound,
-    /// A precondition does not hold.
-    #[error("409: {0}")]
-    Conflict(String),
-    /// The object would not be valid.
-    #[error("422: {0}")]
-    Invalid(String),
-    #[error("the cluster is unreachable")]
-    Unreachable,
-}
-
-/// What must match for a request to be executed.
-#[derive(Clone, Debug, Default)]
-pub struct Preconditions {
-    pub uid: Option<String>,
-    pub resource_version: Option<String>,
-    pub annotation: Option<Box<AnnotationBefore>>,
-}
-
-impl From<&Precondition> for Preconditions {
-    fn from(precondition: &Precondition) -> Self {
-        let Precondition { uid, resource_version, annotation, .. } = precondition.clone();
-        Self { uid, resource_version, annotation }
-    }
-}
 
 #[derive(Default)]
 struct SimCluster {

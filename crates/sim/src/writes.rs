@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{
-    ANNOTATION_LIMIT_BYTES, ApiError, ChangeKind, Preconditions, SimClusters, WatchNotice,
+use super::{ANNOTATION_LIMIT_BYTES, ChangeKind, SimClusters, WatchNotice};
+use throughline_core::contract::action::{
+    AbsentObjects, Action, AnnotationBefore, Precondition, Verb,
 };
-use throughline_core::contract::action::{AbsentObjects, Action, AnnotationBefore, Verb};
 use throughline_core::contract::event::{EventKind, Outcome};
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::objects::{FIELD_MANAGER, ManagedFields, Object, StringMap};
@@ -78,26 +78,19 @@ impl SimClusters {
         if let Some(error) = absent.and_then(|absent| self.absence_conflict(absent)) {
             return Outcome::Conflict { error: error.into() };
         }
-
-        let must = Preconditions::from(precondition);
-        let result = if action.verb == Verb::Delete {
-            let deleted = self.delete(cluster, *kind, object, &must);
-            deleted.map(|()| Outcome::Applied { resource_version: None })
-        } else {
-            let patched = self.patch(cluster, *kind, object, annotations, &must, FIELD_MANAGER);
-            patched.map(|(version, is_changed)| match is_changed {
-                true => Outcome::Applied { resource_version: Some(version) },
-                false => Outcome::Unchanged,
-            })
+        let found = match self.writable(cluster, *kind, object) {
+            Ok(found) => found,
+            Err(outcome) => return outcome,
         };
-        result.unwrap_or_else(|error| match error {
-            ApiError::NotFound => Outcome::NotFound,
-            ApiError::Conflict(error) => Outcome::Conflict { error: error.into() },
-            ApiError::Invalid(error) => Outcome::Refused { error: error.into() },
-            ApiError::Unreachable => {
-                Outcome::Failed { error: error.to_string().into(), retry_after_ms: None }
-            }
-        })
+        if let Some(error) = conflict(precondition, &found) {
+            return Outcome::Conflict { error: error.into() };
+        }
+
+        if action.verb == Verb::Delete {
+            self.remove(cluster, *kind, object);
+            return Outcome::Applied { resource_version: None };
+        }
+        self.patch(cluster, *kind, object, annotations, FIELD_MANAGER)
     }
 
     /// Checks that objects are absent as a write requires. Returns the reason if they are not.
@@ -115,82 +108,48 @@ impl SimClusters {
         Some(format!("{kind} {name} still exists in {cluster}"))
     }
 
-    /// A merge patch of annotations; `None` removes a key. Returns the object's resourceVersion and
-    /// whether anything changed.
-    ///
-    /// # Errors
-    /// Those of an API server: the cluster is unreachable, the object is missing, a precondition
-    /// does not hold, or the annotations would be too large.
+    /// A merge patch of annotations, without preconditions; `None` removes a key.
     pub fn patch(
         &mut self,
         cluster: &ClusterName,
         kind: Kind,
         key: &ObjectKey,
         annotations: &[(String, Option<String>)],
-        preconditions: &Preconditions,
         manager: &str,
-    ) -> Result<(String, bool), ApiError> {
-        let old = self.get_if(cluster, kind, key, preconditions)?;
-        let changes = annotations.iter().any(|(k, v)| old.meta.annotations.get(k) != v.as_deref());
-        if !changes {
-            return Ok((old.meta.resource_version.to_string(), false));
+    ) -> Outcome {
+        let old = match self.writable(cluster, kind, key) {
+            Ok(old) => old,
+            Err(outcome) => return outcome,
+        };
+        if annotations.iter().all(|(k, v)| old.meta.annotations.get(k) == v.as_deref()) {
+            return Outcome::Unchanged;
         }
         let mut new = Object::clone(&old);
         for (k, v) in annotations {
             new.meta.annotations.set(k, v.as_deref());
         }
         if new.meta.annotations.bytes() > ANNOTATION_LIMIT_BYTES {
-            return Err(ApiError::Invalid(format!(
+            let error = format!(
                 "metadata.annotations: too long: may not be more than {ANNOTATION_LIMIT_BYTES} bytes"
-            )));
+            );
+            return Outcome::Refused { error: error.into() };
         }
-        let new =
-            self.put(cluster, new, manager, WatchNotice::Applied).ok_or(ApiError::Unreachable)?;
-        Ok((new.meta.resource_version.to_string(), true))
+        let new = self.put(cluster, new, manager, WatchNotice::Applied);
+        Outcome::Applied { resource_version: new.map(|new| new.meta.resource_version.to_string()) }
     }
 
-    /// The object, if the preconditions hold.
-    fn get_if(
+    /// The object. An error is the outcome of a write to it.
+    fn writable(
         &self,
         cluster: &ClusterName,
         kind: Kind,
         key: &ObjectKey,
-        preconditions: &Preconditions,
-    ) -> Result<Arc<Object>, ApiError> {
-        let cluster =
-            self.clusters.get(cluster).filter(|c| c.reachable).ok_or(ApiError::Unreachable)?;
-        let object = cluster.objects[kind].get(key).ok_or(ApiError::NotFound)?;
-        let meta = &object.meta;
-        for (field, expected, actual) in [
-            ("uid", &preconditions.uid, &meta.uid),
-            ("resourceVersion", &preconditions.resource_version, &meta.resource_version),
-        ] {
-            if expected.as_ref().is_some_and(|expected| **expected != **actual) {
-                return Err(ApiError::Conflict(format!("{field} is {actual}, not the one given")));
-            }
-        }
-        if let Some(AnnotationBefore { key, value, .. }) = preconditions.annotation.as_deref()
-            && meta.annotations.get(key) != value.as_deref()
-        {
-            return Err(ApiError::Conflict(format!("{key} has another value")));
-        }
-        Ok(object.clone())
-    }
-
-    /// Deletes an object.
-    ///
-    /// # Errors
-    /// As [`SimClusters::patch`].
-    pub fn delete(
-        &mut self,
-        cluster: &ClusterName,
-        kind: Kind,
-        key: &ObjectKey,
-        preconditions: &Preconditions,
-    ) -> Result<(), ApiError> {
-        self.get_if(cluster, kind, key, preconditions)?;
-        self.remove(cluster, kind, key);
-        Ok(())
+    ) -> Result<Arc<Object>, Outcome> {
+        let Some(cluster) = self.clusters.get(cluster).filter(|cluster| cluster.reachable) else {
+            let error = "the cluster is unreachable".into();
+            return Err(Outcome::Failed { error, retry_after_ms: None });
+        };
+        cluster.objects[kind].get(key).cloned().ok_or(Outcome::NotFound)
     }
 
     /// Removes an object unconditionally.
@@ -217,6 +176,21 @@ impl SimClusters {
             self.carry_queue.remove(&(carry.due_at(), name.clone(), key.clone()));
         }
     }
+}
+
+/// Why the object is not the one that a write requires.
+fn conflict(required: &Precondition, object: &Object) -> Option<String> {
+    let meta = &object.meta;
+    for (field, expected, actual) in [
+        ("uid", &required.uid, &meta.uid),
+        ("resourceVersion", &required.resource_version, &meta.resource_version),
+    ] {
+        if expected.as_ref().is_some_and(|expected| **expected != **actual) {
+            return Some(format!("{field} is {actual}, not the one given"));
+        }
+    }
+    let AnnotationBefore { key, value, .. } = required.annotation.as_deref()?;
+    (meta.annotations.get(key) != value.as_deref()).then(|| format!("{key} has another value"))
 }
 
 fn changed_annotations(old: Option<&Object>, new: &Object) -> BTreeSet<Box<str>> {

@@ -56,7 +56,7 @@ impl Fleet {
         let settings =
             SimApiServerSettings { max_concurrent_streams: streams, ..Default::default() };
         let milo = milo(Some(certificate.acceptor(protocols)), settings).await;
-        let url = milo.url();
+        let url = milo.root.url();
         Self { milo, url, ca: certificate.der, connections: Connections::default() }
     }
 
@@ -64,12 +64,12 @@ impl Fleet {
     fn project(&self, name: &str) -> Arc<ClusterClient> {
         self.milo.add_project(name, &[], true);
         let path = self.milo.project_url(name);
-        let path = Server::Path(path.strip_prefix(&self.milo.url()).unwrap().to_owned());
+        let path = Server::Path(path.strip_prefix(&self.milo.root.url()).unwrap().to_owned());
         connect(name, spec(&self.url, Some(&self.ca), &json!({}), path), &self.connections)
     }
 
     fn connections(&self) -> usize {
-        self.milo.load().connections
+        self.milo.root.load().connections
     }
 }
 
@@ -115,7 +115,7 @@ async fn watch_all(fleet: &Fleet, count: usize) -> (Vec<Arc<ClusterClient>>, Vec
 async fn writes_pass_while_250_watches_share_3_connections() {
     let fleet = Fleet::new(100, &["h2", "http/1.1"]).await;
     let (clients, watches) = watch_all(&fleet, 250).await;
-    assert_eq!(fleet.milo.load().watches, 250);
+    assert_eq!(fleet.milo.root.load().watches, 250);
     assert_eq!(fleet.connections(), 3);
     let began = Instant::now();
     let writes = clients.iter().take(80).map(|client| write(client, "new"));
@@ -124,9 +124,13 @@ async fn writes_pass_while_250_watches_share_3_connections() {
     }
     assert!(began.elapsed() < 3 * SECOND, "{:?}", began.elapsed());
     assert_eq!(fleet.connections(), 4, "short requests have one of their own");
-    assert_eq!(fleet.milo.load().connections_max, 4, "of those that wait for one, one connects");
+    assert_eq!(
+        fleet.milo.root.load().connections_max,
+        4,
+        "of those that wait for one, one connects"
+    );
     drop(watches);
-    until("the watches end", async || fleet.milo.load().watches == 0).await;
+    until("the watches end", async || fleet.milo.root.load().watches == 0).await;
     list(&clients[0]).await.unwrap();
     // Nobody holds them any more.
     drop(clients);
@@ -137,13 +141,13 @@ async fn writes_pass_while_250_watches_share_3_connections() {
 async fn a_lower_limit_of_the_server_is_kept_and_surplus_connections_end_after_a_while() {
     let fleet = Fleet::new(20, &["h2"]).await;
     let (_clients, mut watches) = watch_all(&fleet, 35).await;
-    assert_eq!(fleet.milo.load().watches, 35);
+    assert_eq!(fleet.milo.root.load().watches, 35);
     assert_eq!(fleet.connections(), 4, "10 of 20 streams are used on each");
     // Watches end, and the rest fits on fewer connections.
     watches.truncate(3);
-    until("one is enough", async || fleet.milo.load().watches == 3).await;
+    until("one is enough", async || fleet.milo.root.load().watches == 3).await;
     until("the others end", async || fleet.connections() == 1).await;
-    assert_eq!(fleet.milo.load().watches, 3);
+    assert_eq!(fleet.milo.root.load().watches, 3);
 }
 
 #[tokio::test]
@@ -151,13 +155,13 @@ async fn after_a_goaway_new_requests_use_a_new_connection_and_running_ones_go_on
     let fleet = Fleet::new(100, &["h2"]).await;
     let (clients, mut watches) = watch_all(&fleet, 2).await;
     list(&clients[0]).await.unwrap();
-    fleet.milo.send_goaway();
+    fleet.milo.root.send_goaway();
     sleep(Duration::from_millis(50)).await;
     // The connection without a running request ends, and the other carries its watches on.
     write(&clients[0], "after").await.unwrap();
     shows(&mut watches[0], "after").await;
     let _another = open_watch(&clients[1]).await;
-    assert_eq!(fleet.milo.load().watches, 3);
+    assert_eq!(fleet.milo.root.load().watches, 3);
     assert_eq!(fleet.connections(), 3);
 }
 
@@ -165,7 +169,7 @@ async fn after_a_goaway_new_requests_use_a_new_connection_and_running_ones_go_on
 /// open, and swallows what clients send.
 async fn behind_proxy(protocol: &str) -> (Fleet, watch::Sender<bool>) {
     let mut fleet = Fleet::new(100, &[protocol]).await;
-    let to = fleet.milo.address();
+    let to = fleet.milo.root.address();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     fleet.url = format!("https://{}", listener.local_addr().unwrap());
     let silent = watch::Sender::new(false);
@@ -259,9 +263,9 @@ async fn a_server_with_or_without_http2_is_served_and_its_return_is_noticed_at_o
         let _watch = open_watch(&client).await;
         list(&client).await.unwrap();
         assert_eq!(fleet.connections(), 2);
-        fleet.milo.set_mode(ServerMode::Down);
+        fleet.milo.root.set_mode(ServerMode::Down);
         list(&client).await.unwrap_err();
-        fleet.milo.set_mode(ServerMode::Serving);
+        fleet.milo.root.set_mode(ServerMode::Serving);
         list(&client).await.unwrap();
     }
 }

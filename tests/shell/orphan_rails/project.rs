@@ -15,7 +15,7 @@ impl Place {
         let project = AbsentProject { source: SourceName::Milo, cluster: "up".into() };
         place.required().absent = None;
         place.required().absent_project = Some(project);
-        place.ask(place.milo.url(), PATIENCE);
+        place.ask(place.milo.root.url(), PATIENCE);
         place
     }
 
@@ -38,13 +38,13 @@ impl Place {
 
     /// The root answers so the next time.
     fn answers(&self, code: u16) {
-        self.milo.inject_at_root(&fault(ApiVerb::Get, Resource::Projects, code), 1);
+        self.milo.root.inject(&fault(ApiVerb::Get, Resource::Projects, code), 1);
     }
 
     /// The root accepts the request and does not answer.
     fn silent(&mut self) {
-        self.milo.set_mode(ServerMode::Frozen);
-        self.ask(self.milo.url(), Duration::from_millis(200));
+        self.milo.root.set_mode(ServerMode::Frozen);
+        self.ask(self.milo.root.url(), Duration::from_millis(200));
     }
 
     /// The delete is to be justified by another project than the route's.
@@ -66,7 +66,7 @@ async fn the_route_of_a_project_that_the_root_does_not_have_is_deleted() {
     let place = Place::of_deleted_project().await;
     assert_eq!(place.outcome().await.name(), "applied");
     assert!(!place.stands().await);
-    assert_eq!(place.milo.root_requests()[&(ApiVerb::Get, Resource::Projects)], 1);
+    assert_eq!(place.milo.root.requests()[&(ApiVerb::Get, Resource::Projects)], 1);
     assert_eq!((place.deletes(), place.backed_up().len()), (1, 2));
     // Its control plane, which answers for every name, was not asked.
     assert!(place.milo.unknown_requests().is_empty());
@@ -95,7 +95,7 @@ async fn any_other_answer_of_the_root_keeps_the_route() {
         ("429", |p| p.answers(429), "failed: …429"),
         ("500", |p| p.answers(500), "failed: …500"),
         ("no answer", |p| p.silent(), "failed: …project up"),
-        ("down", |p| p.milo.set_mode(ServerMode::Down), "failed: …project up"),
+        ("down", |p| p.milo.root.set_mode(ServerMode::Down), "failed: …project up"),
         ("no root", |p| p.reset(), "conflict: …no discovery"),
         ("leadership", |p| p.may = false, "dropped"),
         ("of another project", |p| p.of("other"), "conflict: …"),

@@ -1,24 +1,19 @@
-//! The start of a Milo, and the handles of running servers, for tests and the demo: inject faults, count
-//! requests.
+//! The handle of a running server, for tests and the demo: injects faults, counts requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Site, accept, serve};
+use super::Server;
+use super::connection::{Site, serve};
 use super::fault::{Fault, ServerMode};
 use super::front::Front;
-use super::milo::{self, Milo};
 use super::resource::{ApiVerb, Resource};
 use super::store::ServerBackup;
-use super::{Server, SimApiServerSettings};
-use crate::SimClusters;
 use throughline_core::data::ids::ObjectKey;
 
 /// A running server. Dropping it stops the server and closes its connections.
@@ -26,11 +21,6 @@ pub struct SimApiServerHandle {
     pub(super) server: Arc<Server>,
     pub(super) address: SocketAddr,
     pub(super) is_tls: bool,
-}
-
-/// `http://` or `https://` and the address.
-fn url(address: SocketAddr, is_tls: bool) -> String {
-    format!("{}://{address}", if is_tls { "https" } else { "http" })
 }
 
 /// Current counts of a listener.
@@ -65,7 +55,7 @@ impl SimApiServerHandle {
 
     /// The server's URL, for example `http://127.0.0.1:41234`.
     pub fn url(&self) -> String {
-        url(self.address, self.is_tls)
+        format!("{}://{}", if self.is_tls { "https" } else { "http" }, self.address)
     }
 
     /// Serves one connection, in plain HTTP/1.1, until it ends. `client` is passed to the audit.
@@ -190,7 +180,7 @@ impl SimApiServerHandle {
         self.restore(&ServerBackup::default());
     }
 
-    /// Creates or replaces an object of a kind that is not in [`SimClusters`].
+    /// Creates or replaces an object of a kind that is not in [`SimClusters`](crate::SimClusters).
     pub fn put_raw(&self, resource: Resource, key: ObjectKey, object: Value) {
         self.server.lock().put_raw(resource, key, object);
     }
@@ -215,211 +205,5 @@ impl SimApiServerHandle {
 impl Drop for SimApiServerHandle {
     fn drop(&mut self) {
         self.server.front.mode.set(ServerMode::Stopped);
-    }
-}
-
-/// Serves projects and their control planes.
-pub struct SimMilo;
-
-impl SimMilo {
-    /// Serves on `listener` until the handle is dropped. Needs a tokio runtime. Each project
-    /// becomes a cluster of `sim` under its name, with the role of an upstream. Otherwise like
-    /// [`SimApiServer::start`](super::SimApiServer::start).
-    ///
-    /// # Errors
-    /// The listener has no address.
-    pub fn start(
-        sim: Arc<Mutex<SimClusters>>,
-        listener: TcpListener,
-        tls: Option<TlsAcceptor>,
-        settings: SimApiServerSettings,
-    ) -> std::io::Result<SimMiloHandle> {
-        let address = listener.local_addr()?;
-        let is_tls = tls.is_some();
-        let handle = Self::start_without_listener(sim, address, settings);
-        tokio::spawn(accept(Site::Milo(handle.milo.clone()), listener, tls));
-        Ok(handle.with_tls(is_tls))
-    }
-
-    /// Like [`SimMilo::start`], but without a listener: serves the connections passed to
-    /// [`SimMiloHandle::serve`]. `address` is only a name.
-    pub fn start_without_listener(
-        sim: Arc<Mutex<SimClusters>>,
-        address: SocketAddr,
-        settings: SimApiServerSettings,
-    ) -> SimMiloHandle {
-        let milo = Arc::new(Milo::new(sim, settings));
-        SimMiloHandle { milo, address, is_tls: false }
-    }
-}
-
-/// A running Milo. Dropping it stops the server and closes its connections.
-pub struct SimMiloHandle {
-    pub(super) milo: Arc<Milo>,
-    pub(super) address: SocketAddr,
-    pub(super) is_tls: bool,
-}
-
-impl SimMiloHandle {
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The URL of the root.
-    pub fn url(&self) -> String {
-        url(self.address, self.is_tls)
-    }
-
-    pub(super) fn with_tls(mut self, is_tls: bool) -> Self {
-        self.is_tls = is_tls;
-        self
-    }
-
-    /// As [`SimApiServerHandle::serve`].
-    pub fn serve(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        client: u32,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        serve(Site::Milo(self.milo.clone()), stream, None, client)
-    }
-
-    /// From now on, this server is the project's control plane.
-    pub fn adopt(&self, project: &str, server: &SimApiServerHandle) {
-        self.milo.adopt(project, server.server.clone());
-    }
-
-    /// The server of the root, which holds the Projects. Dropping it stops the server.
-    pub fn root(&self) -> SimApiServerHandle {
-        SimApiServerHandle {
-            server: self.milo.root().clone(),
-            address: self.address,
-            is_tls: self.is_tls,
-        }
-    }
-
-    /// The URL of a project's control plane.
-    pub fn project_url(&self, project: &str) -> String {
-        let path = "apis/resourcemanager.miloapis.com/v1alpha1/projects";
-        format!("{}/{path}/{project}/control-plane", self.url())
-    }
-
-    /// Creates a Project and its control plane; returns the Project's uid. A project that is
-    /// created again under an old name has another uid.
-    pub fn add_project(&self, name: &str, labels: &[(&str, &str)], is_ready: bool) -> String {
-        self.milo.control_plane(name);
-        let project = self.milo.put_project(name, milo::project(labels, is_ready));
-        project["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Changes a Project with a closure. Does nothing if it does not exist.
-    pub fn change_project(&self, name: &str, change: impl FnOnce(&mut Value)) {
-        if let Some(mut project) = self.milo.project(name) {
-            change(&mut project);
-            self.milo.put_project(name, project);
-        }
-    }
-
-    /// Sets the condition `Ready`.
-    pub fn set_ready(&self, name: &str, is_ready: bool) {
-        self.change_project(name, |project| milo::set_ready(project, is_ready));
-    }
-
-    /// Replaces the labels.
-    pub fn set_labels(&self, name: &str, labels: &[(&str, &str)]) {
-        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
-        self.change_project(name, |project| project["metadata"]["labels"] = json!(labels));
-    }
-
-    /// Sets `deletionTimestamp`: the project is being deleted, and its finalizer still blocks that.
-    pub fn start_deletion(&self, name: &str) {
-        let now = self.milo.root().lock().sim.now().to_string();
-        let change = |project: &mut Value| project["metadata"]["deletionTimestamp"] = now.into();
-        self.change_project(name, change);
-    }
-
-    /// Deletes the Project, and everything in its control plane except the namespace `default`.
-    pub fn remove_project(&self, name: &str) {
-        self.milo.remove_project(name);
-    }
-
-    /// From now on, each resource of a control plane answers 429 "storage is (re)initializing" for
-    /// this long after its first request. Zero ends this.
-    pub fn set_initializing(&self, time: Duration) {
-        self.milo.set_initializing(time);
-    }
-
-    /// Stops the server as a rolling restart does: all connections end without a warning, and no
-    /// new ones are served until [`SimMiloHandle::resume`]. Earlier watches get a 410.
-    pub fn stop(&self) {
-        self.milo.stop();
-    }
-
-    /// Serves again.
-    pub fn resume(&self) {
-        self.milo.front().mode.set(ServerMode::Serving);
-    }
-
-    /// As [`SimApiServerHandle::set_mode`], for the root and all projects.
-    pub fn set_mode(&self, mode: ServerMode) {
-        self.milo.front().mode.set(mode);
-    }
-
-    /// As [`SimApiServerHandle::set_latency`].
-    pub fn set_latency(&self, latency: Duration) {
-        self.milo.front().latency.set(latency);
-    }
-
-    /// As [`SimApiServerHandle::send_goaway`].
-    pub fn send_goaway(&self) {
-        self.milo.front().goaways.modify(|count| *count += 1);
-    }
-
-    /// Breaks all running watches, of the root and all projects.
-    pub fn cut_watches(&self) {
-        self.milo.all_servers().iter().for_each(|server| server.cut_watches(None));
-    }
-
-    /// Answers the next `times` matching requests to a project's control plane with `fault`.
-    pub fn inject(&self, project: &str, fault: &Fault, times: usize) {
-        self.milo.inject(project, fault, times);
-    }
-
-    /// Answers the next `times` matching requests to the root with `fault`.
-    pub fn inject_at_root(&self, fault: &Fault, times: usize) {
-        let mut root = self.milo.root().lock();
-        root.state.faults.extend(std::iter::repeat_n(fault.clone(), times));
-    }
-
-    /// Connections, watches and requests, of the root and all projects.
-    pub fn load(&self) -> ServerLoad {
-        (&**self.milo.front()).into()
-    }
-
-    /// For each watched resource, the number of projects with a running watch of it.
-    pub fn watched_projects(&self) -> BTreeMap<Resource, usize> {
-        self.milo.watched_projects()
-    }
-
-    /// Requests to the control planes of all projects, as [`SimApiServerHandle::requests`].
-    pub fn project_requests(&self) -> BTreeMap<(ApiVerb, Resource), u64> {
-        self.milo.project_requests()
-    }
-
-    /// Requests to the root.
-    pub fn root_requests(&self) -> BTreeMap<(ApiVerb, Resource), u64> {
-        self.milo.root().lock().state.request_counts.clone()
-    }
-
-    /// Requests to control planes whose project did not exist then, by name. They got normal
-    /// responses.
-    pub fn unknown_requests(&self) -> BTreeMap<String, u64> {
-        self.milo.unknown_requests()
-    }
-}
-
-impl Drop for SimMiloHandle {
-    fn drop(&mut self) {
-        self.milo.front().mode.set(ServerMode::Stopped);
     }
 }

@@ -34,7 +34,6 @@ mod watch;
 mod write;
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -47,7 +46,8 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 pub use fault::{Fault, ServerMode};
-pub use handle::{ServerLoad, SimApiServerHandle, SimMilo, SimMiloHandle};
+pub use handle::{ServerLoad, SimApiServerHandle};
+pub use milo::{SimMilo, SimMiloHandle};
 pub use resource::{ApiVerb, Resource};
 pub use status::reason_of;
 pub use store::ServerBackup;
@@ -55,7 +55,7 @@ pub use store::ServerBackup;
 use crate::{SimClusters, WatchNotice};
 use body::Body;
 use connection::{Site, accept};
-use front::Front;
+use front::{Front, Gauge};
 use request::{QueryParams, RequestTarget};
 use status::{Failure, json_response};
 use store::{LockedCluster, ServerState};
@@ -126,7 +126,7 @@ struct Server {
     /// How often the watches of each resource were cut.
     watch_cuts: Sender<[u64; Resource::ALL.len()]>,
     /// Running watches of each resource.
-    watches: [AtomicUsize; Resource::ALL.len()],
+    watches: [Arc<Gauge>; Resource::ALL.len()],
 }
 
 impl Server {
@@ -170,9 +170,11 @@ impl Server {
 pub struct SimApiServer;
 
 impl SimApiServer {
-    /// Serves `cluster` on `listener` until the handle is dropped. Needs a tokio runtime. From now
-    /// on the clusters keep histories and managed fields, and [`SimClusters::poll_event`] returns
-    /// nothing. The caller makes changes in the clusters and, without a clock, advances their time.
+    /// Serves `cluster` on `listener` until the handle is dropped, in TLS if there is an acceptor.
+    /// Connections use HTTP/2 if acceptor and client agree on the protocol `h2` (ALPN), and HTTP/1.1
+    /// otherwise. Needs a tokio runtime. From now on the clusters keep histories and managed fields,
+    /// and [`SimClusters::poll_event`] returns nothing. The caller makes changes in the clusters and,
+    /// without a clock, advances their time.
     ///
     /// # Errors
     /// The listener has no address.
@@ -180,9 +182,14 @@ impl SimApiServer {
         sim: Arc<Mutex<SimClusters>>,
         cluster: ClusterName,
         listener: TcpListener,
+        tls: Option<TlsAcceptor>,
         settings: SimApiServerSettings,
     ) -> std::io::Result<SimApiServerHandle> {
-        Self::start_with(sim, cluster, listener, None, settings)
+        let address = listener.local_addr()?;
+        let is_tls = tls.is_some();
+        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
+        tokio::spawn(accept(Site::Cluster(server.clone()), listener, tls));
+        Ok(SimApiServerHandle { server, address, is_tls })
     }
 
     /// Serves one cluster on a free port of this machine. It has the namespace `default` and
@@ -206,22 +213,7 @@ impl SimApiServer {
             clock: Some(Arc::new(clock)),
             ..SimApiServerSettings::default()
         };
-        Self::start(sim, spec.name, listener, settings)
-    }
-
-    /// Like [`SimApiServer::start`], but over TLS. Connections use HTTP/2 if acceptor and client
-    /// agree on the protocol `h2` (ALPN), and HTTP/1.1 otherwise.
-    ///
-    /// # Errors
-    /// The listener has no address.
-    pub fn start_tls(
-        sim: Arc<Mutex<SimClusters>>,
-        cluster: ClusterName,
-        listener: TcpListener,
-        tls: TlsAcceptor,
-        settings: SimApiServerSettings,
-    ) -> std::io::Result<SimApiServerHandle> {
-        Self::start_with(sim, cluster, listener, Some(tls), settings)
+        Self::start(sim, spec.name, listener, None, settings)
     }
 
     /// Like [`SimApiServer::start`], but without a listener: serves the connections passed to
@@ -234,20 +226,6 @@ impl SimApiServer {
     ) -> SimApiServerHandle {
         let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
         SimApiServerHandle { server, address, is_tls: false }
-    }
-
-    fn start_with(
-        sim: Arc<Mutex<SimClusters>>,
-        cluster: ClusterName,
-        listener: TcpListener,
-        tls: Option<TlsAcceptor>,
-        settings: SimApiServerSettings,
-    ) -> std::io::Result<SimApiServerHandle> {
-        let address = listener.local_addr()?;
-        let is_tls = tls.is_some();
-        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
-        tokio::spawn(accept(Site::Cluster(server.clone()), listener, tls));
-        Ok(SimApiServerHandle { server, address, is_tls })
     }
 }
 

@@ -11,9 +11,7 @@ use serde_json::Value;
 use super::fault::Fault;
 use super::reads::Reads;
 use super::resource::{ApiVerb, Resource};
-use crate::{
-    Backup, Change, ChangeHistory, ChangeKind, Preconditions, SimClusters, TooOld, WatchNotice,
-};
+use crate::{Backup, Change, ChangeHistory, ChangeKind, SimClusters, TooOld, WatchNotice};
 use throughline_core::data::ids::{ClusterName, ObjectKey};
 use throughline_core::data::objects::Object;
 
@@ -297,8 +295,7 @@ impl<'a> LockedCluster<'a> {
     pub(super) fn remove(&mut self, resource: Resource, key: &ObjectKey) {
         if let Some(kind) = resource.sim_kind() {
             // The caller has checked the preconditions under the same lock.
-            let _ = self.sim.delete(self.name, kind, key, &Preconditions::default());
-            return;
+            return self.sim.remove(self.name, kind, key);
         }
         let Some(mut object) = self.state.raw_objects.remove(&(resource, key.clone())) else {
             return;

@@ -1,7 +1,6 @@
 //! Watches: initial objects, changes, bookmarks, and how a watch ends.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::signal::Receiver;
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 use super::Server;
 use super::body::{Body, WatchCut, streamed};
 use super::fault::ServerMode;
-use super::front::Counted;
+use super::front::{Counted, Gauge};
 use super::list::requested_version;
 use super::request::{QueryParams, RequestTarget};
 use super::resource::Resource;
@@ -55,13 +54,8 @@ struct WatchStream {
     deadline: Instant,
     next_bookmark: Instant,
     has_ended: bool,
-    _counted: Counted,
-}
-
-impl Drop for WatchStream {
-    fn drop(&mut self) {
-        self.server.watches[self.resource as usize].fetch_sub(1, Relaxed);
-    }
+    /// At the server, and at its front.
+    _counted: [Counted; 2],
 }
 
 /// Answers a watch request.
@@ -106,7 +100,6 @@ pub(super) fn watch(
         );
     }
     let Some(versions) = versions else { return Err(Failure::no_such_path()) };
-    server.watches[resource as usize].fetch_add(1, Relaxed);
     let stream = WatchStream {
         server: server.clone(),
         resource,
@@ -121,7 +114,7 @@ pub(super) fn watch(
         deadline: now + timeout,
         next_bookmark: now + server.front.settings.bookmark_every,
         has_ended: false,
-        _counted: server.front.watches.count(),
+        _counted: [&server.watches[resource as usize], &server.front.watches].map(Gauge::count),
     };
     let first = futures::stream::iter((!lines.is_empty()).then(|| Ok(Bytes::from(lines))));
     let rest = futures::stream::unfold(stream, |mut stream| async move {

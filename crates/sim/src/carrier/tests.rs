@@ -39,8 +39,8 @@ impl Carried {
         let hub = ClusterName::from("hub");
         let key = ObjectKey::new("n", format!("c{i}"));
         let patch = [("k".to_owned(), Some(value.to_owned()))];
-        let guards = Preconditions::default();
-        self.sim.patch(&hub, Kind::Connector, &key, &patch, &guards, "test").unwrap();
+        let outcome = self.sim.patch(&hub, Kind::Connector, &key, &patch, "test");
+        assert_eq!(outcome.name(), "applied");
     }
 
     /// Lets time pass, from one due time to the next.

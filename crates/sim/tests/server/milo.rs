@@ -34,7 +34,7 @@ async fn milo(tls: Option<TlsAcceptor>) -> Milo {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = SimApiServerSettings::default();
     let handle = SimMilo::start(sim.clone(), listener, tls, settings).unwrap();
-    let client = client(&handle.url(), None);
+    let client = client(&handle.root.url(), None);
     Milo { sim, handle, client }
 }
 
@@ -91,10 +91,10 @@ async fn unknown_projects_answer_with_empty_lists_and_are_counted() {
     assert_eq!(milo.get(&format!("{PROJECTS}/typo")).await.0, 404, "only the root tells");
     assert_eq!(milo.handle.unknown_requests(), BTreeMap::from([("typo".to_owned(), 2)]));
     assert_eq!(
-        milo.handle.root_requests(),
+        milo.handle.root.requests(),
         BTreeMap::from([((ApiVerb::Get, Resource::Projects), 1)])
     );
-    assert_eq!(milo.handle.load().watches, 1);
+    assert_eq!(milo.handle.root.load().watches, 1);
     let watched = BTreeMap::from([(Resource::Connectors, 1)]);
     assert_eq!(milo.handle.watched_projects(), watched);
 }
@@ -193,7 +193,7 @@ async fn a_client_without_http2_gets_http1_over_tls() {
     let certificate = Certificate::self_signed("milo", X509::V3);
     let milo = milo(Some(certificate.acceptor(&["h2", "http/1.1"]))).await;
     milo.handle.add_project("a", &[], true);
-    let client = client(&milo.handle.url(), Some(certificate.der));
+    let client = client(&milo.handle.root.url(), Some(certificate.der));
     let answer = answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap();
     assert_eq!(names(&body_of(answer).await.1), ["a"]);
 }

@@ -71,13 +71,8 @@ async fn start(
 ) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (name, clusters) = (cluster.clone(), sim.clone());
-    let (handle, ca) = match tls {
-        None => (SimApiServer::start(clusters, name, listener, settings).unwrap(), None),
-        Some((tls, ca)) => {
-            let handle = SimApiServer::start_tls(clusters, name, listener, tls, settings);
-            (handle.unwrap(), Some(ca))
-        }
-    };
+    let (acceptor, ca) = tls.unzip();
+    let handle = SimApiServer::start(clusters, name, listener, acceptor, settings).unwrap();
     let client = client(&handle.url(), ca.clone());
     TestServer { sim, cluster, handle, client, ca }
 }
