@@ -18,7 +18,8 @@ use crate::client::{
     AnyObject, CallError, ClusterClient, Timeouts, call_error, kube_client, went_backwards,
 };
 use crate::config::WatchConstants;
-use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::contract::error_cause::ErrorCause;
+use crate::core::data::ids::ClusterName;
 use crate::watch::pauses::Pauses;
 
 /// A watch counts as resumed if no error came within this time.
@@ -229,16 +230,25 @@ impl Follower {
         self.ledger.lost(error.failure(), remedy.as_deref()).await;
     }
 
+    /// What an operator can do; `None` if only waiting helps.
     fn remedy(&self, error: &CallError) -> Option<String> {
         let resource = self.objects.full_name();
-        match error.code() {
-            Some(403) => Some(format!(
-                "grant get, list and watch on {resource} to the user or ServiceAccount"
-            )),
-            Some(404) => Some(format!("check that this API server serves {resource}")),
-            // The text for the other causes names no kind.
-            _ => error.cause().remedy("list and watch", Kind::Namespace),
-        }
+        Some(match error.cause() {
+            ErrorCause::Unauthorized => "renew the token or client certificate in the kubeconfig; \
+                 throughline reads it again before each attempt"
+                .to_owned(),
+            ErrorCause::Forbidden => {
+                format!("grant get, list and watch on {resource} to the user or ServiceAccount")
+            }
+            ErrorCause::NotFound => format!("check that this API server serves {resource}"),
+            ErrorCause::Certificate => "check certificate-authority-data, the server's name and \
+                 the client certificate in the kubeconfig"
+                .to_owned(),
+            ErrorCause::Kubeconfig => {
+                "fix the kubeconfig; throughline reads it again before each attempt".to_owned()
+            }
+            _ => return None,
+        })
     }
 }
 

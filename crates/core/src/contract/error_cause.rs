@@ -6,9 +6,9 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::ids::Kind;
-
-/// Why a request failed, as far as it determines when to retry and what a remedy is.
+/// Why a request failed, as far as it determines when to retry and which [`Cause`] it is.
+///
+/// [`Cause`]: crate::contract::cause::Cause
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -124,41 +124,6 @@ impl ErrorCause {
             | Self::Unreadable
             | Self::Other => ErrorClass::Backoff,
         }
-    }
-
-    /// Whether the API server will refuse the request again until an operator intervenes.
-    pub fn is_refusal(self) -> bool {
-        self.class() == ErrorClass::Never
-    }
-
-    /// The remedy; `None` if only waiting helps.
-    pub fn remedy(self, verb: &str, kind: Kind) -> Option<String> {
-        let resource = kind.resource();
-        Some(match self {
-            Self::Unauthorized => "renew the token or client certificate in the kubeconfig; \
-                 throughline reads it again before each attempt"
-                .to_owned(),
-            Self::Forbidden => {
-                format!("grant {verb} on {resource} to the user or ServiceAccount")
-            }
-            Self::NotFound if verb != "patch" && verb != "delete" => {
-                format!(
-                    "install the CustomResourceDefinition {resource}; throughline keeps looking \
-                     for it"
-                )
-            }
-            Self::NotKept => format!(
-                "find what takes it out again: a mutating admission webhook for {resource}, or a \
-                 proxy in front of the API server"
-            ),
-            Self::Certificate => "check certificate-authority-data, the server's name and the \
-                 client certificate in the kubeconfig"
-                .to_owned(),
-            Self::Kubeconfig => {
-                "fix the kubeconfig; throughline reads it again before each attempt".to_owned()
-            }
-            _ => return None,
-        })
     }
 }
 
