@@ -8,7 +8,7 @@ use super::client::{Cluster, call_error};
 use super::finding::{Check, Draft, about};
 use crate::client::CallError;
 use crate::clock::millis;
-use crate::core::contract::cause::{About, Cause, Facts, Request};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::Kind;
 use crate::report::duration;
 
@@ -19,7 +19,7 @@ pub(super) async fn reachable(cluster: &mut Cluster) -> Draft {
         Ok(version) => version.git_version,
         Err(CallError::Status { code: 403 | 404, .. }) => "its version is not visible".to_owned(),
         Err(error) => {
-            let cause = Cause::of_request(error.cause(), Request::Read);
+            let cause = Cause::of_read(error.cause());
             let facts = failure(cluster, &error);
             let evidence = format!("GET /version: {error}");
             return Draft::failed(Check::Reachable, cause, about(cluster.name()), facts, evidence);
@@ -70,7 +70,7 @@ pub(super) async fn kinds(cluster: &Cluster, kinds: &[Kind]) -> Vec<Draft> {
                 drafts.push(Draft::failed(Check::Kinds, cause, subject(), facts, evidence));
             }
             Served::Unknown(error) => {
-                let cause = Cause::of_request(error.cause(), Request::Read);
+                let cause = Cause::of_read(error.cause());
                 let evidence = format!("list of {}: {error}", kind.resource());
                 let facts = failure(cluster, &error);
                 drafts.push(Draft::failed(Check::Kinds, cause, subject(), facts, evidence));

@@ -11,7 +11,7 @@ use super::pauses::between;
 use super::{Attempt, State, WatchTask};
 use crate::client::CallError;
 use crate::client::pace::{Turn, in_turn};
-use crate::core::contract::cause::{Cause, Request};
+use crate::core::contract::cause::Cause;
 use crate::core::contract::event::EventKind;
 
 /// In the message of a 504: the API server has not reached this resourceVersion yet.
@@ -166,7 +166,7 @@ impl WatchTask {
         debug!(error = %failure, "watch lost; retrying");
         self.history.is_unsure = true;
         self.metrics.lost(&failure);
-        let cause = Cause::of_request(failure.cause, Request::Read);
+        let cause = Cause::of_read(failure.cause);
         if self.lost.replace(cause) == Some(cause) {
             return Ok(());
         }

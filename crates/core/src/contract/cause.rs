@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use crate::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::contract::error_cause::{ErrorCause, ErrorClass, RequestFailure};
 use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::data::time::UnixMillis;
@@ -359,13 +359,6 @@ pub struct Facts {
     pub limit_ms: Option<u64>,
 }
 
-/// The purpose of a failed request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
-    Read,
-    Write,
-}
-
 /// Returns the kubectl command for a cluster as the reader uses it; `None` if unknown.
 pub type Kubectl<'a> = &'a dyn Fn(&ClusterName) -> Option<String>;
 
@@ -423,15 +416,23 @@ impl Facts {
 }
 
 impl Cause {
-    /// The cause of a failed request.
-    pub fn of_request(error: ErrorCause, request: Request) -> Self {
+    /// The cause of a failed list or watch.
+    pub fn of_read(error: ErrorCause) -> Self {
         match error {
             ErrorCause::Unauthorized => Self::CredentialsRejected,
             ErrorCause::Kubeconfig | ErrorCause::Certificate => Self::KubeconfigInvalid,
-            ErrorCause::Forbidden if request == Request::Read => Self::PermissionMissing,
-            ErrorCause::NotFound if request == Request::Read => Self::KindNotServed,
-            _ if request == Request::Read => Self::ClusterUnavailable,
-            error if error.is_refusal() => Self::WriteRefused,
+            ErrorCause::Forbidden => Self::PermissionMissing,
+            ErrorCause::NotFound => Self::KindNotServed,
+            _ => Self::ClusterUnavailable,
+        }
+    }
+
+    /// The cause of a failed write.
+    pub(crate) fn of_write(error: ErrorCause) -> Self {
+        match error {
+            ErrorCause::Unauthorized => Self::CredentialsRejected,
+            ErrorCause::Kubeconfig | ErrorCause::Certificate => Self::KubeconfigInvalid,
+            error if error.class() == ErrorClass::Never => Self::WriteRefused,
             _ => Self::WriteFailing,
         }
     }
@@ -694,8 +695,7 @@ mod tests {
             (Invalid, Cause::ClusterUnavailable, Cause::WriteRefused),
             (TimedOut, Cause::ClusterUnavailable, Cause::WriteFailing),
         ] {
-            let found = [Request::Read, Request::Write].map(|r| Cause::of_request(error, r));
-            assert_eq!(found, [read, write], "{error:?}");
+            assert_eq!((Cause::of_read(error), Cause::of_write(error)), (read, write), "{error:?}");
         }
     }
 }

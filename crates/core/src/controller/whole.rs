@@ -5,7 +5,7 @@ use super::breakers::Updated;
 use super::notes::Finder;
 use super::state::Machine;
 use crate::circuit_breaker::BreakerKey;
-use crate::contract::cause::{About, Cause, Facts, Problem, Request};
+use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::error_cause::RequestFailure;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
@@ -22,7 +22,7 @@ pub(super) fn on_watch_lost(
 ) {
     let Some(id) = m.world.id_of(cluster) else { return };
     let about = About { kind: Some(kind), ..About::cluster(cluster) };
-    let problem = Problem::new(Cause::of_request(error.cause, Request::Read), about, m.now);
+    let problem = Problem::new(Cause::of_read(error.cause), about, m.now);
     let mut facts = Facts::of_refusal(error);
     facts.verb.get_or_insert("list,watch".into());
     m.notes.found(&Finder::Watch(id, kind), [Problem { facts, ..problem }]);

@@ -1,6 +1,6 @@
 //! What a rule finds: the problems of its subject.
 
-use crate::contract::cause::{About, Cause, Facts, Problem, Request};
+use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::settings::MirrorSettings;
 use crate::data::objects::FIELD_MANAGER;
 use crate::data::time::UnixMillis;
@@ -72,7 +72,7 @@ impl Findings {
         about: &About,
         since: UnixMillis,
     ) {
-        let cause = Cause::of_request(failure.error.cause, Request::Write);
+        let cause = Cause::of_write(failure.error.cause);
         let problem = Problem::new(cause, about.clone(), since);
         let mut facts = Facts::of_refusal(&failure.error);
         facts.verb.get_or_insert(verb.into());
