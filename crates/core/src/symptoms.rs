@@ -8,19 +8,18 @@
 //!
 //! Symptoms do not influence any write.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use crate::contract::event::Event;
 use crate::contract::note::{Note, NoteKind};
-use crate::contract::settings::Settings;
+use crate::contract::settings::{PlatformKeyMode, Settings};
 use crate::contract::symptom::{Answers, Symptom, SymptomChange};
-use crate::data::ids::{ClusterName, Kind, Role, Uid};
+use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::map::Map;
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
-use crate::status::trigger::{NodeIds, Trigger, connector_part, digest};
+use crate::status::trigger::{NodeIds, connector_part, digest};
 use crate::subject::Subject;
 use crate::world::change::EdgeChange;
 use crate::world::cluster::Cluster;
@@ -32,8 +31,8 @@ use crate::world::{Change, World};
 #[derive(Debug, Default)]
 pub(crate) struct Symptoms {
     edges: BTreeMap<ClusterId, Edge>,
-    /// Gateways to compare again in this step.
-    due: BTreeSet<ObjectRef>,
+    /// Gateways to compare again in this step, and the most that happened to each.
+    due: BTreeMap<ObjectRef, Happened>,
     /// Of the current step.
     notes: Vec<NoteKind>,
     /// Edges whose answers changed since the last poll; `None`: the edge left.
@@ -52,28 +51,23 @@ struct Edge {
 
 #[derive(Debug, Default)]
 struct Service {
-    /// The Gateway at the last look.
-    seen: Option<SeenGateway>,
     /// The state that Envoy is programmed with, by connector; `None` if unknown.
     programmed: Box<[(NamespacedName, Option<Stamp>)]>,
     open: Vec<(NamespacedName, Symptom)>,
     answers: Answers,
 }
 
-#[derive(Debug)]
-struct SeenGateway {
-    uid: Uid,
-    trigger: Option<Trigger>,
-    has_foreign_trigger: bool,
-    stamp: Option<Stamp>,
-}
-
-/// A write to a Gateway.
-struct Write {
-    /// Only the platform's own key was written.
-    of_platform: bool,
-    /// The trigger of this class was written.
-    of_class: Option<Arc<str>>,
+/// What happened to a Gateway. The last one determines what Envoy Gateway does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happened {
+    /// Its connectors, or the statuses that these have upstream, may be others.
+    Served,
+    /// The platform's own key was written.
+    Stamped,
+    /// The trigger was written.
+    Triggered,
+    /// It is new, or another one has its name.
+    Appeared,
 }
 
 /// The status of a connector upstream.
@@ -88,8 +82,7 @@ struct Reported {
 impl Symptoms {
     pub(crate) fn on_change(&mut self, world: &World, change: &Change) {
         match change {
-            Change::Edge(EdgeChange::Served { gateway }) => _ = self.due.insert(gateway.clone()),
-            Change::Edge(EdgeChange::WatchLost { edge }) => self.answers_changed(world, *edge),
+            Change::Edge(change) => self.on_edge_change(world, change),
             Change::Changed(Subject::HubConnector(at))
             | Change::Gone { subject: Subject::HubConnector(at), .. } => {
                 self.connector_changed(world, &at.name);
@@ -102,7 +95,7 @@ impl Symptoms {
             Change::ClusterAnswers { id, kind: Kind::Connector, .. }
                 if world.hubs().any(|hub| hub.id == *id) =>
             {
-                self.all_changed();
+                self.all_changed(world);
                 self.answers_changed(world, *id);
             }
             Change::ClusterAnswers { id, .. } => self.answers_changed(world, *id),
@@ -111,28 +104,45 @@ impl Symptoms {
         }
     }
 
-    /// A write of throughline succeeded. The watch shows it again later, which is no further
+    fn on_edge_change(&mut self, world: &World, change: &EdgeChange) {
+        let (gateway, happened) = match change {
+            EdgeChange::Served { gateway } => (gateway, Happened::Served),
+            EdgeChange::Stamped { gateway, .. } if self.platform_key_heals => {
+                (gateway, Happened::Stamped)
+            }
+            EdgeChange::TriggerChanged { gateway } => (gateway, Happened::Triggered),
+            EdgeChange::GatewayAppeared { gateway, .. } => (gateway, Happened::Appeared),
+            EdgeChange::WatchLost { edge } => return self.answers_changed(world, *edge),
+            _ => return,
+        };
+        self.happened(gateway.clone(), happened);
+    }
+
+    /// throughline wrote another trigger. The watch shows it again later, which is no further
     /// change.
     pub(crate) fn on_written(&mut self, gateway: ObjectRef) {
-        self.due.insert(gateway);
+        self.happened(gateway, Happened::Triggered);
+    }
+
+    fn happened(&mut self, gateway: ObjectRef, happened: Happened) {
+        let most = self.due.entry(gateway).or_insert(happened);
+        *most = happened.max(*most);
     }
 
     /// The upstream status of a connector may have changed.
     fn connector_changed(&mut self, world: &World, name: &NamespacedName) {
         for edge in world.edges() {
-            let gateways = edge.edge.gateways_of(name).iter();
-            self.due.extend(gateways.map(|gateway| edge.object(Kind::Gateway, gateway)));
+            for gateway in edge.edge.gateways_of(name) {
+                self.happened(edge.object(Kind::Gateway, gateway), Happened::Served);
+            }
         }
     }
 
-    fn all_changed(&mut self) {
-        for (id, edge) in &self.edges {
-            let at = |name: &NamespacedName| ObjectRef {
-                cluster: *id,
-                kind: Kind::Gateway,
-                name: name.clone(),
-            };
-            self.due.extend(edge.gateways.keys().map(at));
+    fn all_changed(&mut self, world: &World) {
+        for edge in world.edges() {
+            for gateway in edge.edge.gateways.keys() {
+                self.happened(edge.object(Kind::Gateway, gateway), Happened::Served);
+            }
         }
     }
 
@@ -165,12 +175,12 @@ impl Symptoms {
         let is_edge_alone = world.is_edge_alone();
         if is_edge_alone != self.is_edge_alone {
             self.is_edge_alone = is_edge_alone;
-            self.all_changed();
+            self.all_changed(world);
         }
-        while let Some(gateway) = self.due.pop_first() {
+        while let Some((gateway, happened)) = self.due.pop_first() {
             if let Some(edge) = world.clusters.get(&gateway.cluster).filter(|edge| is_listed(edge))
             {
-                self.look_at(world, edge, &gateway.name);
+                self.look_at(world, edge, &gateway.name, happened);
             }
         }
         std::mem::take(&mut self.notes)
@@ -185,18 +195,39 @@ impl Symptoms {
         self.edges.values().map(|edge| edge.gateways.len()).sum()
     }
 
-    fn look_at(&mut self, world: &World, cluster: &Cluster, name: &NamespacedName) {
+    fn look_at(
+        &mut self,
+        world: &World,
+        cluster: &Cluster,
+        name: &NamespacedName,
+        happened: Happened,
+    ) {
+        let tables = &cluster.edge;
+        let gateway = tables.gateways.seen(name);
         let edge = self.edges.entry(cluster.id).or_default();
-        let mut service = edge.gateways.remove(name).unwrap_or_default();
-        let write = service.see(&cluster.edge, name, self.platform_key_heals);
-        if let Some(class) = write.as_ref().and_then(|write| write.of_class.as_ref()) {
-            self.due.extend(edge.translate_class(cluster, class));
+        let known = edge.gateways.remove(name);
+        let is_first = known.is_none() || happened == Happened::Appeared;
+        let mut service = known.unwrap_or_default();
+        match gateway {
+            None => service.programmed = Box::default(),
+            Some(gateway) if is_first => service.see_first(tables, name, gateway),
+            Some(gateway) => {
+                let is_same = service.serves(tables.connectors_of(name));
+                if happened > Happened::Served || !is_same || is_announced(tables, gateway) {
+                    service.translate(tables, name);
+                }
+                if happened == Happened::Triggered && tables.is_by_class {
+                    for member in edge.translate_class(cluster, &gateway.class) {
+                        self.due.entry(member).or_insert(Happened::Served);
+                    }
+                }
+            }
         }
 
         let (open, answers) = service.compare(world, cluster);
         let before = std::mem::replace(&mut service.open, open);
-        let ended = match write {
-            Some(Write { of_platform: true, .. }) => SymptomChange::EndedByPlatformKey,
+        let ended = match happened {
+            Happened::Stamped => SymptomChange::EndedByPlatformKey,
             _ => SymptomChange::Ended,
         };
         for (connector, symptom) in before.iter().filter(|old| !service.open.contains(old)) {
@@ -209,7 +240,7 @@ impl Symptoms {
 
         let before = std::mem::replace(&mut service.answers, answers);
         edge.answers = edge.answers.plus(answers).minus(before);
-        if service.seen.is_some() {
+        if gateway.is_some() {
             edge.gateways.insert(name.clone(), service);
         }
         if answers != before {
@@ -234,45 +265,6 @@ impl Edge {
 }
 
 impl Service {
-    /// Takes the current Gateway and its references, and derives what Envoy Gateway does. Returns
-    /// what was written since the last look.
-    fn see(
-        &mut self,
-        tables: &EdgeTables,
-        name: &NamespacedName,
-        platform_key_heals: bool,
-    ) -> Option<Write> {
-        let Some(row) = tables.gateways.get(name) else {
-            self.seen = None;
-            self.programmed = Box::default();
-            return None;
-        };
-        let gateway = &row.seen;
-        let before = self.seen.replace(SeenGateway {
-            uid: row.uid.clone(),
-            trigger: gateway.trigger,
-            has_foreign_trigger: gateway.has_foreign_trigger(),
-            stamp: gateway.stamp,
-        });
-        let Some(before) = before.filter(|before| before.uid == row.uid) else {
-            self.see_first(tables, name, gateway);
-            return None;
-        };
-
-        let is_triggered = before.trigger != gateway.trigger
-            || before.has_foreign_trigger != gateway.has_foreign_trigger();
-        let is_stamped = platform_key_heals && before.stamp != gateway.stamp;
-        let is_translated = is_triggered || is_stamped || !self.serves(tables.connectors_of(name));
-        if is_translated || is_announced(tables, gateway) {
-            self.translate(tables, name);
-        }
-        let of_class = is_triggered && tables.is_by_class;
-        Some(Write {
-            of_platform: is_stamped && !is_triggered,
-            of_class: of_class.then(|| gateway.class.clone()),
-        })
-    }
-
     /// Envoy Gateway translates the Gateway: its routes get the current state of their connectors.
     fn translate(&mut self, tables: &EdgeTables, name: &NamespacedName) {
         let connectors = tables.connectors_of(name).iter();
@@ -408,7 +400,10 @@ pub struct Bystander {
 impl Bystander {
     /// Starts without clusters. Events add them.
     pub fn new(settings: &Settings, node_ids: NodeIds) -> Self {
-        let world = World::new(settings, node_ids);
+        // Every write of the key counts, whatever the instance that recorded did with it.
+        let mut settings = settings.clone();
+        settings.touch.platform_key = PlatformKeyMode::Observe;
+        let world = World::new(&settings, node_ids);
         let symptoms = Symptoms { platform_key_heals: true, ..Symptoms::default() };
         Self { world, symptoms, now: UnixMillis(0) }
     }

@@ -241,8 +241,9 @@ pub(super) fn on_finished(m: &mut Machine, target: &Target, id: ActionId, outcom
     let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
     if let Some(Written { trigger, is_trigger_seen, announced: connectors }) = written {
         let version = written_version(outcome);
-        cluster.edge.on_touched(&gateway, version, is_trigger_seen, trigger);
-        m.symptoms.on_written(cluster.object(Kind::Gateway, &gateway));
+        if cluster.edge.on_touched(&gateway, version, is_trigger_seen, trigger) {
+            m.symptoms.on_written(cluster.object(Kind::Gateway, &gateway));
+        }
         announced(m, target.cluster(), connectors);
     } else if let Target::Class(_, class) = target
         && is_about_object

@@ -268,19 +268,22 @@ impl EdgeTables {
 
 /// Updates from writes.
 impl EdgeTables {
+    /// Returns whether the trigger is another one than the watch has shown.
     pub(crate) fn on_touched(
         &mut self,
         name: &NamespacedName,
         version: ResourceVersion,
         object_changed: bool,
         trigger: Trigger,
-    ) {
+    ) -> bool {
+        let mut is_changed = false;
         self.leave_class(name);
         self.gateways.on_written(name, version, object_changed, |gateway| {
-            gateway.trigger = Some(trigger);
+            is_changed = gateway.trigger.replace(trigger) != Some(trigger);
             gateway.annotations = Annotations::Some;
         });
         self.join_class(name);
+        is_changed
     }
 
     /// The API server refused to write a Gateway of a class. If it carried the trigger, another
