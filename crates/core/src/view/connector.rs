@@ -3,35 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::edges::EdgeAt;
-use super::fleet::{Connector, LivenessView, UpstreamName, worst_of};
+use super::fleet::{Connector, LivenessView, worst_of};
 use super::hubs::HubAt;
 use super::judged::{HopAt, Judged, Names};
-use super::upstream;
+use super::upstream::UpstreamAt;
 use crate::contract::cause::{Cause, Hop, Kubectl, Problem, State};
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
-use crate::world::upstream::UpstreamConnector;
 
 /// A connector in the tables.
 pub(super) struct ConnectorAt<'c> {
     c: &'c Machine,
-    /// The upstream Connector, if no hub Connector names it.
-    unlinked: Option<Unlinked<'c>>,
+    /// As the labels of a hub Connector name it. Without labels, it is known by the uid of its
+    /// namespace.
+    upstream: Option<UpstreamAt<'c>>,
     /// Its namespace and name at hubs and edges.
     place: Option<&'c NamespacedName>,
     hubs: Vec<HubAt<'c>>,
     edges: Vec<EdgeAt<'c>>,
-}
-
-/// An upstream Connector that no hub Connector names.
-#[derive(Clone, Copy)]
-struct Unlinked<'c> {
-    cluster: &'c Cluster,
-    name: &'c NamespacedName,
-    row: &'c UpstreamConnector,
 }
 
 impl<'c> ConnectorAt<'c> {
@@ -40,18 +32,18 @@ impl<'c> ConnectorAt<'c> {
         let connectors = names(c).into_iter().map(|name| (name, Self::at(c, name)));
         let mut connectors: BTreeMap<_, _> = connectors.collect();
         let mut upstream_alone = Vec::new();
-        for unlinked in unlinked(c) {
-            let place = unlinked.place_by_namespace();
+        for upstream in unlinked(c) {
+            let place = place_by_namespace(upstream);
             let connector = place.and_then(|place| connectors.get_mut(&place));
-            match connector.filter(|connector| connector.hubs.iter().all(HubAt::is_unlabelled)) {
-                Some(connector) => connector.unlinked = Some(unlinked),
-                None => upstream_alone.push(unlinked),
+            match connector.filter(|connector| connector.upstream.is_none()) {
+                Some(connector) => connector.upstream = Some(upstream),
+                None => upstream_alone.push(upstream),
             }
         }
 
-        let upstream_alone = upstream_alone.into_iter().map(|unlinked| Self {
+        let upstream_alone = upstream_alone.into_iter().map(|upstream| Self {
             c,
-            unlinked: Some(unlinked),
+            upstream: Some(upstream),
             place: None,
             hubs: Vec::new(),
             edges: Vec::new(),
@@ -60,13 +52,9 @@ impl<'c> ConnectorAt<'c> {
     }
 
     fn at(c: &'c Machine, name: &'c NamespacedName) -> Self {
-        Self {
-            c,
-            unlinked: None,
-            place: Some(name),
-            hubs: HubAt::all(c, name),
-            edges: EdgeAt::all(c, name),
-        }
+        let hubs = HubAt::all(c, name);
+        let upstream = hubs.iter().find_map(|hub| hub.upstream);
+        Self { c, upstream, place: Some(name), hubs, edges: EdgeAt::all(c, name) }
     }
 
     /// The worst of its hops, computed without their texts.
@@ -78,33 +66,26 @@ impl<'c> ConnectorAt<'c> {
             .iter()
             .flat_map(|edge| [edge.judged(c, self.hubs.first()).state, edge.announced_state(c)]);
         let elsewhere = self.missing_edges().into_iter().map(|(_, judged)| judged.state);
-        let upstream = self.hubs.iter().find_map(HubAt::upstream_judged);
-        let unlinked = self.unlinked.map(|unlinked| upstream::judged(c, unlinked.cluster).state);
-        let unreplicated = self.unreplicated().map(|unlinked| unlinked.judged(c).state);
-        let unlinked = unlinked.into_iter().chain(unreplicated);
-        let all = at_hubs.chain(at_edges).chain(elsewhere).chain(unlinked);
-        all.chain(upstream.map(|judged| judged.state)).max().unwrap_or(State::Ok)
+        let upstream = self.upstream.and_then(|upstream| upstream.judged(c));
+        let unreplicated = self.unreplicated().map(|upstream| unreplicated(c, upstream));
+        let upstream = upstream.into_iter().chain(unreplicated).map(|judged| judged.state);
+        let all = at_hubs.chain(at_edges).chain(elsewhere).chain(upstream);
+        all.max().unwrap_or(State::Ok)
     }
 
     pub(super) fn view(&self, kubectl: Kubectl<'_>) -> Connector {
         let c = self.c;
-        let linked = self.hubs.iter().find_map(HubAt::upstream_name);
-        let unlinked = self.unlinked.map(|Unlinked { cluster, name, .. }| UpstreamName {
-            cluster: cluster.name.clone(),
-            object: name.key(),
-        });
         let at_edges: Vec<_> = self.edges.iter().map(|edge| edge.row).collect();
         let at_hub = self.hubs.first().and_then(|hub| hub.says(&at_edges));
 
         let mut hops = Vec::new();
-        hops.extend(self.hubs.iter().find_map(HubAt::upstream_hop));
-        hops.extend(self.unlinked.map(|unlinked| unlinked.upstream_hop(c)));
-        hops.extend(self.unreplicated().and_then(|unlinked| unlinked.mirrored_hop(c)));
+        hops.extend(self.upstream.and_then(|upstream| upstream.hop(c)));
+        hops.extend(self.unreplicated().and_then(|upstream| unreplicated_hop(c, upstream)));
         hops.extend(self.hubs.iter().map(|hub| hub.hop(&at_edges)));
         hops.extend(self.carried_hops(at_hub.as_ref()));
         hops.extend(self.edges.iter().flat_map(|edge| edge.announced_hops(c)));
         let names = Names {
-            upstream: linked.or(unlinked),
+            upstream: self.upstream.map(UpstreamAt::named),
             connector: self.place.map(NamespacedName::key),
             hub: self.hub_cluster().map(|hub| hub.name.clone()),
         };
@@ -124,9 +105,9 @@ impl<'c> ConnectorAt<'c> {
     }
 
     /// The upstream Connector, if a hub should have the connector but does not.
-    fn unreplicated(&self) -> Option<Unlinked<'c>> {
+    fn unreplicated(&self) -> Option<UpstreamAt<'c>> {
         let has_hub = self.c.world.hubs().next().is_some();
-        self.unlinked.filter(|_| has_hub && self.hubs.is_empty())
+        self.upstream.filter(|_| has_hub && self.hubs.is_empty())
     }
 
     /// The hub that has the connector, or that should have it.
@@ -182,52 +163,46 @@ impl<'c> ConnectorAt<'c> {
     }
 }
 
-impl<'c> Unlinked<'c> {
-    fn judged(self, c: &'c Machine) -> Judged<'c> {
-        let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
-        if let Some(unknown) = c.world.hubs().chain([self.cluster]).find_map(not_live) {
-            return unknown;
-        }
-        let causes = [Cause::NotReplicated];
-        let whole = c.notes.of_whole(&self.cluster.name, &causes);
-        let problem = whole.or_else(|| self.renamed(c)).map(Judged::problem);
-        problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
+/// The state of a Connector that no hub has.
+fn unreplicated<'c>(c: &'c Machine, upstream: UpstreamAt<'c>) -> Judged<'c> {
+    let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
+    if let Some(unknown) = c.world.hubs().chain(upstream.cluster).find_map(not_live) {
+        return unknown;
     }
+    let whole = c.notes.of_whole(upstream.of, &[Cause::NotReplicated]);
+    let problem = whole.or_else(|| renamed(c, upstream)).map(Judged::problem);
+    problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
+}
 
-    /// The problem that hub objects use another name for its upstream.
-    fn renamed(self, c: &'c Machine) -> Option<&'c Problem> {
-        let is_it = |problem: &&Problem| {
-            problem.cause == Cause::UpstreamUnknown
-                && problem.facts.what.as_deref() == Some(self.cluster.name.as_str())
-        };
-        c.notes.of_wholes().find(is_it)
-    }
+/// The problem that hub objects use another name for its upstream.
+fn renamed<'c>(c: &'c Machine, upstream: UpstreamAt<'_>) -> Option<&'c Problem> {
+    let is_it = |problem: &&Problem| {
+        problem.cause == Cause::UpstreamUnknown
+            && problem.facts.what.as_deref() == Some(upstream.of.as_str())
+    };
+    c.notes.of_wholes().find(is_it)
+}
 
-    fn upstream_hop(self, c: &'c Machine) -> HopAt<'c> {
-        upstream::hop(c, self.cluster, self.name, Some(self.row))
-    }
+/// `None` without a hub.
+fn unreplicated_hop<'c>(c: &'c Machine, upstream: UpstreamAt<'c>) -> Option<HopAt<'c>> {
+    let hub = c.world.hubs().next()?;
+    let judged = unreplicated(c, upstream);
+    Some(HopAt {
+        expected: upstream.says(),
+        since: match judged.state {
+            State::Unknown => judged.unknown_since,
+            _ => upstream.row.map(|row| row.changed_at),
+        },
+        ..HopAt::new(Hop::Mirrored, hub, Kind::Connector, None, judged)
+    })
+}
 
-    /// `None` without a hub.
-    fn mirrored_hop(self, c: &'c Machine) -> Option<HopAt<'c>> {
-        let hub = c.world.hubs().next()?;
-        let upstream = self.upstream_hop(c);
-        let judged = self.judged(c);
-        Some(HopAt {
-            expected: upstream.says,
-            since: match judged.state {
-                State::Unknown => judged.unknown_since,
-                _ => Some(self.row.changed_at),
-            },
-            ..HopAt::new(Hop::Mirrored, hub, Kind::Connector, None, judged)
-        })
-    }
-
-    /// Its name at hub and edges, derived without labels: the namespace there is named after the
-    /// uid of the upstream namespace.
-    fn place_by_namespace(self) -> Option<NamespacedName> {
-        let namespace = self.cluster.namespace_uid(self.name.namespace())?.hub_namespace()?;
-        Some(NamespacedName::new(&namespace, self.name.name()))
-    }
+/// Its name at hub and edges, derived without labels: the namespace there is named after the uid of
+/// the upstream namespace.
+fn place_by_namespace(upstream: UpstreamAt<'_>) -> Option<NamespacedName> {
+    let UpstreamAt { cluster, name, .. } = upstream;
+    let uid = cluster?.namespace_uid(name.namespace())?.text()?;
+    Some(NamespacedName::new(&format!("ns-{uid}"), name.name()))
 }
 
 fn names(c: &Machine) -> BTreeSet<&NamespacedName> {
@@ -239,17 +214,28 @@ fn names(c: &Machine) -> BTreeSet<&NamespacedName> {
     all.filter(|(cluster, at)| cluster.is_hub_namespace(at.namespace())).map(|(_, at)| at).collect()
 }
 
-fn unlinked(c: &Machine) -> impl Iterator<Item = Unlinked<'_>> {
+/// The upstream Connectors that no hub Connector names.
+fn unlinked(c: &Machine) -> impl Iterator<Item = UpstreamAt<'_>> {
     let world = &c.world;
     let upstreams = world.clusters.values().filter(|cluster| cluster.has(Role::Upstream));
-    let rows = upstreams.flat_map(|cluster| {
-        let rows = cluster.upstream_connectors.iter();
-        rows.map(move |(name, row)| Unlinked { cluster, name, row: &row.seen })
+    let all = upstreams.flat_map(|cluster| {
+        cluster.upstream_connectors.iter().map(move |(name, row)| {
+            (
+                cluster,
+                UpstreamAt {
+                    of: &cluster.name,
+                    cluster: Some(cluster),
+                    name,
+                    row: Some(&row.seen),
+                },
+            )
+        })
     });
-    rows.filter(|Unlinked { cluster, name, .. }| {
+    let unlinked = all.filter(|(cluster, UpstreamAt { name, .. })| {
         let named = UpstreamRef { cluster: cluster.name.clone(), name: (*name).clone() };
         cluster.is_upstream_namespace(name.namespace())
             && world.keeps_replicas_of(cluster, name.namespace())
             && world.links.linked(&named).is_empty()
-    })
+    });
+    unlinked.map(|(_, upstream)| upstream)
 }

@@ -1,8 +1,8 @@
 //! A connector at a hub: its annotation and the writes to it.
 
-use super::fleet::{LivenessView, UpstreamName};
+use super::fleet::LivenessView;
 use super::judged::{HopAt, Judged};
-use super::upstream;
+use super::upstream::UpstreamAt;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Hop, Problem, State};
 use crate::controller::{Finder, HubMemory};
@@ -14,9 +14,8 @@ use crate::rules::mirror::{self, MirrorMemory, Place, Verdict};
 use crate::status::digest::Digest;
 use crate::subject::Subject;
 use crate::world::cluster::Cluster;
-use crate::world::edge::EdgeConnector;
+use crate::world::edge::{EdgeConnector, Stamp};
 use crate::world::hub::HubConnector;
-use crate::world::upstream::UpstreamConnector;
 use crate::write_state::{Contention, WriteState};
 
 /// The uid of a namespace shows which upstream namespace a hub Connector was made from.
@@ -29,8 +28,8 @@ pub(super) struct HubAt<'c> {
     row: &'c HubConnector,
     /// `None` at rest.
     pub(super) memory: Option<&'c HubMemory>,
-    /// The cluster that its labels name, if it is in the run.
-    upstream: Option<&'c Cluster>,
+    /// As its labels name it; `None` without labels.
+    pub(super) upstream: Option<UpstreamAt<'c>>,
     /// When upstream's status last changed, or when the Connector became absent.
     changed_at: Option<UnixMillis>,
     verdict: Verdict,
@@ -49,7 +48,7 @@ impl<'c> HubAt<'c> {
         let Machine { world, memory, breakers, leadership, settings, .. } = c;
         let at = cluster.object(Kind::Connector, name);
         let row = &cluster.hub_connectors.get(name)?.seen;
-        let upstream = row.upstream.as_ref().and_then(|to| world.upstream_named(&to.cluster));
+        let upstream = row.upstream.as_ref().map(|named| UpstreamAt::find(world, named));
 
         let memory = memory.hub.get(&at).map(Box::as_ref);
         let at_rest = MirrorMemory::default();
@@ -66,32 +65,13 @@ impl<'c> HubAt<'c> {
         Some(Self { c, cluster, name, row, memory, upstream, changed_at, verdict, problems })
     }
 
-    pub(super) fn is_unlabelled(&self) -> bool {
-        self.row.upstream.is_none()
-    }
-
     pub(super) fn digest(&self) -> Option<Digest> {
         self.row.annotation.map(|annotation| annotation.all)
     }
 
-    pub(super) fn connector(&self) -> Option<&'c UpstreamConnector> {
-        let named = self.row.upstream.as_ref()?;
-        Some(&self.upstream?.upstream_connectors.get(&named.name)?.seen)
-    }
-
-    pub(super) fn upstream_name(&self) -> Option<UpstreamName> {
-        let named = self.row.upstream.as_ref()?;
-        Some(UpstreamName { cluster: named.cluster.clone(), object: named.name.key() })
-    }
-
-    /// `None` if the upstream is not in the run.
-    pub(super) fn upstream_hop(&self) -> Option<HopAt<'c>> {
-        let named = self.row.upstream.as_ref()?;
-        Some(upstream::hop(self.c, self.upstream?, &named.name, self.connector()))
-    }
-
-    pub(super) fn upstream_judged(&self) -> Option<Judged<'c>> {
-        Some(upstream::judged(self.c, self.upstream?))
+    /// The upstream cluster, if it is in the run.
+    fn followed(&self) -> Option<&'c Cluster> {
+        self.upstream?.cluster
     }
 
     pub(super) fn routes_as_desired(&self) -> bool {
@@ -99,7 +79,7 @@ impl<'c> HubAt<'c> {
     }
 
     pub(super) fn judged(&self) -> Judged<'c> {
-        let is_configured = self.row.upstream.is_none() || self.upstream.is_some();
+        let is_configured = self.upstream.is_none() || self.followed().is_some();
         match self.verdict {
             Verdict::Disabled => return Judged::cause(State::Ok, Cause::RuleOff),
             Verdict::HubNotLive => return self.not_live(self.cluster),
@@ -108,7 +88,7 @@ impl<'c> HubAt<'c> {
             Verdict::RemovalHeld(_) => return self.held(Cause::RemovalsHeld),
             Verdict::UpstreamNotLive => {
                 let unknown = Judged::state(State::Unknown);
-                return self.upstream.map_or(unknown, |upstream| self.not_live(upstream));
+                return self.followed().map_or(unknown, |upstream| self.not_live(upstream));
             }
             _ => {}
         }
@@ -161,21 +141,18 @@ impl<'c> HubAt<'c> {
 
     fn not_configured(&self) -> Judged<'c> {
         let causes = [Cause::ProjectMissing, Cause::UpstreamUnknown];
-        let named = self.row.upstream.as_ref().map(|named| &named.cluster);
+        let named = self.upstream.map(|upstream| upstream.of);
         let whole = named.and_then(|named| self.c.notes.of_whole(named, &causes));
         whole.map_or(Judged::cause(State::Held, Cause::UpstreamUnknown), Judged::problem)
     }
 
     fn held(&self, cause: Cause) -> Judged<'c> {
-        let named = self.row.upstream.as_ref();
-        let upstream = || named.map(|named| &named.cluster);
+        let named = self.upstream.map(|upstream| upstream.of);
         let problem = match cause {
             Cause::ObjectUnreadable => self.unreadable(),
-            Cause::UpstreamRestored => {
-                upstream().and_then(|name| self.c.notes.of_whole(name, &[cause]))
-            }
+            Cause::UpstreamRestored => named.and_then(|name| self.c.notes.of_whole(name, &[cause])),
             Cause::RemovalsHeld => {
-                let keys = upstream().map(|name| BreakerKey::Removals(name.clone()));
+                let keys = named.map(|name| BreakerKey::Removals(name.clone()));
                 let keys = keys.into_iter().chain([BreakerKey::FleetRemovals]);
                 let mut found = keys.map(|key| self.c.notes.of(&Finder::Breaker(key)).first());
                 found.find_map(|problem| problem)
@@ -189,8 +166,8 @@ impl<'c> HubAt<'c> {
     /// The problem of an unreadable object. If a list lacks the Connector, any unreadable object
     /// may be it.
     fn unreadable(&self) -> Option<&'c Problem> {
-        let upstream = self.upstream?;
-        let own = self.row.upstream.as_ref().map(|named| &named.name);
+        let upstream = self.followed()?;
+        let own = self.upstream.map(|upstream| upstream.name);
         let any = upstream.watch(Kind::Connector).unreadable.first();
         own.into_iter().chain(any).find_map(|name| {
             let at = upstream.object(Kind::Connector, name);
@@ -200,7 +177,7 @@ impl<'c> HubAt<'c> {
 
     pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'c> {
         let judged = self.judged();
-        let upstream = self.upstream.map(|_| self.upstream_says());
+        let upstream = self.followed().map(|_| self.upstream_says());
         let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
         let expected = upstream.filter(|_| is_known);
         let object = Some(self.name.key());
@@ -225,8 +202,8 @@ impl<'c> HubAt<'c> {
     }
 
     fn upstream_says(&self) -> LivenessView {
-        let stamp = self.connector().map(UpstreamConnector::stamp);
-        LivenessView::new(stamp.unwrap_or_default())
+        let says = self.upstream.and_then(UpstreamAt::says);
+        says.unwrap_or_else(|| LivenessView::new(Stamp::default()))
     }
 
     fn write(&self) -> Option<&'c WriteState> {
@@ -284,7 +261,8 @@ impl<'c> HubAt<'c> {
     fn in_sync_since(&self) -> Option<UnixMillis> {
         let seen = self.memory.and_then(|memory| memory.mirror.sync.in_sync_since());
         seen.or_else(|| {
-            let live_since = [self.cluster, self.upstream?].map(|c| c.live_since(Kind::Connector));
+            let live_since =
+                [self.cluster, self.followed()?].map(|c| c.live_since(Kind::Connector));
             live_since.into_iter().chain([self.changed_at]).flatten().max()
         })
     }
