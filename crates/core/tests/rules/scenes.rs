@@ -3,6 +3,9 @@
 
 use std::fs;
 
+use serde::Serialize;
+use throughline_core::view::fleet::LivenessView;
+
 use crate::causes::paused;
 use crate::consistency::assert_consistent;
 use crate::corners::carry_out;
@@ -52,10 +55,7 @@ const SCENES: &[Row] = &[
     It("announced", |s| _ = s.pass(10).gateway(&carrying("7114655e664e5e91-9-0"))),
     It("the confirmation is ours", |s| _ = s.pass_to(606_000)),
     Scene("an edge that leaves takes its timers with it", settled),
-    It("an outage", |s| {
-        let gateway = UP.gateway("app", json!({ TRIGGER: "d433f011571d3a29-3-2" }));
-        s.lost("edge", "Gateway").list("edge", "Gateway", [gateway]);
-    }),
+    It("an outage", |s| _ = relist(s.lost("edge", "Gateway"), "d433f011571d3a29-3-2")),
     It("edge", |s| _ = s.edge(OFFLINE)),
     It("left", |s| _ = s.leave("edge")),
     It("another", |s| _ = s.join("other", Role::Edge).pass(HOUR)),
@@ -70,7 +70,7 @@ const SCENES: &[Row] = &[
     Scene("a namespace that was deleted in one upstream proves nothing in another", settled),
     It("another", |s| _ = s.join("project-a", Role::Upstream).list("project-a", "Namespace", [])),
     It("deleted", |s| _ = s.list("project-a", "Connector", []).deleted("up", namespace(UID))),
-    It("hub", |s| assert_consistent(s.applied("hub", ELSEWHERE.copy("lab", N1)).pass(10 * MINUTE))),
+    It("hub", |s| _ = s.applied("hub", ELSEWHERE.copy("lab", N1)).pass(10 * MINUTE)),
     Scene("an unreadable object no longer holds a hub Connector of another upstream", settled),
     It("unreadable", |s| _ = s.unreadable("lab", "status: a list").pass(MINUTE)),
     It("hub", |s| _ = s.applied("hub", with_uid(ELSEWHERE.copy("lab", N1), "u-2")).pass(MINUTE)),
@@ -293,6 +293,11 @@ fn carrying(trigger: &str) -> String {
     format!(r#""{TRIGGER}":"{trigger}""#)
 }
 
+/// The edge's Gateways are listed, with this trigger of the only one.
+fn relist<'s>(stage: &'s mut Stage, trigger: &str) -> &'s mut Stage {
+    stage.list("edge", "Gateway", [UP.gateway("app", json!({ TRIGGER: trigger }))])
+}
+
 fn one_cluster(stage: &mut Stage) {
     stage.leave("up").leave("hub").leave("edge");
     let roles = vec![Role::Upstream, Role::Hub, Role::Edge];
@@ -320,44 +325,87 @@ fn from_start(value: &mut Value) {
     }
 }
 
-fn fleet(stage: &Stage) -> Value {
-    let mut fleet = serde_json::to_value(stage.fleet()).unwrap();
-    from_start(&mut fleet);
-    fleet
+fn in_json(value: impl Serialize) -> Value {
+    let mut value = serde_json::to_value(value).unwrap();
+    from_start(&mut value);
+    value
 }
 
 /// Whatever `told` has a line of.
 pub(crate) fn known(stage: &Stage) -> Vec<String> {
-    let (fleet, machine) = (fleet(stage), &stage.machine);
+    let (fleet, machine) = (stage.fleet(), &stage.machine);
     let next_at = machine.poll_deadline().map(|at| at.0 - START);
     let routes = machine.candidates();
     let mut lines = vec![
-        format!("leader {}", fleet["leader"]),
+        format!("leader {}", in_json(&fleet.leader)),
         format!("next at {next_at:?}"),
         format!("members {:?}", machine.membership_counts()),
         format!("unknown upstreams {:?}", machine.unknown_upstreams()),
         format!("routes that may be orphans: {}", routes.len()),
     ];
-    for connector in fleet["connectors"].as_array().unwrap() {
-        let hops = connector["hops"].as_array().unwrap();
-        let (state, name, upstream) =
-            (&connector["state"], &connector["name"], &connector["upstream"]["cluster"]);
-        lines.push(format!("{state} {name} of {upstream}: {} hops", hops.len()));
-        lines.extend(hops.iter().map(Value::to_string));
+    for connector in &fleet.connectors {
+        lines.push(connector_line(connector));
+        lines.extend(connector.hops.iter().map(|hop| format!("- {}", hop_line(hop))));
     }
-    lines.extend(fleet["orphans"].as_array().unwrap().iter().map(Value::to_string));
+    lines.extend(fleet.unpaired.iter().map(|hop| format!("unpaired: {}", hop_line(hop))));
+    lines.extend(fleet.orphans.iter().map(|orphan| in_json(orphan).to_string()));
     lines.extend(
         routes.iter().map(|it| format!("{}: {:?} {:?}", it.route, it.kept, it.kept_because)),
     );
     lines
 }
 
-fn noted(note: &Note) -> String {
+fn connector_line(connector: &Connector) -> String {
+    let Connector { upstream, name, online, node, state, hops } = connector;
+    let upstream = upstream.as_ref().map_or("no upstream".to_owned(), ToString::to_string);
+    let name = name.as_ref().map_or("nowhere else".to_owned(), ToString::to_string);
+    let liveness = online.map(|online| LivenessView { online, node: node.clone() });
+    let hops = hops.len();
+    format!("{upstream}, {name}: {}, {}, {hops} hops", state.as_str(), says(liveness.as_ref()))
+}
+
+fn hop_line(hop: &HopView) -> String {
+    let HopView { cluster, kind, object, since_ms, at_least, cause, message, remedy, .. } = hop;
+    let object = object.as_ref().map_or("none".to_owned(), ToString::to_string);
+    let (name, state) = (hop.hop.as_str(), hop.state.as_str());
+    let mut line = format!("{name} in {cluster}, {kind} {object}: {state}");
+    if let Some(since) = since_ms {
+        let at_least = if *at_least { "at least " } else { "" };
+        line += &format!(" since {at_least}{}", since.0 - START);
+    }
+    line += &format!(", says {}", says(hop.says.as_ref()));
+    line += &format!(", expected {}", says(hop.expected.as_ref()));
+    if let Some(at) = hop.next_attempt_ms {
+        line += &format!(", next attempt at {}", at.0 - START);
+    }
+    hop.evidence.iter().for_each(|text| line += &format!("; {text}"));
+    if let Some(cause) = cause {
+        let [message, remedy] = [message, remedy].map(|text| text.as_deref().unwrap_or("none"));
+        line += &format!("; {}: {message} -> {remedy}", cause.as_str());
+    }
+    line
+}
+
+fn says(liveness: Option<&LivenessView>) -> String {
+    match liveness {
+        None => "nothing".to_owned(),
+        Some(LivenessView { online: false, .. }) => "offline".to_owned(),
+        Some(LivenessView { node, .. }) => {
+            format!("online on {}", node.as_deref().unwrap_or("no node"))
+        }
+    }
+}
+
+fn noted(stage: &Stage, note: &Note) -> String {
     let at = note.at.0 - START;
     match &note.kind {
         NoteKind::Began(problem) => {
-            let since = problem.since.0 - START;
-            format!("{at} +{} since {since}: {}", problem.cause.as_str(), problem.sentence())
+            let (cause, since) = (problem.cause.as_str(), problem.since.0 - START);
+            let object = stage.machine.involved_object(&problem.about);
+            let on = object.map_or("nothing".to_owned(), |it| {
+                format!("{} {} in {}", it.kind, it.object, it.cluster)
+            });
+            format!("{at} +{cause} on {on} since {since}: {}", problem.sentence())
         }
         NoteKind::Ended(problem) => format!("{at} -{}", problem.cause.as_str()),
         NoteKind::HopPassed { hop, cluster, after_ms, online, .. } => {
@@ -404,8 +452,10 @@ pub(crate) fn assert_told(mut told: String, scenes: &[Row], file: &str) {
         };
         let mut lines = stage.carry_out();
         let (new, after) = (stage.actions(), known(&stage));
+        assert_consistent(&stage);
         lines.extend(new.iter().map(decided));
-        lines.extend(stage.notes().iter().map(noted));
+        let notes = stage.notes();
+        lines.extend(notes.iter().map(|note| noted(&stage, note)));
         lines.extend(after.iter().filter(|line| !before.contains(line)).cloned());
         told += &format!("\n> {step}");
         lines.iter().for_each(|line| told += &format!("\n{line}"));
@@ -413,6 +463,7 @@ pub(crate) fn assert_told(mut told: String, scenes: &[Row], file: &str) {
         before = after;
     }
     told.push('\n');
+    let told = told.replace(UID, "UID");
     let mut shown = told.lines().filter(|line| !line.starts_with(ACTION));
     assert!(!shown.any(|line| line.contains("n1")), "it has no node ids");
     let file = format!("{}/tests/rules/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -424,6 +475,6 @@ pub(crate) fn assert_told(mut told: String, scenes: &[Row], file: &str) {
 
 #[test]
 fn what_is_decided_noted_and_known_after_each_step() {
-    let all = serde_json::to_string_pretty(&fleet(&settled())).unwrap();
+    let all = serde_json::to_string_pretty(&in_json(settled().fleet())).unwrap();
     assert_told(all, SCENES, "scenes.txt");
 }
