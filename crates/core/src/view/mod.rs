@@ -17,7 +17,4 @@ mod judged;
 mod unpaired;
 mod upstream;
 
-#[cfg(test)]
-mod tests;
-
 pub use crate::world::cluster::WatchState;

@@ -43,7 +43,7 @@ pub(crate) fn paused(stage: &mut Stage) {
     stage.applied("hub", with(with_uid(UP.copy("lab", N1), "u-hub"), pause));
 }
 
-fn without_labels(stage: &mut Stage) {
+pub(crate) fn without_labels(stage: &mut Stage) {
     let mut copy = with_uid(UP.copy("lab", N1), "u-hub");
     copy["metadata"]["labels"] = json!({});
     stage.applied("hub", copy);

@@ -25,4 +25,5 @@ mod tenants;
 mod touch_pace;
 mod touching;
 mod vectors;
+mod view;
 mod waiting;
