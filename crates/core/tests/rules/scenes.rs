@@ -48,6 +48,38 @@ const SCENES: &[Row] = &[
         s.settle_to(700_000);
         s.edge(OFFLINE).pass(100);
     }),
+    Scene(
+        "a second between the touches of a Gateway beyond the burst; the last state wins",
+        || Stage::settled(settings(|s| s.touch.burst = 1)),
+    ),
+    It("offline", at_the_edge_alone),
+    End("announced", DONE),
+    It("changes", |s| _ = s.pass(100).edge(N2).pass(400).edge(OFFLINE).pass(350).edge(N3)),
+    It("a second later", |s| _ = s.pass_to(601_100)),
+    Scene("a connector that never stops changing is still announced", settled),
+    It("changes", |s| {
+        for n in 0..40 {
+            s.edge(Some(&status(Some(&format!("m{n}"))))).pass(50);
+        }
+    }),
+    Scene("an outage a minute after an announcement has it confirmed once more", settled),
+    It("offline", at_the_edge_alone),
+    End("announced", DONE),
+    It("confirmed", |s| _ = s.settle_to(660_099)),
+    // The last confirmation is due as well.
+    It("lost", |s| {
+        s.now += 1;
+        s.lost("edge", "Gateway");
+    }),
+    It("listed", |s| _ = relist(s.pass(10_000), "7114655e664e5e91-6-2")),
+    It("three minutes later", |s| _ = s.pass_to(850_100)),
+    Scene("an outage a millisecond after that does not", settled),
+    It("offline", at_the_edge_alone),
+    End("announced", DONE),
+    It("confirmed", |s| _ = s.settle_to(660_101)),
+    It("lost", |s| _ = s.lost("edge", "Gateway")),
+    It("listed", |s| _ = relist(s.pass(10_000), "7114655e664e5e91-6-2")),
+    It("three minutes later", |s| _ = s.pass_to(850_101)),
     Scene("another instance announces it", settled),
     It("edge", |s| _ = s.upstream(OFFLINE).hub(OFFLINE).edge(OFFLINE)),
     It("not with an old number", |s| _ = s.pass(10).gateway(&carrying("7114655e664e5e91-3-0"))),
@@ -291,6 +323,11 @@ fn reporting() -> Stage {
 
 fn carrying(trigger: &str) -> String {
     format!(r#""{TRIGGER}":"{trigger}""#)
+}
+
+/// Offline, as an instance sees it that follows nothing but the edge: it sends no nudges.
+fn at_the_edge_alone(stage: &mut Stage) {
+    stage.leave("up").leave("hub").edge(OFFLINE).pass(100);
 }
 
 /// The edge's Gateways are listed, with this trigger of the only one.

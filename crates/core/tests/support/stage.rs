@@ -473,11 +473,6 @@ impl Stage {
         problems.collect()
     }
 
-    /// The same by their causes.
-    pub(crate) fn causes(&mut self) -> Vec<(bool, Cause)> {
-        self.problems().into_iter().map(|(began, problem)| (began, problem.cause)).collect()
-    }
-
     /// The problems of this cause that began since the last call.
     pub(crate) fn began(&mut self, of: Cause) -> Vec<Problem> {
         let began = self.problems().into_iter().filter(|(began, _)| *began);

@@ -88,9 +88,9 @@ fn walk(seed: u64, seen: &mut BTreeSet<Cause>) -> Stage {
 
 fn check(stage: &mut Stage, seen: &mut BTreeSet<Cause>) {
     assert_consistent(stage);
-    for (_, cause) in stage.causes().into_iter().filter(|(began, _)| *began) {
-        assert_known(stage, cause);
-        seen.insert(cause);
+    for (_, problem) in stage.problems().into_iter().filter(|(began, _)| *began) {
+        assert_known(stage, problem.cause);
+        seen.insert(problem.cause);
     }
 }
 
