@@ -6,12 +6,9 @@
 
 mod absence;
 mod causes;
-#[path = "../support/churn.rs"]
-mod churn;
 mod consistency;
 mod corners;
 mod fleet;
-mod memory;
 mod nudging;
 mod orphans;
 mod purity;

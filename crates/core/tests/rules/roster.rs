@@ -162,16 +162,30 @@ fn who_joins_and_leaves_after_each_step() {
     assert_told(String::new(), SCENES, "roster.txt");
 }
 
+/// Its Connectors are seen in all tiers, and at the hub and the edge until after it left.
 #[test]
 fn nothing_is_kept_of_a_thousand_projects_that_came_and_went() {
     let mut fleet = joined(&["stays", "too", "three", "four"]);
+    fleet.join("edge", Role::Edge);
+    for kind in ["Connector", "HTTPProxy", "Gateway"] {
+        fleet.list("edge", kind, []);
+    }
     let before = fleet.pass(10 * MINUTE).machine.table_sizes();
     for n in 0..1_000 {
-        let name = format!("p{n}");
-        fleet.offer(&name, "1", Ready).carry_out();
-        fleet.withdraw(&name, "1").pass(2 * MINUTE);
-        assert_eq!(fleet.carry_out(), [format!("leave {name} withdrawn")]);
+        let tenant = Tenant::of_project(n);
+        let project = tenant.cluster;
+        fleet.offer(project, "1", Ready).carry_out();
+        fleet.list(project, "Namespace", [tenant.namespace()]);
+        fleet.list(project, "Connector", ["a", "b"].map(|name| tenant.connector(name, N1)));
+        let copies = ["a", "b"].map(|name| tenant.copy(name, N1));
+        let places =
+            || ["hub", "edge"].into_iter().flat_map(|at| copies.iter().map(move |it| (at, it)));
+        places().for_each(|(at, copy)| _ = fleet.applied(at, copy));
+        fleet.withdraw(project, "1").pass(2 * MINUTE);
+        assert_eq!(fleet.carry_out(), [format!("leave {project} withdrawn")]);
+        places().for_each(|(at, copy)| _ = fleet.deleted(at, copy));
     }
+    assert_eq!(fleet.actions(), []);
     assert_eq!(fleet.pass(10 * MINUTE).machine.table_sizes(), before);
     assert_eq!(fleet.machine.membership_counts().len(), 1);
 }
