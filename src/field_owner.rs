@@ -5,16 +5,16 @@ use serde_json::Value;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::Writer;
 
-/// The last writer among the managers that own a field, by an object's `metadata.managedFields`.
-pub(crate) fn field_owner(object: &Value, path: &[&str]) -> Option<Writer> {
-    let owns = |entry: &&Value| {
+/// The managers that own a field of an object, by its `metadata.managedFields`, each with the time of
+/// its last write.
+pub(crate) fn field_owners(managed_fields: &Value, path: &[&str]) -> impl Iterator<Item = Writer> {
+    let owns = move |entry: &&Value| {
         let mut fields = &entry["fieldsV1"];
         path.iter().all(|name| {
             fields = &fields[format!("f:{name}")];
             !fields.is_null()
         })
     };
-    let entries = object["metadata"]["managedFields"].as_array()?;
     let writer = |entry: &Value| {
         Some(Writer {
             manager: entry["manager"].as_str()?.to_owned(),
@@ -22,7 +22,13 @@ pub(crate) fn field_owner(object: &Value, path: &[&str]) -> Option<Writer> {
             of_field: true,
         })
     };
-    entries.iter().filter(owns).filter_map(writer).max_by_key(|writer| writer.at_ms)
+    managed_fields.as_array().into_iter().flatten().filter(owns).filter_map(writer)
+}
+
+/// The owner that wrote last.
+pub(crate) fn field_owner(object: &Value, path: &[&str]) -> Option<Writer> {
+    let owners = field_owners(&object["metadata"]["managedFields"], path);
+    owners.max_by_key(|owner| owner.at_ms)
 }
 
 #[cfg(test)]

@@ -9,16 +9,15 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::client::{Cluster, annotation, key, upstream_uid};
-use super::finding::{Check, Draft, about, about_objects, join_first};
+use super::finding::{Check, Draft, about_objects};
 use super::permissions::{
     CLUSTER_PROPAGATION_POLICIES, CUSTOMIZATIONS, PROPAGATION_POLICIES, RESOURCE_BINDINGS, WORKS,
-    split_resource,
 };
 use crate::client::CallError;
-use crate::core::contract::cause::{Cause, Facts};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::UPSTREAM_STATUS;
-use crate::report::count;
+use crate::report::style::{count, join_first};
 
 /// The pause between two comparisons of hub and edges: a difference in only one of them is a change
 /// that is being carried.
@@ -29,18 +28,19 @@ pub(super) async fn check(clusters: &[Cluster]) -> Vec<Draft> {
     let edges: Vec<_> = clusters.iter().filter(|cluster| cluster.has(Role::Edge)).collect();
     let nothing = match hub {
         Some(hub) if hub.has(Role::Edge) && edges.len() == 1 => "hub and edge are one cluster",
-        Some(_) if !edges.is_empty() => "",
+        Some(hub) if !edges.is_empty() => return check_hub(hub, &edges).await,
         _ => "no hub or no edge is configured here",
     };
-    let (Some(hub), "") = (hub, nothing) else {
-        let pass = |check| Draft::passed(check, None, format!("{nothing}: nothing to carry"));
-        return [Check::Carrier, Check::Retention].map(pass).into();
-    };
+    let pass = |check| Draft::passed(check, None, format!("{nothing}: nothing to carry"));
+    [Check::Carrier, Check::Retention].map(pass).into()
+}
+
+async fn check_hub(hub: &Cluster, edges: &[&Cluster]) -> Vec<Draft> {
     if !hub.is_reached {
         let skip = |check| Draft::skipped(check, Some(hub.name()), hub.unseen());
         return [Check::Carrier, Check::Retention].map(skip).into();
     }
-    let (karmada, differences) = tokio::join!(Karmada::at(hub), compare_twice(hub, &edges));
+    let (karmada, differences) = tokio::join!(Karmada::at(hub), compare_twice(hub, edges));
     let mut drafts = carrier(hub, differences, &karmada);
     drafts.push(retention(hub, &karmada));
     drafts
@@ -52,15 +52,13 @@ type Annotations = BTreeMap<ObjectKey, (Option<String>, bool)>;
 /// # Errors
 /// The Connectors are not visible.
 async fn annotations(cluster: &Cluster) -> Result<Annotations, String> {
-    let objects = cluster.objects(Kind::Connector).await?;
-    Ok(objects.iter().map(|object| (key(&object.metadata), of_object(object))).collect())
-}
-
-fn of_object(object: &DynamicObject) -> (Option<String>, bool) {
-    let meta = &object.metadata;
-    let keys = [&meta.labels, &meta.annotations].into_iter().flatten().flat_map(BTreeMap::keys);
-    let is_karmadas = keys.into_iter().any(|key| key.contains("karmada.io/"));
-    (annotation(meta, UPSTREAM_STATUS).map(str::to_owned), is_karmadas)
+    let of = |DynamicObject { metadata: meta, .. }: &DynamicObject| {
+        let mut keys =
+            [&meta.labels, &meta.annotations].into_iter().flatten().flat_map(BTreeMap::keys);
+        let is_karmadas = keys.any(|key| key.contains("karmada.io/"));
+        (key(meta), (annotation(meta, UPSTREAM_STATUS).map(str::to_owned), is_karmadas))
+    };
+    Ok(cluster.objects(Kind::Connector).await?.iter().map(of).collect())
 }
 
 /// The differences between the edges and the hub.
@@ -148,8 +146,7 @@ impl Karmada {
     /// # Errors
     /// The objects are not visible.
     async fn at(hub: &Cluster) -> Result<Option<Self>, String> {
-        let (plural, group) = split_resource(PROPAGATION_POLICIES);
-        match hub.serves(group, "v1alpha1", plural).await {
+        match hub.serves(PROPAGATION_POLICIES, "v1alpha1").await {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(error) => return Err(format!("whether {} is Karmada: {error}", hub.name())),
@@ -182,8 +179,7 @@ async fn objects(
     resource: &str,
     version: &str,
 ) -> Result<Vec<DynamicObject>, String> {
-    let (plural, group) = split_resource(resource);
-    match hub.serves(group, version, plural).await {
+    match hub.serves(resource, version).await {
         Ok(false) => Ok(Vec::new()),
         Ok(true) | Err(CallError::Status { .. }) => hub.others(resource, version).await,
         Err(error) => Err(error.to_string()),
@@ -296,7 +292,7 @@ fn retention(hub: &Cluster, karmada: &Result<Option<Karmada>, String>) -> Draft 
             let evidence = "a policy selects Gateways, and no ResourceInterpreterCustomization has a \
                             retention for them";
             let cause = Cause::RetentionMissing;
-            Draft::failed(Check::Retention, cause, about(hub.name()), facts, evidence)
+            Draft::failed(Check::Retention, cause, About::cluster(hub.name()), facts, evidence)
                 .warning_if(true)
         }
         Ok(Some(_)) => Draft::passed(Check::Retention, name, "a retention rule for Gateways"),

@@ -4,16 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectMeta};
 use serde::de::DeserializeOwned;
 
 use super::permissions::split_resource;
 use crate::client::{self, CallError, ClusterClient, Timeouts, kube_client};
+use crate::config::Config;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role, Uid};
-use crate::core::data::objects::FIELD_MANAGER;
-use crate::core::data::time::UnixMillis;
 
 /// The longest time for an answer.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,8 +49,19 @@ impl Cluster {
         self.client.roles().contains(&role)
     }
 
+    /// The namespace of the Lease, if this cluster has it.
+    pub(super) async fn lease_namespace(&self, config: &Config) -> String {
+        match &config.leader_election.lease_namespace {
+            Some(namespace) => namespace.clone(),
+            None => self.client.default_namespace().await.unwrap_or_else(|_| "default".to_owned()),
+        }
+    }
+
     pub(super) fn api(&self, kind: Kind) -> Api<DynamicObject> {
-        Api::all_with(self.kube.clone(), &watched(kind))
+        let (plural, group) = split_resource(kind.resource());
+        let (_, version) = kind.api_version().rsplit_once('/').unwrap_or(("", kind.api_version()));
+        let gvk = GroupVersionKind::gvk(group, version, kind.as_str());
+        Api::all_with(self.kube.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural))
     }
 
     /// All objects of a kind.
@@ -60,7 +69,7 @@ impl Cluster {
     /// # Errors
     /// Why they are not visible.
     pub(super) async fn objects(&self, kind: Kind) -> Result<Vec<DynamicObject>, String> {
-        self.all(&self.api(kind), None, &format!("{kind}s")).await
+        self.all(&self.api(kind), &format!("{kind}s")).await
     }
 
     /// All objects of a resource that a run does not read.
@@ -75,24 +84,18 @@ impl Cluster {
         let (plural, group) = split_resource(resource);
         let resource =
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, ""), plural);
-        self.all(&Api::all_with(self.kube.clone(), &resource), None, plural).await
+        self.all(&Api::all_with(self.kube.clone(), &resource), plural).await
     }
 
-    /// # Errors
-    /// Why they are not visible.
-    pub(super) async fn all<K>(
+    async fn all(
         &self,
-        api: &Api<K>,
-        labels: Option<&str>,
+        api: &Api<DynamicObject>,
         what: &str,
-    ) -> Result<Vec<K>, String>
-    where
-        K: Clone + DeserializeOwned + std::fmt::Debug,
-    {
+    ) -> Result<Vec<DynamicObject>, String> {
         if !self.is_reached {
             return Err(self.unseen());
         }
-        let found = list(api, labels).await;
+        let found = list(api, None).await;
         found.map_err(|error| format!("{what} at {}: {error}", self.name()))
     }
 
@@ -101,13 +104,9 @@ impl Cluster {
         format!("{} was not reached", self.name())
     }
 
-    /// Whether it serves a resource of an API group.
-    pub(super) async fn serves(
-        &self,
-        group: &str,
-        version: &str,
-        plural: &str,
-    ) -> Result<bool, CallError> {
+    /// Whether it serves a resource, outside the core group, in this version.
+    pub(super) async fn serves(&self, resource: &str, version: &str) -> Result<bool, CallError> {
+        let (plural, group) = split_resource(resource);
         let served = self.kube.list_api_group_resources(&format!("{group}/{version}")).await;
         match served.map_err(call_error) {
             Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == plural)),
@@ -120,12 +119,6 @@ impl Cluster {
 /// The error of kube's client over ours.
 pub(super) fn call_error(error: kube::Error) -> CallError {
     client::call_error(&error)
-}
-
-fn watched(kind: Kind) -> ApiResource {
-    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
-    let kind_of_group = GroupVersionKind::gvk(group, version, kind.as_str());
-    ApiResource::from_gvk_with_plural(&kind_of_group, kind.plural())
 }
 
 /// All objects, page by page.
@@ -165,30 +158,4 @@ pub(super) fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
 
 pub(super) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     Some(meta.annotations.as_ref()?.get(key)?)
-}
-
-/// The entries of `managedFields` that own a field, e.g. `["f:spec", "f:holderIdentity"]`.
-pub(super) fn owners<'a>(
-    meta: &'a ObjectMeta,
-    field: &'a [&'a str],
-) -> impl Iterator<Item = &'a ManagedFieldsEntry> {
-    let owns = move |entry: &&ManagedFieldsEntry| {
-        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        fields.and_then(|fields| field.iter().try_fold(fields, |at, name| at.get(name))).is_some()
-    };
-    meta.managed_fields.iter().flatten().filter(owns)
-}
-
-pub(super) fn manager(entry: &ManagedFieldsEntry) -> &str {
-    entry.manager.as_deref().unwrap_or_default()
-}
-
-pub(super) fn is_ours(entry: &ManagedFieldsEntry) -> bool {
-    manager(entry) == FIELD_MANAGER
-}
-
-/// A timestamp of an API server.
-pub(super) fn millis(at: &impl serde::Serialize) -> Option<UnixMillis> {
-    let text = serde_json::to_value(at).ok()?;
-    UnixMillis::parse_rfc3339(text.as_str()?)
 }

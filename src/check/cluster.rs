@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use tokio::time::Instant;
 
 use super::client::{Cluster, call_error};
-use super::finding::{Check, Draft, about};
+use super::finding::{Check, Draft};
 use crate::client::CallError;
 use crate::clock::millis;
 use crate::core::contract::cause::{About, Cause, Facts};
@@ -22,7 +22,8 @@ pub(super) async fn reachable(cluster: &mut Cluster) -> Draft {
             let cause = Cause::of_read(error.cause());
             let facts = failure(cluster, &error);
             let evidence = format!("GET /version: {error}");
-            return Draft::failed(Check::Reachable, cause, about(cluster.name()), facts, evidence);
+            let about = About::cluster(cluster.name());
+            return Draft::failed(Check::Reachable, cause, about, facts, evidence);
         }
     };
     cluster.is_reached = true;
@@ -56,7 +57,7 @@ pub(super) async fn kinds(cluster: &Cluster, kinds: &[Kind]) -> Vec<Draft> {
     let mut counts = Vec::new();
     let served = join_all(kinds.iter().map(|kind| served(cluster, *kind))).await;
     for (kind, served) in kinds.iter().zip(served) {
-        let subject = || About { kind: Some(*kind), ..about(name) };
+        let subject = || About { kind: Some(*kind), ..About::cluster(name) };
         match served {
             Served::Yes(Some(objects)) => counts.push(format!("{kind} {objects}")),
             Served::Yes(None) => counts.push(kind.to_string()),
@@ -103,20 +104,20 @@ async fn served(cluster: &Cluster, kind: Kind) -> Served {
     let Some((group, version)) = kind.api_version().split_once('/') else {
         return Served::Yes(None);
     };
-    match cluster.serves(group, version, kind.plural()).await {
+    match cluster.serves(kind.resource(), version).await {
         Ok(true) if is_refused => Served::Yes(None),
         Ok(true) => Served::Unknown(error),
-        Ok(false) => Served::No(versions(cluster, group, kind.plural()).await),
+        Ok(false) => Served::No(versions(cluster, kind.resource(), group).await),
         Err(error) => Served::Unknown(error),
     }
 }
 
 /// The versions in which a resource is served.
-async fn versions(cluster: &Cluster, group: &str, plural: &str) -> Vec<String> {
+async fn versions(cluster: &Cluster, resource: &str, group: &str) -> Vec<String> {
     let Ok(groups) = cluster.kube.list_api_groups().await else { return Vec::new() };
     let mut served = Vec::new();
     for version in groups.groups.iter().filter(|g| g.name == group).flat_map(|g| &g.versions) {
-        if cluster.serves(group, &version.version, plural).await.unwrap_or(false) {
+        if cluster.serves(resource, &version.version).await.unwrap_or(false) {
             served.push(version.version.clone());
         }
     }

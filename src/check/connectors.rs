@@ -7,15 +7,15 @@ use futures::future::join_all;
 use kube::api::{DynamicObject, ObjectMeta};
 
 use super::client::{Cluster, annotation, key, label, upstream_uid};
-use super::finding::{Check, Draft, about, about_objects, join_first};
+use super::finding::{Check, Draft, about_objects};
 use crate::config::Config;
-use crate::core::contract::cause::{Cause, Facts};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
     upstream_cluster_name,
 };
-use crate::report::count;
+use crate::report::style::{count, join_first};
 
 /// A hub Connector.
 #[derive(Debug)]
@@ -23,21 +23,18 @@ struct HubConnector {
     key: ObjectKey,
     /// The uid of its upstream namespace, from the name of its namespace.
     uid: String,
-    source: Source,
+    /// From its labels; an error is the first label that it lacks.
+    source: Result<Source, &'static str>,
     has_status: bool,
 }
 
-/// The origin of a hub Connector, from its labels.
+/// The origin of a hub Connector.
 #[derive(Debug)]
-enum Source {
-    Named {
-        upstream: ClusterName,
-        /// The label's value.
-        label: String,
-        connector: ObjectKey,
-    },
-    /// The first missing label.
-    Unlabelled(&'static str),
+struct Source {
+    upstream: ClusterName,
+    /// The value of the label with the cluster's name.
+    label: String,
+    connector: ObjectKey,
 }
 
 impl HubConnector {
@@ -45,26 +42,21 @@ impl HubConnector {
     fn of(meta: &ObjectMeta) -> Option<Self> {
         let key = key(meta);
         let uid = upstream_uid(&key.namespace)?.to_owned();
-        let label = |key| label(meta, key).ok_or(key);
-        let source = || {
-            let cluster = label(UPSTREAM_CLUSTER_NAME)?;
-            let upstream = upstream_cluster_name(cluster).ok_or(UPSTREAM_CLUSTER_NAME)?;
-            Ok(Source::Named {
-                upstream: ClusterName::from(upstream.as_str()),
-                label: cluster.to_owned(),
-                connector: ObjectKey::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?),
-            })
-        };
-        let source = source().unwrap_or_else(Source::Unlabelled);
         let has_status = annotation(meta, UPSTREAM_STATUS).is_some();
-        Some(Self { key, uid, source, has_status })
+        Some(Self { key, uid, source: Source::of(meta), has_status })
     }
+}
 
-    fn upstream(&self) -> Option<&ClusterName> {
-        match &self.source {
-            Source::Named { upstream, .. } => Some(upstream),
-            Source::Unlabelled(_) => None,
-        }
+impl Source {
+    fn of(meta: &ObjectMeta) -> Result<Self, &'static str> {
+        let label = |key| label(meta, key).ok_or(key);
+        let cluster = label(UPSTREAM_CLUSTER_NAME)?;
+        let upstream = upstream_cluster_name(cluster).ok_or(UPSTREAM_CLUSTER_NAME)?;
+        Ok(Self {
+            upstream: upstream.as_str().into(),
+            label: cluster.to_owned(),
+            connector: ObjectKey::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?),
+        })
     }
 }
 
@@ -87,14 +79,15 @@ impl Held {
 
     /// If tiers share a cluster, the hub's namespaces are no upstream namespaces.
     fn of(namespaces: &[DynamicObject], connectors: &[DynamicObject]) -> Self {
-        let is_source = |meta: &&ObjectMeta| label(meta, UPSTREAM_NAMESPACE).is_none();
-        let namespaces = namespaces.iter().map(|object| &object.metadata).filter(is_source);
+        let is_upstream = |meta: &&ObjectMeta| label(meta, UPSTREAM_NAMESPACE).is_none();
+        let namespaces = namespaces.iter().map(|object| &object.metadata).filter(is_upstream);
         let uid = |meta: &ObjectMeta| (key(meta).name, meta.uid.clone().unwrap_or_default());
         let namespaces: BTreeMap<_, _> = namespaces.map(uid).collect();
-        let connectors = connectors.iter().map(|object| &object.metadata);
-        let is_source = |meta: &&ObjectMeta| HubConnector::of(meta).is_none();
-        let connectors = connectors.filter(is_source).map(key);
-        let connectors = connectors.filter(|key| namespaces.contains_key(&key.namespace)).collect();
+        let is_source = |key: &ObjectKey| {
+            upstream_uid(&key.namespace).is_none() && namespaces.contains_key(&key.namespace)
+        };
+        let connectors = connectors.iter().map(|object| key(&object.metadata));
+        let connectors = connectors.filter(is_source).collect();
         Self { namespaces, connectors }
     }
 
@@ -111,6 +104,9 @@ impl Held {
     }
 }
 
+/// A hub Connector whose labels name an upstream Connector.
+type Named<'a> = (&'a HubConnector, &'a Source);
+
 /// The objects read from the tiers.
 struct Tiers<'a> {
     hub: &'a ClusterName,
@@ -124,17 +120,16 @@ pub(super) async fn check(
     clusters: &[Cluster],
     followed: Option<&[ClusterName]>,
 ) -> Vec<Draft> {
+    let checks = [Check::Upstreams, Check::Identity, Check::Replication];
     let upstreams: Vec<_> = clusters.iter().filter(|c| c.has(Role::Upstream)).collect();
     let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub));
     let (Some(hub), false) = (hub, upstreams.is_empty()) else {
         let what = "no hub or no upstream is configured here: nothing to compare";
-        let checks = [Check::Upstreams, Check::Identity, Check::Replication];
         return checks.map(|check| Draft::passed(check, None, what)).into();
     };
     let connectors = match hub.objects(Kind::Connector).await {
         Ok(objects) => objects.iter().filter_map(|o| HubConnector::of(&o.metadata)).collect(),
         Err(unseen) => {
-            let checks = [Check::Upstreams, Check::Identity, Check::Replication];
             let skip = |check| Draft::skipped(check, Some(hub.name()), unseen.as_str());
             return checks.map(skip).into();
         }
@@ -169,8 +164,8 @@ impl Tiers<'_> {
     ) -> (Vec<Draft>, BTreeSet<ClusterName>) {
         let mut named = BTreeMap::<&ClusterName, Vec<&HubConnector>>::new();
         for connector in &self.connectors {
-            if let Some(upstream) = connector.upstream() {
-                named.entry(upstream).or_default().push(connector);
+            if let Ok(source) = &connector.source {
+                named.entry(&source.upstream).or_default().push(connector);
             }
         }
         let mut drafts = self.unlabelled();
@@ -213,26 +208,26 @@ impl Tiers<'_> {
         named: &BTreeMap<&ClusterName, Vec<&HubConnector>>,
     ) -> Option<&ClusterName> {
         let has = |held: &Held| of.iter().any(|c| held.namespace(&c.uid).is_some());
-        let unnamed = self.upstreams.iter().filter(|(c, _)| !named.contains_key(c.name()));
-        let mut found = unnamed.filter(|(_, held)| held.as_ref().is_ok_and(has));
-        found.next().map(|(cluster, _)| cluster.name())
+        let mut unnamed = self.upstreams.iter().filter(|(c, _)| !named.contains_key(c.name()));
+        let (cluster, _) = unnamed.find(|(_, held)| held.as_ref().is_ok_and(has))?;
+        Some(cluster.name())
     }
 
     /// One failure for each label that hub Connectors lack.
     fn unlabelled(&self) -> Vec<Draft> {
         let mut lacking = BTreeMap::<&str, Vec<&HubConnector>>::new();
         for connector in &self.connectors {
-            if let Source::Unlabelled(key) = connector.source {
-                lacking.entry(key).or_default().push(connector);
+            if let Err(label) = connector.source {
+                lacking.entry(label).or_default().push(connector);
             }
         }
         let draft = |(label, connectors): (&str, Vec<&HubConnector>)| {
             let mut facts = Facts { key: Some(label.into()), ..Facts::default() };
-            let sources = self.upstreams.iter().filter_map(|(upstream, held)| {
+            let source = self.upstreams.iter().find_map(|(upstream, held)| {
                 let source = held.as_ref().ok()?.source(connectors.first()?)?;
                 Some((upstream.name(), source))
             });
-            if let Some((upstream, source)) = sources.into_iter().next() {
+            if let Some((upstream, source)) = source {
                 facts.what = Some(source.to_string().into());
                 facts.upstream = Some(upstream.clone());
             }
@@ -247,29 +242,29 @@ impl Tiers<'_> {
 
     /// Compares an upstream with the hub Connectors that name it.
     fn compare(&self, upstream: &ClusterName, held: &Held) -> Vec<Draft> {
-        let named = self.connectors.iter().filter(|c| c.upstream() == Some(upstream));
-        let named: Vec<_> = named.collect();
+        let named = self.connectors.iter();
+        let named =
+            named.filter_map(|connector| Some((connector, connector.source.as_ref().ok()?)));
+        let named: Vec<Named<'_>> = named.filter(|(_, of)| of.upstream == *upstream).collect();
         let mut drafts = self.identity(upstream, &named, held);
-        let is_wrong = drafts.iter().any(Draft::is_problem);
         // Objects compared with another control plane always differ.
-        if !is_wrong {
+        if !drafts.iter().any(Draft::is_problem) {
             drafts.extend(self.replication(upstream, &named, held));
         }
         drafts
     }
 
-    fn identity(&self, upstream: &ClusterName, named: &[&HubConnector], held: &Held) -> Vec<Draft> {
+    fn identity(&self, upstream: &ClusterName, named: &[Named<'_>], held: &Held) -> Vec<Draft> {
         if named.is_empty() {
             let unseen = format!("no hub Connector names {upstream} yet");
             return vec![Draft::skipped(Check::Identity, Some(upstream), unseen)];
         }
         let mut missing = Vec::new();
         let mut other = Vec::new();
-        for connector in named {
-            let Source::Named { connector: source, .. } = &connector.source else { continue };
-            match held.namespaces.get(&source.namespace) {
-                None => missing.push((connector, source)),
-                Some(uid) if *uid != connector.uid => other.push((connector, source)),
+        for (connector, source) in named {
+            match held.namespaces.get(&source.connector.namespace) {
+                None => missing.push((connector, &source.connector)),
+                Some(uid) if *uid != connector.uid => other.push((connector, &source.connector)),
                 Some(_) => {}
             }
         }
@@ -302,29 +297,21 @@ impl Tiers<'_> {
         drafts
     }
 
-    fn replication(
-        &self,
-        upstream: &ClusterName,
-        named: &[&HubConnector],
-        held: &Held,
-    ) -> Vec<Draft> {
+    fn replication(&self, upstream: &ClusterName, named: &[Named<'_>], held: &Held) -> Vec<Draft> {
         let mut lacking = Vec::new();
         let mut gone = 0_usize;
         let mut replicated = BTreeSet::new();
-        for connector in named {
-            let Source::Named { connector: source, label, .. } = &connector.source else {
-                continue;
-            };
-            if held.connectors.contains(source) {
-                replicated.insert(source.clone());
+        for (connector, source) in named {
+            if held.connectors.contains(&source.connector) {
+                replicated.insert(source.connector.clone());
             } else if connector.has_status {
-                lacking.push((&connector.key, label));
+                lacking.push((&connector.key, &source.label));
             } else {
                 gone += 1;
             }
         }
         // Missing labels are a separate failure.
-        let unlabelled = self.connectors.iter().filter(|c| c.upstream().is_none());
+        let unlabelled = self.connectors.iter().filter(|c| c.source.is_err());
         replicated.extend(unlabelled.filter_map(|connector| held.source(connector)));
         let missing: Vec<_> = held.connectors.difference(&replicated).collect();
         let counts = format!("{} upstream, {} at the hub", held.connectors.len(), named.len());
@@ -351,7 +338,7 @@ impl Tiers<'_> {
             let evidence = format!("{counts}; lacking upstream: {}", join_first(keys));
             let is_part = lacking.len() < named.len();
             let cause = Cause::RemovalsHeld;
-            let subject = about(upstream);
+            let subject = About::cluster(upstream);
             let draft = Draft::failed(Check::Replication, cause, subject, facts, evidence);
             drafts.push(draft.warning_if(is_part));
         }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use super::client::{Cluster, label};
-use super::finding::{Check, Draft, about, join_first};
+use super::finding::{Check, Draft};
 use crate::client::projects::PROJECTS_PATH;
 use crate::client::{ClusterClient, ConnectionSpec, Connections, ProjectRoot, Server};
 use crate::config::{ClusterConfig, Config};
-use crate::core::contract::cause::{Cause, Facts};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::contract::settings::OrphanMode;
@@ -22,7 +22,7 @@ use crate::discovery::milo::project_of_path;
 use crate::discovery::offers::{Found, Offers};
 use crate::metrics::Metrics;
 use crate::nearest::nearest;
-use crate::report::count;
+use crate::report::style::{count, join_first};
 
 /// The most clusters to check, of those that a run would join, without `--upstream`.
 const CHECKED_MAX: usize = 20;
@@ -71,7 +71,7 @@ pub(super) fn report(
         };
         let facts =
             Facts { source: Some(source.as_str().into()), error: Some(error), ..Facts::default() };
-        let subject = about(&ClusterName::from(source.as_str()));
+        let subject = About::cluster(&ClusterName::from(source.as_str()));
         let draft =
             Draft::failed(Check::Discovery, Cause::DiscoveryFailing, subject, facts, "its list");
         drafts.push(draft.of_no_cluster());
@@ -88,7 +88,8 @@ fn broken(name: &ClusterName, found: &Found) -> Option<Draft> {
         ..Facts::default()
     };
     let evidence = format!("shown by {source}");
-    Some(Draft::failed(Check::Discovery, Cause::KubeconfigInvalid, about(name), facts, evidence))
+    let about = About::cluster(name);
+    Some(Draft::failed(Check::Discovery, Cause::KubeconfigInvalid, about, facts, evidence))
 }
 
 /// The offers of one source, and the clusters to check among them.
@@ -99,20 +100,20 @@ fn shown(
     needed: Option<&BTreeSet<ClusterName>>,
     only: &[ClusterName],
 ) -> (Draft, Vec<ClusterName>) {
-    let names = |wanted: fn(&OfferState) -> bool| {
-        let of_state = found.iter().filter(|(_, found)| wanted(&found.state));
-        of_state.map(|(name, _)| (*name).clone()).collect::<Vec<_>>()
-    };
-    let ready = names(|state| *state == OfferState::Ready);
+    let is_ready = |(_, found): &&(&ClusterName, &Found)| found.state == OfferState::Ready;
+    let ready: Vec<_> = found.iter().filter(is_ready).map(|(name, _)| (*name).clone()).collect();
     let mut evidence =
         format!("{source}: {}, {} ready", count(found.len(), "cluster"), ready.len());
-    for (names, what) in [
-        (names(|state| *state == OfferState::NotReady), "not ready"),
-        (names(|state| *state == OfferState::Deleting), "being deleted"),
-        (names(|state| matches!(state, OfferState::Broken { .. })), "broken"),
-    ] {
-        if !names.is_empty() {
-            evidence += &format!(", {} {what}", names.len());
+    let state = |(_, found): &(&ClusterName, &Found)| match found.state {
+        OfferState::Ready => "ready",
+        OfferState::NotReady => "not ready",
+        OfferState::Deleting => "being deleted",
+        OfferState::Broken { .. } => "broken",
+    };
+    for what in ["not ready", "being deleted", "broken"] {
+        let clusters = found.iter().filter(|found| state(found) == what).count();
+        if clusters > 0 {
+            evidence += &format!(", {clusters} {what}");
         }
     }
     let joined = match (join, needed) {
@@ -214,7 +215,8 @@ async fn ask(cluster: &ClusterConfig, project: String, root: Arc<ClusterClient>)
                 file: Some(file.into()),
                 ..Facts::default()
             };
-            Draft::failed(Check::Project, Cause::ProjectMissing, about(name), facts, evidence)
+            let about = About::cluster(name);
+            Draft::failed(Check::Project, Cause::ProjectMissing, about, facts, evidence)
         }
         Err(error) => Draft::skipped(Check::Project, Some(name), format!("{asked}: {error}")),
     }

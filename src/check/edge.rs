@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::DynamicObject;
+use serde_json::json;
 
-use super::client::{Cluster, annotation, is_ours, key, manager, millis, owners};
-use super::finding::{Check, Draft, about, about_objects, join_first};
+use super::client::{Cluster, annotation, key};
+use super::finding::{Check, Draft, about_objects};
 use super::permissions::{ENVOY_PROXIES, GATEWAY_CLASSES, split_resource};
 use crate::clock::wall_clock_now;
 use crate::config::Config;
-use crate::core::contract::cause::{Cause, Facts};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::settings::TouchScope;
 use crate::core::data::ids::{Kind, ObjectKey};
-use crate::core::data::objects::EXTENSION_PREFIX;
+use crate::core::data::objects::{EXTENSION_PREFIX, FIELD_MANAGER};
+use crate::field_owner::field_owners;
+use crate::report::style::join_first;
 
 /// The first version of Envoy Gateway that copies Gateway annotations into its configuration, as
 /// metadata of the virtual hosts (envoyproxy/gateway#3602).
@@ -70,11 +73,10 @@ pub(super) async fn check(config: &Config, cluster: &Cluster) -> Vec<Draft> {
 
 impl<'a> Edge<'a> {
     async fn read(cluster: &'a Cluster) -> Self {
-        let (plural, group) = split_resource(ENVOY_PROXIES);
         let (classes, proxies, has_kind, gateways, http_proxies, version) = tokio::join!(
             cluster.others(GATEWAY_CLASSES, "v1"),
             cluster.others(ENVOY_PROXIES, "v1alpha1"),
-            cluster.serves(group, "v1alpha1", plural),
+            cluster.serves(ENVOY_PROXIES, "v1alpha1"),
             cluster.objects(Kind::Gateway),
             cluster.objects(Kind::HttpProxy),
             version(cluster),
@@ -129,7 +131,7 @@ impl<'a> Edge<'a> {
             (true, Err(_)) => "EnvoyProxy is not served".to_owned(),
         };
         let cause = Cause::TouchIneffective;
-        vec![Draft::failed(Check::Trigger, cause, about(name), facts, evidence)]
+        vec![Draft::failed(Check::Trigger, cause, About::cluster(name), facts, evidence)]
     }
 
     /// The names of Envoy Gateway's classes; empty if it is not installed.
@@ -156,21 +158,19 @@ impl<'a> Edge<'a> {
             }
         };
         let now = wall_clock_now();
-        let field = format!("f:{trigger}");
-        let path = ["f:metadata", "f:annotations", field.as_str()];
-        let mut others = BTreeMap::<&str, Vec<ObjectKey>>::new();
+        let path = ["metadata", "annotations", trigger];
+        let mut others = BTreeMap::<String, Vec<ObjectKey>>::new();
         for meta in gateways.iter().map(|gateway| &gateway.metadata) {
             if annotation(meta, trigger).is_none() {
                 continue;
             }
-            for entry in owners(meta, &path).filter(|entry| !is_ours(entry)) {
-                let at = entry.time.as_ref().and_then(millis);
-                if at.is_none_or(|at| now.since(at) < DAY_MS) {
-                    others.entry(manager(entry)).or_default().push(key(meta));
+            for owner in field_owners(&json!(meta.managed_fields), &path) {
+                if owner.manager != FIELD_MANAGER && now.since(owner.at_ms) < DAY_MS {
+                    others.entry(owner.manager).or_default().push(key(meta));
                 }
             }
         }
-        let draft = |(manager, keys): (&str, Vec<ObjectKey>)| {
+        let draft = |(manager, keys): (String, Vec<ObjectKey>)| {
             let keys: Vec<_> = keys.iter().collect();
             let facts = Facts {
                 manager: Some(manager.into()),
@@ -214,7 +214,7 @@ impl<'a> Edge<'a> {
                 ..Facts::default()
             };
             let cause = Cause::TouchScopeWrong;
-            return Draft::failed(Check::TouchScope, cause, about(name), facts, evidence);
+            return Draft::failed(Check::TouchScope, cause, About::cluster(name), facts, evidence);
         }
         let many = used.iter().any(|class| gateways(class) > 1);
         let advice = if scope == TouchScope::Gateway && many && used.iter().all(is_merged) {

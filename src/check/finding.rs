@@ -1,7 +1,5 @@
 //! The findings of the checks.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use crate::core::contract::cause::{About, Cause, Facts, Kubectl};
@@ -100,9 +98,8 @@ impl Draft {
         cluster: Option<&ClusterName>,
         evidence: impl Into<String>,
     ) -> Self {
-        let level = Level::Passed;
-        let evidence = evidence.into();
-        Self { check, cluster: cluster.cloned(), level, evidence, problem: None }
+        let cluster = cluster.cloned();
+        Self { check, cluster, level: Level::Passed, evidence: evidence.into(), problem: None }
     }
 
     /// `unseen`: the invisible objects, with the reason.
@@ -111,9 +108,7 @@ impl Draft {
         cluster: Option<&ClusterName>,
         unseen: impl Into<String>,
     ) -> Self {
-        let level = Level::Skipped;
-        let evidence = unseen.into();
-        Self { check, cluster: cluster.cloned(), level, evidence, problem: None }
+        Self { level: Level::Skipped, ..Self::passed(check, cluster, unseen) }
     }
 
     pub(super) fn failed(
@@ -159,27 +154,9 @@ impl Draft {
     }
 }
 
-/// A cluster as the subject of a problem.
-pub(super) fn about(cluster: &ClusterName) -> About {
-    About { cluster: cluster.clone(), kind: None, object: None, more: 0 }
-}
-
 /// Objects as the subject of a problem. `objects` must not be empty.
 pub(super) fn about_objects(cluster: &ClusterName, kind: Kind, objects: &[&ObjectKey]) -> About {
     let object = objects.first().map(|first| (*first).clone());
     let more = objects.len().saturating_sub(1);
     About { cluster: cluster.clone(), kind: Some(kind), object, more }
-}
-
-/// The first few words: `a, b, c, d, e and 7 more`.
-pub(super) fn join_first<T: std::fmt::Display>(words: impl IntoIterator<Item = T>) -> String {
-    const SHOWN_MAX: usize = 5;
-    let mut words = words.into_iter();
-    let shown: Vec<_> = words.by_ref().take(SHOWN_MAX).map(|word| word.to_string()).collect();
-    let mut text = shown.join(", ");
-    let more = words.count();
-    if more > 0 {
-        let _ = write!(text, " and {more} more");
-    }
-    text
 }

@@ -7,10 +7,11 @@ use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
+use serde_json::json;
 
-use super::client::{Cluster, call_error, is_ours, manager, millis, owners};
+use super::client::{Cluster, call_error};
 use super::cluster::failure;
-use super::finding::{Check, Draft, about};
+use super::finding::{Check, Draft};
 use super::permissions::LEASES;
 use crate::client::CallError;
 use crate::clock::wall_clock_now;
@@ -20,6 +21,7 @@ use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
+use crate::field_owner::field_owner;
 use crate::leader::group::Group;
 
 /// The longest wait for the renewal of a Lease that looks expired: clocks may differ.
@@ -52,9 +54,13 @@ pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
             [Check::Lease, Check::Leader].map(skip).into()
         }
         None => {
+            let namespace = &*cluster.lease_namespace(config).await;
             let of = config.leader_election.shards;
             let check = async |index| {
-                LeaseCheck::new(config, cluster, Shard { index, of }).await.run().await
+                let group = Group::new(&config.leader_election.lease_name, Shard { index, of });
+                let key = ObjectKey::new(namespace, group.own_lease());
+                let api = Api::namespaced(cluster.kube.clone(), namespace);
+                LeaseCheck { cluster, key, api }.run().await
             };
             join_all((0..of).map(check)).await.into_iter().flatten().collect()
         }
@@ -67,32 +73,20 @@ struct LeaseCheck<'a> {
     api: Api<Lease>,
 }
 
-impl<'a> LeaseCheck<'a> {
-    async fn new(config: &Config, cluster: &'a Cluster, shard: Shard) -> Self {
-        let election = &config.leader_election;
-        let namespace = match &election.lease_namespace {
-            Some(namespace) => namespace.clone(),
-            None => {
-                cluster.client.default_namespace().await.unwrap_or_else(|_| "default".to_owned())
-            }
-        };
-        let api = Api::namespaced(cluster.kube.clone(), &namespace);
-        let name = Group::new(&election.lease_name, shard).own_lease();
-        Self { cluster, key: ObjectKey::new(namespace, name), api }
-    }
-
+impl LeaseCheck<'_> {
     async fn run(&self) -> Vec<Draft> {
         let lease = match self.read().await {
             Ok(lease) => lease,
             Err(error) => return vec![self.unusable("get", &error)],
         };
+        let dry_run = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
         let (verb, written) = match &lease {
-            None => ("create", self.create().await),
-            Some(lease) => ("update", self.update(lease).await),
+            None => ("create", self.api.create(&dry_run, &self.new_lease()).await),
+            Some(lease) => ("update", self.api.replace(&self.key.name, &dry_run, lease).await),
         };
-        match written {
+        match written.map_err(call_error) {
             // A conflict means that another process wrote it first, and so that it can be written.
-            Ok(()) | Err(CallError::Status { code: 409, .. }) => {}
+            Ok(_) | Err(CallError::Status { code: 409, .. }) => {}
             Err(error) => return vec![self.unusable(verb, &error)],
         }
         let evidence = format!("{verb} of Lease {} as a dry run", self.key);
@@ -109,24 +103,19 @@ impl<'a> LeaseCheck<'a> {
         }
     }
 
-    async fn create(&self) -> Result<(), CallError> {
-        let lease = Lease {
+    fn new_lease(&self) -> Lease {
+        Lease {
             metadata: ObjectMeta { name: Some(self.key.name.clone()), ..ObjectMeta::default() },
             spec: Some(LeaseSpec {
                 holder_identity: Some("throughline-check".to_owned()),
                 lease_duration_seconds: Some(15),
                 ..LeaseSpec::default()
             }),
-        };
-        self.api.create(&dry_run(), &lease).await.map(drop).map_err(call_error)
-    }
-
-    async fn update(&self, lease: &Lease) -> Result<(), CallError> {
-        self.api.replace(&self.key.name, &dry_run(), lease).await.map(drop).map_err(call_error)
+        }
     }
 
     fn about(&self) -> About {
-        About { object: Some(self.key.clone()), ..about(self.cluster.name()) }
+        About { object: Some(self.key.clone()), ..About::cluster(self.cluster.name()) }
     }
 
     fn unusable(&self, verb: &'static str, error: &CallError) -> Draft {
@@ -201,14 +190,10 @@ impl<'a> LeaseCheck<'a> {
     }
 }
 
-fn dry_run() -> PostParams {
-    PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) }
-}
-
 /// The holder of a Lease.
 struct Holder {
     holder: String,
-    /// The field manager that wrote this name, preferably ours; `None` if that is not visible.
+    /// The field manager that wrote this name; `None` if that is not visible.
     writer: Option<String>,
     renewed: Option<UnixMillis>,
     expires_after: Duration,
@@ -220,13 +205,13 @@ impl Holder {
         let lease = lease?;
         let spec = lease.spec.as_ref()?;
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
-        let owners = || owners(&lease.metadata, &["f:spec", "f:holderIdentity"]);
-        let writer = owners().find(|owner| is_ours(owner)).or_else(|| owners().last());
+        let writer = field_owner(&json!(lease), &["spec", "holderIdentity"]);
+        let renewed = spec.renew_time.as_ref().map(|at| at.0.as_millisecond());
         let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(15));
         Some(Self {
             holder,
-            writer: writer.map(|owner| manager(owner).to_owned()),
-            renewed: spec.renew_time.as_ref().and_then(millis),
+            writer: writer.map(|writer| writer.manager),
+            renewed: renewed.and_then(|ms| u64::try_from(ms).ok()).map(UnixMillis),
             expires_after: Duration::from_secs(seconds.unwrap_or_default()),
         })
     }
@@ -241,43 +226,23 @@ impl Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     const NOW: UnixMillis = UnixMillis(1_795_252_772_000);
 
-    fn lease(holder: &str, age_ms: u64, managers: &[(&str, &str)]) -> Lease {
-        let managers = managers.iter().map(|(manager, field)| {
-            json!({ "manager": manager, "fieldsType": "FieldsV1",
-                "fieldsV1": { "f:spec": { *field: {} } } })
-        });
+    fn lease(holder: &str, age_ms: u64) -> Lease {
         let renewed = UnixMillis(NOW.0 - age_ms).to_string();
         let lease = json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": { "managedFields": managers.collect::<Vec<_>>() },
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {},
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed },
         });
         serde_json::from_value(lease).unwrap()
     }
 
     #[test]
-    fn the_owner_of_the_holders_name_says_whether_it_is_a_throughline() {
-        const HOLDER: &str = "f:holderIdentity";
-        for (managers, expected) in [
-            (&[("throughline", HOLDER)][..], Some("throughline")),
-            (&[("kube-scheduler", HOLDER)], Some("kube-scheduler")),
-            // Our older entry owns another field.
-            (&[("throughline", "f:leaseDurationSeconds"), ("kubectl", HOLDER)], Some("kubectl")),
-            (&[], None),
-        ] {
-            let holder = Holder::of(Some(&lease("a", 0, managers))).unwrap();
-            assert_eq!(holder.writer.as_deref(), expected);
-        }
-        assert!(Holder::of(Some(&lease("", 0, &[]))).is_none() && Holder::of(None).is_none());
-    }
-
-    #[test]
-    fn a_renewal_counts_by_its_age() {
-        let holder = |age_ms| Holder::of(Some(&lease("a", age_ms, &[]))).unwrap();
+    fn a_renewal_by_a_holder_counts_by_its_age() {
+        assert!(Holder::of(Some(&lease("", 0))).is_none() && Holder::of(None).is_none());
+        let holder = |age_ms| Holder::of(Some(&lease("a", age_ms))).unwrap();
+        assert!(holder(0).writer.is_none(), "no managedFields");
         assert!(holder(2_000).is_fresh(NOW) && !holder(16_000).is_fresh(NOW));
         assert!(!holder(0).is_fresh(UnixMillis(NOW.0 - 60_000)), "in the future");
     }

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::finding::{Check, Draft, about};
+use super::finding::{Check, Draft};
 use crate::config::Config;
-use crate::core::contract::cause::{Cause, Facts};
+use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::ids::ClusterName;
 
@@ -70,7 +70,7 @@ pub(super) fn event_log(config: &Config) -> Draft {
                 ..Facts::default()
             };
             // The subject is this instance.
-            let subject = about(&ClusterName::from("instance"));
+            let subject = About::cluster(&ClusterName::from("instance"));
             Draft::failed(Check::EventLog, Cause::EventLogFailing, subject, facts, tried)
                 .of_no_cluster()
         }

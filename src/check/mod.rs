@@ -39,7 +39,6 @@ use crate::kubectl;
 use crate::metrics::Metrics;
 use client::Cluster;
 use finding::Draft;
-use permissions::RequiredPermission;
 
 pub use finding::{Check, CheckReport, Finding, Level};
 
@@ -68,9 +67,8 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     };
     let clusters: Vec<_> = config.clusters.iter().map(connect).collect();
     let table: ClusterTable = clusters.iter().map(|c| c.client.clone()).collect();
-    let needed = permissions::required_permissions(config);
     let (checked, projects, offers) = tokio::join!(
-        join_all(clusters.into_iter().map(|cluster| alone(cluster, config, &needed))),
+        join_all(clusters.into_iter().map(|cluster| alone(cluster, config))),
         discovery::projects(config, &connections, &metrics),
         offers::list(config, &table, &connections, &metrics, OFFERS_WITHIN),
     );
@@ -93,8 +91,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
         let joined = discovery::connect(&chosen, &offers, &connections, &metrics);
         let (entries, joined): (Vec<_>, Vec<_>) = joined.into_iter().unzip();
         config.clusters.extend(entries);
-        let needed = permissions::required_permissions(&config);
-        let checks = joined.into_iter().map(|cluster| alone(cluster, &config, &needed));
+        let checks = joined.into_iter().map(|cluster| alone(cluster, &config));
         let checked = futures::stream::iter(checks).buffered(FOUND_IN_FLIGHT_MAX);
         for (cluster, findings) in checked.collect::<Vec<_>>().await {
             clusters.push(cluster);
@@ -121,15 +118,11 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
 }
 
 /// The checks of one cluster by itself.
-async fn alone(
-    mut cluster: Cluster,
-    config: &Config,
-    needed: &[RequiredPermission],
-) -> (Cluster, Vec<Draft>) {
+async fn alone(mut cluster: Cluster, config: &Config) -> (Cluster, Vec<Draft>) {
     let mut drafts = vec![cluster::reachable(&mut cluster).await];
     let kinds = config.settings().kinds_watched(cluster.client.roles());
     drafts.extend(cluster::kinds(&cluster, &kinds).await);
-    drafts.extend(rights::check(&mut cluster, config, needed).await);
+    drafts.extend(rights::check(&mut cluster, config).await);
     (cluster, drafts)
 }
 

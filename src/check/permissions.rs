@@ -9,22 +9,14 @@ pub const LEASES: &str = "leases.coordination.k8s.io";
 pub const EVENTS: &str = "events";
 pub const SECRETS: &str = "secrets";
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PermissionScope {
-    AllNamespaces,
-    /// The Lease's namespace; `None` is the default namespace of the kubeconfig or the pod.
-    LeaseNamespace(Option<String>),
-    Namespace(String),
-}
-
-/// One verb on one resource of one cluster.
+/// One verb on one resource of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequiredPermission {
-    pub cluster: ClusterName,
     /// The name in RBAC and CRDs: `connectors.networking.datumapis.com`; without a dot in the core
     /// group.
     pub resource: &'static str,
-    pub scope: PermissionScope,
+    /// `None` for all namespaces.
+    pub namespace: Option<String>,
     pub verb: &'static str,
     /// The function that fails without it.
     pub without: &'static str,
@@ -35,148 +27,82 @@ pub fn split_resource(resource: &str) -> (&str, &str) {
     resource.split_once('.').unwrap_or((resource, ""))
 }
 
-/// Every permission that a live run with `config` uses, and no other.
-///
-/// | cluster | resource | verbs | when |
-/// |---|---|---|---|
-/// | each | the kinds of [`Settings::kinds_watched`](crate::core::contract::settings::Settings::kinds_watched) | list, watch | always |
-/// | hub | connectors | patch | an upstream is configured, and it is no dry run |
-/// | upstream | connectors, namespaces | get | as above, with a hub: absence is confirmed before an annotation is removed |
-/// | hub | httproutes | get, delete | `orphans.mode` is `delete`, and it is no dry run |
-/// | upstream | gateways, namespaces | get | as above: absence is confirmed before a delete |
-/// | edge | gateways | patch | touching is enabled, and it is no dry run |
-/// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
-/// | hub | leases, in its namespace | get, create, update | there is an election |
-/// | hub | leases, in its namespace | list | it has several shards |
-/// | of the kubeconfig Secrets | secrets, in their namespace | list, watch | `discovery.kubeconfigSecrets` is set |
-pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
-    let mut builder = PermissionsBuilder { config, permissions: Vec::new() };
-    builder.add_watches();
-    if !config.dry_run {
-        builder.add_writes();
+/// Every permission that a live run with `config` uses in a cluster with these roles, and no other.
+pub fn required_permissions(
+    config: &Config,
+    cluster: &ClusterName,
+    roles: &[Role],
+    lease_namespace: &str,
+) -> Vec<RequiredPermission> {
+    let connectors = Kind::Connector.resource();
+    let namespaces = Kind::Namespace.resource();
+    let routes = Kind::HttpRoute.resource();
+    let gateways = Kind::Gateway.resource();
+    let is = |role| roles.contains(&role);
+    // One with this role may be discovered.
+    let exists = |role| {
+        config.clusters.iter().any(|c| c.roles.contains(&role)) || config.discovery.may_find(role)
+    };
+    let writes = !config.dry_run;
+    let mirrors = writes && exists(Role::Upstream) && exists(Role::Hub);
+    let deletes = writes && exists(Role::Hub) && config.orphans.mode == OrphanMode::Delete;
+
+    let mut needed = Vec::new();
+    let mut add = |resource, namespace: Option<&str>, verbs: &[&'static str], without| {
+        needed.extend(verbs.iter().map(|&verb| {
+            let namespace = namespace.map(str::to_owned);
+            RequiredPermission { resource, namespace, verb, without }
+        }));
+    };
+    for kind in config.settings().kinds_watched(roles) {
+        let without =
+            "throughline does not see these objects, and does nothing that depends on them";
+        add(kind.resource(), None, &["list"], without);
+        let without = "throughline does not see how these objects change";
+        add(kind.resource(), None, &["watch"], without);
     }
-    builder.add_election();
-    builder.add_discovery();
-    let mut permissions = builder.permissions;
-    permissions.sort();
-    permissions.dedup_by(|a, b| {
-        (&a.cluster, a.resource, &a.scope, a.verb) == (&b.cluster, b.resource, &b.scope, b.verb)
-    });
-    permissions
-}
-
-const NOT_SEEN: &str =
-    "throughline does not see these objects, and does nothing that depends on them";
-const NOT_FOLLOWED: &str = "throughline does not see how these objects change";
-
-struct PermissionsBuilder<'a> {
-    config: &'a Config,
-    permissions: Vec<RequiredPermission>,
-}
-
-impl PermissionsBuilder<'_> {
-    fn add(
-        &mut self,
-        role: Role,
-        resource: &'static str,
-        verbs: &[&'static str],
-        without: &'static str,
-    ) {
-        for cluster in self.config.clusters.iter().filter(|c| c.roles.contains(&role)) {
-            for &verb in verbs {
-                let cluster = cluster.name.clone();
-                let scope = PermissionScope::AllNamespaces;
-                let permission = RequiredPermission { cluster, resource, scope, verb, without };
-                self.permissions.push(permission);
-            }
-        }
+    if is(Role::Hub) && mirrors {
+        let without = "no status is mirrored, and the edges keep the last one they got";
+        add(connectors, None, &["patch"], without);
     }
-
-    /// Whether a cluster has this role, or one with it may be discovered.
-    fn has(&self, role: Role) -> bool {
-        self.config.clusters.iter().any(|c| c.roles.contains(&role))
-            || self.config.discovery.may_find(role)
+    if is(Role::Upstream) && mirrors {
+        let without = "no Connector can be proven absent, and its annotation stays at the hub";
+        add(connectors, None, &["get"], without);
+        add(namespaces, None, &["get"], without);
     }
-
-    fn add_discovery(&mut self) {
-        let Some(secrets) = &self.config.discovery.kubeconfig_secrets else { return };
-        let without = [
-            ("list", "no cluster joins by a kubeconfig Secret"),
-            ("watch", "changes of kubeconfig Secrets are not followed"),
-        ];
-        for (verb, without) in without {
-            self.permissions.push(RequiredPermission {
-                cluster: secrets.cluster.clone(),
-                resource: SECRETS,
-                scope: PermissionScope::Namespace(secrets.namespace.clone()),
-                verb,
-                without,
-            });
+    if is(Role::Hub) && deletes {
+        add(routes, None, &["get", "delete"], "no orphaned route is deleted");
+    }
+    if is(Role::Upstream) && deletes {
+        let without = "no Gateway can be proven absent, and no orphaned route is deleted";
+        add(gateways, None, &["get"], without);
+        add(namespaces, None, &["get"], without);
+    }
+    if is(Role::Edge) && writes && config.touch.enabled {
+        let without = "no Gateway is touched, and Envoy Gateway keeps its old configuration";
+        add(gateways, None, &["patch"], without);
+    }
+    if (is(Role::Hub) || is(Role::Edge)) && writes && config.events.enabled {
+        add(EVENTS, None, &["create"], "no Kubernetes Events are posted");
+        add(EVENTS, None, &["patch"], "an Event that happens again is not counted up");
+    }
+    if config.election_cluster().is_some_and(|elects| elects.name == *cluster) {
+        let without = "no leader is elected, and nothing is mirrored";
+        add(LEASES, Some(lease_namespace), &["get", "create", "update"], without);
+        if config.leader_election.shards > 1 {
+            add(LEASES, Some(lease_namespace), &["list"], without);
         }
     }
-
-    fn add_watches(&mut self) {
-        let settings = self.config.settings();
-        for cluster in &self.config.clusters {
-            for kind in settings.kinds_watched(&cluster.roles) {
-                for (verb, without) in [("list", NOT_SEEN), ("watch", NOT_FOLLOWED)] {
-                    self.permissions.push(RequiredPermission {
-                        cluster: cluster.name.clone(),
-                        resource: kind.resource(),
-                        scope: PermissionScope::AllNamespaces,
-                        verb,
-                        without,
-                    });
-                }
-            }
-        }
+    let secrets = config.discovery.kubeconfig_secrets.as_ref();
+    if let Some(secrets) = secrets.filter(|secrets| secrets.cluster == *cluster) {
+        let namespace = Some(&*secrets.namespace);
+        add(SECRETS, namespace, &["list"], "no cluster joins by a kubeconfig Secret");
+        add(SECRETS, namespace, &["watch"], "changes of kubeconfig Secrets are not followed");
     }
-
-    fn add_writes(&mut self) {
-        let connectors = Kind::Connector.resource();
-        let namespaces = Kind::Namespace.resource();
-        let routes = Kind::HttpRoute.resource();
-        let gateways = Kind::Gateway.resource();
-        if self.has(Role::Upstream) {
-            let without = "no status is mirrored, and the edges keep the last one they got";
-            self.add(Role::Hub, connectors, &["patch"], without);
-        }
-        if self.has(Role::Hub) {
-            let without = "no Connector can be proven absent, and its annotation stays at the hub";
-            self.add(Role::Upstream, connectors, &["get"], without);
-            self.add(Role::Upstream, namespaces, &["get"], without);
-        }
-        if self.config.orphans.mode == OrphanMode::Delete && self.has(Role::Hub) {
-            self.add(Role::Hub, routes, &["get", "delete"], "no orphaned route is deleted");
-            let without = "no Gateway can be proven absent, and no orphaned route is deleted";
-            self.add(Role::Upstream, gateways, &["get"], without);
-            self.add(Role::Upstream, namespaces, &["get"], without);
-        }
-        if self.config.events.enabled {
-            for role in [Role::Hub, Role::Edge] {
-                self.add(role, EVENTS, &["create"], "no Kubernetes Events are posted");
-                self.add(role, EVENTS, &["patch"], "an Event that happens again is not counted up");
-            }
-        }
-        if self.config.touch.enabled {
-            let without = "no Gateway is touched, and Envoy Gateway keeps its old configuration";
-            self.add(Role::Edge, gateways, &["patch"], without);
-        }
-    }
-
-    fn add_election(&mut self) {
-        let Some(cluster) = self.config.election_cluster() else { return };
-        let scope =
-            PermissionScope::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
-        let lists = (self.config.leader_election.shards > 1).then_some("list");
-        for verb in ["get", "create", "update"].into_iter().chain(lists) {
-            let cluster = cluster.name.clone();
-            let scope = scope.clone();
-            let without = "no leader is elected, and nothing is mirrored";
-            let permission = RequiredPermission { cluster, resource: LEASES, scope, verb, without };
-            self.permissions.push(permission);
-        }
-    }
+    needed.sort();
+    needed
+        .dedup_by(|a, b| (a.resource, &a.namespace, a.verb) == (b.resource, &b.namespace, b.verb));
+    needed
 }
 
 /// Resources that `throughline check` also reads if it may. A live run never reads them.

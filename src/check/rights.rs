@@ -12,13 +12,15 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::client::{Cluster, call_error};
-use super::finding::{Check, Draft, about, join_first};
-use super::permissions::{PermissionScope, READ_BY_CHECK_ONLY, RequiredPermission, split_resource};
+use super::finding::{Check, Draft};
+use super::permissions::{
+    READ_BY_CHECK_ONLY, RequiredPermission, required_permissions, split_resource,
+};
 use crate::client::CallError;
 use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey};
-use crate::report::count;
+use crate::report::style::{count, join_first};
 
 const REVIEWS_IN_FLIGHT_MAX: usize = 8;
 
@@ -37,42 +39,25 @@ const DANGEROUS: [(&str, &str); 8] = [
 type VerbsByResource = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks each needed permission, and finds further ones.
-pub(super) async fn check(
-    cluster: &mut Cluster,
-    config: &Config,
-    needed: &[RequiredPermission],
-) -> Vec<Draft> {
+pub(super) async fn check(cluster: &mut Cluster, config: &Config) -> Vec<Draft> {
     let name = cluster.name().clone();
     if !cluster.is_reached {
         let checks = [Check::Permissions, Check::LeastPrivilege];
         return checks.map(|check| Draft::skipped(check, Some(&name), cluster.unseen())).into();
     }
-    let needed: Vec<_> = needed.iter().filter(|need| need.cluster == name).collect();
     cluster.account = account(cluster).await;
-    let namespace = match &config.leader_election.lease_namespace {
-        Some(namespace) => namespace.clone(),
-        None => cluster.client.default_namespace().await.unwrap_or_else(|_| "default".to_owned()),
-    };
-    let reviews = needed.iter().map(|need| {
-        let namespace = namespace_of(&need.scope, &namespace);
-        is_allowed(cluster, need.verb, need.resource, namespace)
-    });
+    let namespace = cluster.lease_namespace(config).await;
+    let needed = required_permissions(config, &name, cluster.client.roles(), &namespace);
+    let reviews =
+        needed.iter().map(|n| is_allowed(cluster, n.verb, n.resource, n.namespace.as_deref()));
     let reviews = futures::stream::iter(reviews).buffered(REVIEWS_IN_FLIGHT_MAX);
     let (reviews, excess) =
         tokio::join!(reviews.collect::<Vec<_>>(), excess(cluster, &namespace, &needed));
-    let mut drafts = missing(cluster, &namespace, &needed, &reviews);
+    let mut drafts = missing(cluster, &needed, &reviews);
     drafts.push(superfluous(cluster, &namespace, excess));
     let denied = needed.iter().zip(&reviews).filter(|(_, review)| matches!(review, Ok((false, _))));
     cluster.denied = denied.map(|(need, _)| need.resource).collect();
     drafts
-}
-
-fn namespace_of<'a>(scope: &'a PermissionScope, default: &'a str) -> Option<&'a str> {
-    match scope {
-        PermissionScope::AllNamespaces => None,
-        PermissionScope::LeaseNamespace(named) => Some(named.as_deref().unwrap_or(default)),
-        PermissionScope::Namespace(named) => Some(named),
-    }
 }
 
 /// Our user name; `None` if the API server does not return it.
@@ -111,8 +96,7 @@ async fn is_allowed(
 /// One failure for each resource.
 fn missing(
     cluster: &Cluster,
-    lease_namespace: &str,
-    needed: &[&RequiredPermission],
+    needed: &[RequiredPermission],
     reviews: &[Result<(bool, String), CallError>],
 ) -> Vec<Draft> {
     let name = cluster.name();
@@ -122,22 +106,21 @@ fn missing(
         match review {
             Ok((true, _)) => {}
             Ok((false, reason)) => {
-                denied.entry((need.resource, &need.scope)).or_default().push((need, reason));
+                denied.entry((need.resource, &need.namespace)).or_default().push((need, reason));
             }
             Err(error) => unseen = Some(error),
         }
     }
     let mut drafts: Vec<_> = denied
         .into_iter()
-        .map(|((resource, scope), denied)| {
+        .map(|((resource, namespace), denied)| {
             let (plural, _) = split_resource(resource);
             let verbs: Vec<_> = denied.iter().map(|(need, _)| need.verb).collect();
             let is_it = |kind: &Kind| kind.resource() == resource;
-            let namespace = namespace_of(scope, lease_namespace);
             let subject = About {
                 kind: Kind::ALL.into_iter().find(is_it),
-                object: namespace.map(|namespace| ObjectKey::new(namespace, "")),
-                ..about(name)
+                object: namespace.as_deref().map(|namespace| ObjectKey::new(namespace, "")),
+                ..About::cluster(name)
             };
             let facts = Facts {
                 verb: Some(verbs.join(",").into()),
@@ -172,7 +155,7 @@ fn missing(
 async fn excess(
     cluster: &Cluster,
     namespace: &str,
-    needed: &[&RequiredPermission],
+    needed: &[RequiredPermission],
 ) -> Result<VerbsByResource, CallError> {
     let spec = SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) };
     let review = SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() };
@@ -194,7 +177,7 @@ async fn excess(
 }
 
 /// The permissions that the rules grant and throughline does not need.
-fn excess_of(rules: &[ResourceRule], needed: &[&RequiredPermission]) -> VerbsByResource {
+fn excess_of(rules: &[ResourceRule], needed: &[RequiredPermission]) -> VerbsByResource {
     let mut excess = VerbsByResource::new();
     for rule in rules {
         for group in rule.api_groups.iter().flatten() {
@@ -218,7 +201,7 @@ fn excess_of(rules: &[ResourceRule], needed: &[&RequiredPermission]) -> VerbsByR
 }
 
 /// Whether a run or a check uses a permission. Get is covered by list: it shows nothing more.
-fn is_needed(needed: &[&RequiredPermission], resource: &str, verb: &str) -> bool {
+fn is_needed(needed: &[RequiredPermission], resource: &str, verb: &str) -> bool {
     let is_read = ["get", "list", "watch"].contains(&verb);
     let requires = |verb: &str| needed.iter().any(|n| n.resource == resource && n.verb == verb);
     requires(verb)
@@ -245,7 +228,7 @@ fn superfluous(
             let facts = Facts { what: Some(described(&excess).into()), ..Facts::default() };
             let check = Check::LeastPrivilege;
             let cause = Cause::PermissionsExcess;
-            Draft::failed(check, cause, about(name), facts, evidence).warning_if(true)
+            Draft::failed(check, cause, About::cluster(name), facts, evidence).warning_if(true)
         }
     }
 }
@@ -262,7 +245,6 @@ fn described(excess: &VerbsByResource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::data::ids::ClusterName;
 
     fn rule(group: &str, resource: &str, verbs: &[&str]) -> ResourceRule {
         ResourceRule {
@@ -276,15 +258,12 @@ mod tests {
     #[test]
     fn permissions_beyond_the_required_ones_are_found() {
         let resource = "connectors.networking.datumapis.com";
-        let need = |verb| RequiredPermission {
-            cluster: ClusterName::from("hub"),
+        let needed = ["list", "watch"].map(|verb| RequiredPermission {
             resource,
-            scope: PermissionScope::AllNamespaces,
+            namespace: None,
             verb,
             without: "",
-        };
-        let needed = [need("list"), need("watch")];
-        let needed: Vec<_> = needed.iter().collect();
+        });
         let group = "networking.datumapis.com";
         let harmless = [
             rule(group, "connectors", &["get", "list", "watch"]),

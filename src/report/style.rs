@@ -194,6 +194,19 @@ pub fn count(n: usize, one: &str) -> String {
     }
 }
 
+/// The first few words: `a, b, c, d, e and 7 more`.
+pub(crate) fn join_first<T: std::fmt::Display>(words: impl IntoIterator<Item = T>) -> String {
+    const SHOWN_MAX: usize = 5;
+    let mut words = words.into_iter();
+    let shown: Vec<_> = words.by_ref().take(SHOWN_MAX).map(|word| word.to_string()).collect();
+    let mut text = shown.join(", ");
+    let more = words.count();
+    if more > 0 {
+        text += &format!(" and {more} more");
+    }
+    text
+}
+
 /// `1,234,567`.
 pub(crate) fn grouped(n: usize) -> String {
     let digits = n.to_string();

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use expect_test::expect_file;
-use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
+use throughline::check::permissions::{RequiredPermission, required_permissions, split_resource};
 use throughline::check::{Check, CheckReport, Finding, Level, check};
-use throughline::config::{Config, ConfigSource};
+use throughline::config::{ClusterConfig, Config, ConfigSource};
 use throughline::report::{self, ReportOptions};
 use throughline_sim::apiserver::ServerMode;
 
@@ -17,18 +17,18 @@ use crate::stage::*;
 
 /// `CLUSTER: RESOURCE@NAMESPACE VERB` of each.
 fn permission_lines(config: &Config) -> Vec<String> {
-    let needs = required_permissions(config).into_iter().map(|need| {
-        let place = match need.scope {
-            PermissionScope::AllNamespaces => String::new(),
-            PermissionScope::LeaseNamespace(namespace) => {
-                format!("@{}", namespace.unwrap_or_default())
-            }
-            PermissionScope::Namespace(namespace) => format!("@{namespace}"),
+    let of_cluster = |cluster: &ClusterConfig| {
+        let needs = required_permissions(config, &cluster.name, &cluster.roles, "tl");
+        let line = |need: RequiredPermission| {
+            let place = need.namespace.map_or(String::new(), |namespace| format!("@{namespace}"));
+            let (plural, _) = split_resource(need.resource);
+            format!("{}: {plural}{place} {}", cluster.name, need.verb)
         };
-        let (plural, _) = split_resource(need.resource);
-        format!("{}: {plural}{place} {}", need.cluster, need.verb)
-    });
-    needs.collect()
+        needs.into_iter().map(line).collect::<Vec<_>>()
+    };
+    let mut lines: Vec<_> = config.clusters.iter().flat_map(of_cluster).collect();
+    lines.sort();
+    lines
 }
 
 /// Of three tiers, the permissions; of each setting, those that it takes away and those that it adds.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use throughline::check::permissions::required_permissions;
+use throughline::config::Config;
 
 use crate::cluster::apiserver::client;
 use crate::cluster::objects::{node_id, route, with_upstream_labels};
@@ -218,9 +219,11 @@ async fn every_permission_is_needed() {
 /// What `throughline check` claims to happen without this permission in a cluster.
 fn claims(config: &Value, cluster: &str, (group, plural, verb): &Permission) -> Vec<&'static str> {
     let resource = format!("{plural}.{group}");
-    let it = (cluster, resource.trim_end_matches('.'), &**verb);
-    let mut needed = required_permissions(&serde_json::from_value(config.clone()).unwrap());
-    needed.retain(|need| (need.cluster.as_str(), need.resource, need.verb) == it);
+    let it = (resource.trim_end_matches('.'), &**verb);
+    let config: Config = serde_json::from_value(config.clone()).unwrap();
+    let of = config.clusters.iter().find(|of| of.name.as_str() == cluster).unwrap();
+    let mut needed = required_permissions(&config, &of.name, &of.roles, LEASE.0);
+    needed.retain(|need| (need.resource, need.verb) == it);
     needed.iter().map(|need| need.without).collect()
 }
 
