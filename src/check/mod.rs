@@ -81,6 +81,8 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let (mut clusters, findings): (Vec<_>, Vec<_>) = checked.into_iter().unzip();
     drafts.extend(findings.into_iter().flatten());
 
+    // The contexts of discovered clusters are in no kubeconfig.
+    let contexts = kubectl::own_contexts(config);
     let mut config = config.clone();
     if offers.sources.is_empty() {
         drafts.push(Draft::passed(Check::Discovery, None, "no source of clusters is configured"));
@@ -111,7 +113,6 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     );
     drafts.extend([lease, connectors, carrier].into_iter().chain(edges).flatten());
     drafts.sort_by_key(|draft| draft.check);
-    let contexts = kubectl::own_contexts(&config);
     let kubectl = |cluster: &ClusterName| contexts.get(cluster).cloned();
     let findings = drafts.into_iter().map(|draft| draft.finding(&kubectl)).collect();
     Ok(CheckReport { findings })
