@@ -142,18 +142,18 @@ impl RecordingStats {
 
 impl WatchRecorder {
     /// Starts the watches that a live run with this configuration would start, and writes their
-    /// events to `log`.
+    /// events to `file`.
     ///
     /// # Errors
     /// The event log can't be created, or the file exists already.
-    pub fn start(config: &Config, log: &EventLogConfig) -> anyhow::Result<Self> {
-        let file = log.file.clone().context("a recording needs a file to write to")?;
+    pub fn start(config: &Config, file: PathBuf) -> anyhow::Result<Self> {
         refuse_existing(&file)?;
+        let log = EventLogConfig { file: Some(file.clone()), ..config.event_log.clone() };
         let settings = config.settings();
         let metrics = Arc::new(Metrics::new());
         let mut fleet = Fleet::new(config, &metrics);
         let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };
-        let started = LiveLog::start(log, &header, metrics.clone(), Outside::default())?;
+        let started = LiveLog::start(&log, &header, metrics.clone(), Outside::default())?;
         let upstreams = header.clusters.into_iter().filter(|c| c.roles.contains(&Role::Upstream));
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);

@@ -2,19 +2,16 @@
 
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use clap::Args;
+use futures::TryFutureExt;
 use serde_json::json;
 use throughline::check::{Level, check};
 use throughline::core::data::ids::ClusterName;
 use throughline::report;
 
 use super::config::ConfigArgs;
-use super::out::{Output, Progress, one_thread, print_with, report_options};
+use super::out::{Output, Progress, block_on, exit_code, print_with, report_options};
 use super::source::cluster_name;
-
-/// The exit code when a check failed.
-const FAILED: u8 = 1;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -31,13 +28,11 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_quietly()?;
-    let runtime = one_thread()?;
     let progress = Progress::new();
     progress.show("checking");
-    let report = runtime.block_on(check(&config, &args.upstreams));
+    let report = block_on(check(&config, &args.upstreams).map_err(anyhow::Error::msg));
     progress.clear();
-    runtime.shutdown_background();
-    let report = report.map_err(|unknown| anyhow!(unknown))?;
+    let report = report?;
     match args.output {
         Output::Text => {
             print_with(|out| Ok(report::check(&report, &report_options(), out)?))?;
@@ -48,5 +43,5 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             args.output.print(&value)?;
         }
     }
-    Ok(if report.is_passed() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(exit_code(report.is_passed()))
 }

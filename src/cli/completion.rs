@@ -7,12 +7,6 @@ use clap_complete::{Shell, generate};
 
 use super::{Cli, out};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  source <(throughline completion bash)
-  throughline completion zsh > \"${fpath[1]}/_throughline\"
-  throughline completion fish > ~/.config/fish/completions/throughline.fish";
-
 #[derive(Debug, Args)]
 pub(super) struct CompletionArgs {
     /// The shell

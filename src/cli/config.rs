@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use kube::config::Kubeconfig;
-use throughline::clock::wall_clock_now;
 use throughline::config::{Config, ConfigError, ConfigSource, LogConfig};
 use throughline::logging;
 use throughline::outside_text::plain_json::plain_yaml;
@@ -82,12 +81,6 @@ impl ConfigArgs {
             (None, None) => "the cluster that this pod runs in, or kubectl's default".to_owned(),
         })
     }
-}
-
-/// A new name for the event log of a command other than `run`. The configured file belongs to the live
-/// run and is never used.
-pub(super) fn own_event_log(command: &str) -> PathBuf {
-    format!("throughline-{command}-{}.jsonl", wall_clock_now().0).into()
 }
 
 /// `throughline config`.

@@ -3,15 +3,16 @@
 use std::io;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use throughline::config::LogConfig;
 use throughline::{demo, logging, report};
+use tokio::runtime::Builder;
 
-use super::out::{Output, is_broken_pipe, print_with, report_options, threads};
+use super::out::{Output, exit_code, is_broken_pipe, print_with, report_options};
 use super::run::stop_on_signals;
 use super::settings::duration_ms;
 
-const NOT_CONVERGED: u8 = 1;
 /// The API servers, the run and the demo itself share one process.
 const THREADS: usize = 4;
 /// The demo prints writes and lost watches itself.
@@ -45,7 +46,8 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         linger: args.linger,
         report: (args.output == Output::Text).then(report_options),
     };
-    let runtime = threads(THREADS)?;
+    let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    let runtime = runtime.context("starting the runtime")?;
     let played = runtime.block_on(async {
         let stop = stop_on_signals()?;
         demo::run(&options, stop, &mut io::stdout()).await
@@ -58,8 +60,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         Ok(replay.is_good())
     });
     match written {
-        Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => Ok(ExitCode::from(NOT_CONVERGED)),
+        Ok(is_good) => Ok(exit_code(is_good)),
         // The reader has closed the pipe.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),

@@ -8,10 +8,7 @@ use clap::Args;
 use throughline::config::ConfigSource;
 use throughline::event_log::export::LogExport;
 
-use super::out::print_with;
-
-/// The exit code if the copy is incomplete.
-const INCOMPLETE: u8 = 1;
+use super::out::{exit_code, print_with};
 
 /// The path of the configuration in the manifests, for `kubectl exec` into a pod.
 const MOUNTED_CONFIG: &str = "/etc/throughline/config/config.yaml";
@@ -39,12 +36,9 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     if missing > 0 {
         say!("warning: {missing} parts of {} are missing; the copy has a gap", file.display());
     }
-    match print_with(|out| Ok(export.write_to(out)?)) {
-        Ok(true) if missing == 0 => Ok(ExitCode::SUCCESS),
-        Ok(_) => Ok(INCOMPLETE.into()),
-        Err(error) => {
-            say!("throughline: the copy is incomplete: {error:#}");
-            Ok(INCOMPLETE.into())
-        }
-    }
+    let is_whole = print_with(|out| Ok(export.write_to(out)?)).unwrap_or_else(|error| {
+        say!("throughline: the copy is incomplete: {error:#}");
+        false
+    });
+    Ok(exit_code(is_whole && missing == 0))
 }

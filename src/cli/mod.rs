@@ -10,7 +10,6 @@ mod check;
 pub(crate) mod completion;
 mod config;
 mod demo;
-mod examples;
 mod export;
 mod orphans;
 mod out;
@@ -50,7 +49,10 @@ enum Command {
     /// follows its configuration file; SIGHUP reads it at once.
     ///
     /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad usage or configuration.
-    #[command(after_long_help = examples::RUN)]
+    #[command(after_long_help = "\
+Examples:
+  throughline run --config live.yaml
+  throughline run --config live.yaml --dry-run --set eventLog.file=run.jsonl")]
     Run(run::RunArgs),
     /// Check whether throughline can run here, and what to fix if not.
     ///
@@ -58,7 +60,10 @@ enum Command {
     ///
     /// Exit codes: 0 no check failed (there may be warnings), 1 a check failed, 2 bad usage or
     /// configuration.
-    #[command(after_long_help = examples::CHECK)]
+    #[command(after_long_help = "\
+Examples:
+  throughline check --config live.yaml
+  throughline check --config live.yaml --upstream shop")]
     Check(Box<check::CheckArgs>),
     /// List all connectors in a table, the worst first.
     ///
@@ -66,7 +71,11 @@ enum Command {
     ///
     /// Exit codes: 0 every connector shown is ok, pending or paused, 1 one is held, unknown or stuck, 2
     /// bad usage or input.
-    #[command(after_long_help = examples::STATUS)]
+    #[command(after_long_help = "\
+Examples:
+  throughline status --config live.yaml --stuck
+  throughline status --state http://127.0.0.1:8080 --watch
+  throughline status --log run.jsonl --at +90s -o json")]
     Status(Box<status::StatusArgs>),
     /// Show each hop of a connector: what it has, its last writer, the cause and the remedy.
     ///
@@ -74,7 +83,10 @@ enum Command {
     /// nothing.
     ///
     /// Exit codes: 0 every hop is ok, 1 one is not, 2 no such object, or bad usage or input.
-    #[command(after_long_help = examples::TRACE)]
+    #[command(after_long_help = "\
+Examples:
+  throughline trace connector default/home-lab --config live.yaml
+  throughline trace gateway ns-1/app --state http://127.0.0.1:8080")]
     Trace(Box<trace::TraceArgs>),
     /// Record an event log without writing to any cluster.
     ///
@@ -82,12 +94,18 @@ enum Command {
     ///
     /// Exit codes: 0 the recording is complete, 1 the recording is incomplete, 2 bad usage or
     /// configuration.
-    #[command(after_long_help = examples::RECORD)]
+    #[command(after_long_help = "\
+Examples:
+  throughline record night.jsonl --config live.yaml --for 10m")]
     Record(Box<record::RecordArgs>),
     /// Replay an event log: show where liveness got lost and what throughline would have done.
     ///
     /// Exit codes: 0 the replay converged (or verified), 1 it did not, 2 bad usage or input.
-    #[command(after_long_help = examples::REPLAY)]
+    #[command(after_long_help = "\
+Examples:
+  throughline replay run.jsonl
+  throughline replay run.jsonl --connector default/home-lab
+  throughline replay run.jsonl -o html > run.html")]
     Replay(replay::ReplayArgs),
     /// List HTTPRoutes whose upstream Gateway is gone; a run with `orphans.mode: delete` deletes them.
     ///
@@ -95,14 +113,19 @@ enum Command {
     ///
     /// Exit codes: 0 no orphan is left, 1 an orphan is left or a route could not be judged, 2 bad
     /// usage or configuration.
-    #[command(after_long_help = examples::ORPHANS)]
+    #[command(after_long_help = "\
+Examples:
+  throughline orphans --config live.yaml
+  throughline orphans restore run.jsonl | kubectl create -f -")]
     Orphans(Box<orphans::OrphansArgs>),
     /// Validate the configuration and print it with all defaults.
     ///
     /// Takes the same flags as `run`.
     ///
     /// Exit codes: 0 the configuration is valid, as far as it was checked, 2 it is not.
-    #[command(after_long_help = examples::CONFIG)]
+    #[command(after_long_help = "\
+Examples:
+  throughline config --config live.yaml --set touch.scope=gatewayClass")]
     Config(config::PrintArgs),
     /// Play an event log into in-memory clusters and run the controller against them.
     ///
@@ -110,7 +133,10 @@ enum Command {
     /// plays a recorded incident.
     ///
     /// Exit codes: 0 converged, 1 not converged or stopped, 2 bad usage or input.
-    #[command(after_long_help = examples::DEMO)]
+    #[command(after_long_help = "\
+Examples:
+  throughline demo
+  throughline demo recorded.jsonl --longest-pause 24h")]
     Demo(demo::DemoArgs),
     /// Copy the event log of a run, all of its parts in order, to standard output.
     ///
@@ -119,17 +145,26 @@ enum Command {
     ///
     /// Exit codes: 0 all of the log was written, 1 a part is missing or the copy broke off, 2 there is no
     /// log, or bad usage or configuration.
-    #[command(after_long_help = examples::EXPORT)]
+    #[command(after_long_help = "\
+Examples:
+  kubectl exec deploy/throughline -- /throughline export > run.jsonl
+  throughline export --config live.yaml | gzip > run.jsonl.gz")]
     Export(export::ExportArgs),
     /// Print the version and commit of this program.
     ///
     /// Exit codes: 0 printed, 2 bad usage.
-    #[command(after_long_help = version::EXAMPLES)]
+    #[command(after_long_help = "\
+Examples:
+  throughline version")]
     Version,
     /// Print a script that completes commands and flags in a shell.
     ///
     /// Exit codes: 0 printed, 2 bad usage.
-    #[command(after_long_help = completion::EXAMPLES)]
+    #[command(after_long_help = "\
+Examples:
+  source <(throughline completion bash)
+  throughline completion zsh > \"${fpath[1]}/_throughline\"
+  throughline completion fish > ~/.config/fish/completions/throughline.fish")]
     Completion(completion::CompletionArgs),
 }
 

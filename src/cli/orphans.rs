@@ -15,8 +15,7 @@ use throughline::outside_text::plain_json::plain_yaml;
 use throughline::report::{count, duration};
 
 use super::config::ConfigArgs;
-use super::examples;
-use super::out::{Output, one_thread, print};
+use super::out::{Output, block_on, exit_code, print};
 use super::source::cluster_name;
 
 /// The warning that a running instance may delete restored routes again.
@@ -24,9 +23,6 @@ const AGAIN: &str = "\
 warning: while orphans.mode is delete, a running instance deletes these routes again unless their parent \
 Gateways exist upstream; restore those first, or annotate the routes with \
 throughline.datumapis.com/paused: \"true\"";
-
-/// The exit code if a route needs attention: an orphan remains, or a route can't be judged.
-const ATTENTION: u8 = 1;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -51,7 +47,9 @@ enum OrphansCommand {
     ///
     /// Exit codes: 0 printed, 1 no deletes recorded, or lines skipped that throughline did not write, 2
     /// bad usage or input.
-    #[command(after_long_help = examples::RESTORE)]
+    #[command(after_long_help = "\
+Examples:
+  throughline orphans restore run.jsonl | kubectl create -f -")]
     Restore {
         /// The event log, or its FILE.deleted.jsonl
         file: String,
@@ -63,15 +61,12 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
         return print_manifests(file);
     }
     let config = args.config.load_quietly()?;
-    let runtime = one_thread()?;
-    let (found, now) = runtime.block_on(candidates(&config, &args.upstreams));
-    runtime.shutdown_background();
+    let (found, now) = block_on(async { Ok(candidates(&config, &args.upstreams).await) })?;
     if args.output == Output::Text {
         print(&lines(&listing(&found, now)))?;
     }
     args.output.print(&serde_json::json!({ "candidates": found }))?;
-    let attention = found.iter().any(needs_attention);
-    Ok(if attention { ExitCode::from(ATTENTION) } else { ExitCode::SUCCESS })
+    Ok(exit_code(!found.iter().any(needs_attention)))
 }
 
 /// Whether an orphan remains, or a route can't be judged.
@@ -157,6 +152,5 @@ fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
     } else if skipped.is_empty() {
         say!("no delete is recorded");
     }
-    let is_good = !routes.is_empty() && skipped.is_empty();
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(ATTENTION) })
+    Ok(exit_code(!routes.is_empty() && skipped.is_empty()))
 }

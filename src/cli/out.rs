@@ -1,13 +1,14 @@
-//! Shared by the commands: standard output and the async runtime.
+//! Shared by the commands: standard output, exit codes and the async runtime.
 
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
 use throughline::outside_text::plain_json::plain_json;
 use throughline::report;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 /// The output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,17 +63,20 @@ pub(super) fn report_options() -> report::ReportOptions {
     }
 }
 
-/// The usual runtime: the machine needs one thread, and everything else waits for the network. No task
-/// runs after its main future has ended: a watch can't mistake the end of the command for the end of
-/// its connection, and log that.
-pub(super) fn one_thread() -> anyhow::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build().context("starting the runtime")
+/// Does the work of a command on one thread: that is enough for the machine, and everything else waits
+/// for the network. No task runs after the work has ended: a watch can't mistake the end of the command
+/// for the end of its connection, and log that. Nor are threads waited for, which may hang.
+pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("starting the runtime")?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    done
 }
 
-/// For a command that serves clusters itself.
-pub(super) fn threads(threads: usize) -> anyhow::Result<Runtime> {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(threads).enable_all().build().context("starting the runtime")
+/// The exit code of a command that did its work: 0, or 1 if what it found or did is not good.
+pub(super) fn exit_code(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A progress line on the terminal; nothing if standard error is not a terminal.

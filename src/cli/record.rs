@@ -6,18 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use throughline::clock::{millis, sleep_until_opt};
-use throughline::config::EventLogConfig;
+use throughline::clock::{millis, sleep_until_opt, wall_clock_now};
 use throughline::record::{RecordingStats, WatchRecorder};
 use throughline::report::{count, duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::config::{ConfigArgs, own_event_log};
-use super::out::one_thread;
+use super::config::ConfigArgs;
+use super::out::{block_on, exit_code};
 use super::run::stop_on_signals;
 use super::settings::duration_ms;
-
-const INCOMPLETE: u8 = 1;
 
 /// How often the progress line is redrawn.
 const TICK: Duration = Duration::from_millis(500);
@@ -38,17 +35,20 @@ pub(super) struct RecordArgs {
 /// Records until a signal arrives or the time is up.
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_quietly()?;
-    let file = args.file.clone().unwrap_or_else(|| own_event_log("record"));
-    let log = EventLogConfig { file: Some(file.clone()), ..config.event_log.clone() };
-    let runtime = one_thread()?;
-    let code = runtime.block_on(async {
+    // The configured file belongs to the live run.
+    let new_file = || PathBuf::from(format!("throughline-record-{}.jsonl", wall_clock_now().0));
+    let file = args.file.clone().unwrap_or_else(new_file);
+    block_on(async {
         let mut stop = stop_on_signals()?;
-        let mut recording = WatchRecorder::start(&config, &log)?;
+        let mut recording = WatchRecorder::start(&config, file.clone())?;
         let started = Instant::now();
         let file = file.display().to_string();
         let on_terminal = io::stderr().is_terminal();
         let clusters = count(config.clusters.len(), "cluster");
-        say!("recording {clusters} to {file}; {}", redaction_and_end(args.for_ms, log.redact));
+        say!(
+            "recording {clusters} to {file}; {}",
+            redaction_and_end(args.for_ms, config.event_log.redact)
+        );
         let end = sleep_until_opt(args.for_ms.map(|ms| started + Duration::from_millis(ms)));
         let mut end = std::pin::pin!(end);
         let mut tick = interval(TICK);
@@ -72,10 +72,8 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         }
         say!("recorded {}", summary(&stats, bytes, started));
         say!("replay it: throughline replay {file}");
-        anyhow::Ok(if report_gaps(&stats, lost) { ExitCode::SUCCESS } else { INCOMPLETE.into() })
-    });
-    runtime.shutdown_background();
-    code
+        Ok(exit_code(report_gaps(&stats, lost)))
+    })
 }
 
 fn redaction_and_end(for_ms: Option<u64>, redact: bool) -> String {

@@ -16,11 +16,8 @@ use throughline::replay::{self, Replay, ReplayMode, ReplayOptions};
 use throughline::report;
 use throughline_sim::CarrierRate;
 
-use super::out::{print_with, report_options};
+use super::out::{exit_code, print_with, report_options};
 use super::settings::duration_ms;
-
-/// Also the exit code for a log that does not verify.
-const NOT_CONVERGED: u8 = 1;
 
 /// The output format of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -127,7 +124,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         bail!("{first}");
     }
     unknown.iter().for_each(|error| say!("{error}"));
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONVERGED) })
+    Ok(exit_code(good))
 }
 
 fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
@@ -160,16 +157,11 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
 }
 
 /// Refuses to overwrite the log that the command reads.
-pub(super) fn refuse_same_file(path: &Path, input: &str) -> anyhow::Result<()> {
-    let same = |input: &Path| Some(input.canonicalize().ok()? == path.canonicalize().ok()?);
-    if same(Path::new(input)) == Some(true) {
+fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
+    let existing = path.canonicalize().ok();
+    if existing.is_some() && existing == Path::new(input).canonicalize().ok() {
         bail!("{}: this is the file to replay; name another one", path.display());
     }
-    Ok(())
-}
-
-fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
-    refuse_same_file(path, input)?;
     let file = File::create(path).with_context(|| path.display().to_string())?;
     Ok(BufWriter::new(file))
 }

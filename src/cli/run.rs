@@ -11,10 +11,7 @@ use tokio_stream::wrappers::SignalStream;
 use tokio_stream::{Stream, StreamExt};
 
 use super::config::ConfigArgs;
-use super::out::one_thread;
-
-/// The run ended without a signal.
-const FAILED: u8 = 1;
+use super::out::{block_on, exit_code};
 
 /// `throughline run`.
 #[derive(Debug, Args)]
@@ -32,20 +29,14 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     source.set.extend(args.dry_run.then(|| "dryRun=true".to_owned()));
     let config = source.load()?.with_shard(|name| std::env::var(name).ok())?;
     logging::init(&config.log)?;
-    let runtime = one_thread()?;
-    let ended = runtime.block_on(async {
+    let ended = block_on(async {
         let stop = stop_on_signals()?;
         throughline::run::run(config, source, stop).await
     });
-    // The grace period is over; do not wait for threads that hang.
-    runtime.shutdown_background();
-    match ended {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => {
-            tracing::error!("{error:#}");
-            Ok(ExitCode::from(FAILED))
-        }
+    if let Err(error) = &ended {
+        tracing::error!("{error:#}");
     }
+    Ok(exit_code(ended.is_ok()))
 }
 
 /// Becomes true at the first SIGTERM or SIGINT. A second one ends the process immediately.

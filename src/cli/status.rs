@@ -16,11 +16,8 @@ use throughline::outside_text::plain_json::PlainJson;
 use throughline::report::duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::out::{Output, one_thread, print_with, report_options};
+use super::out::{Output, block_on, exit_code, print_with, report_options};
 use super::source::{OpenedSource, SourceArgs};
-
-/// The exit code if a connector is stuck or held, or its state is unknown.
-const STUCK: u8 = 1;
 
 /// How often an instance is queried for its state, and a terminal is redrawn.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
@@ -49,28 +46,21 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     args.source.say_default();
     match args.source.open()? {
         OpenedSource::EventLog(fleet) => drop(printer.update(*fleet)?),
-        OpenedSource::Instance(url) => {
-            one_thread()?.block_on(follow_state(&mut printer, url, within))?
-        }
-        OpenedSource::Clusters(config) => {
-            let runtime = one_thread()?;
-            let ended = runtime.block_on(async {
-                let mut watcher = args.source.watch(&config).await?;
-                while printer.update(watcher.fleet())? && args.watch {
-                    if printer.redraws() {
-                        let until = Instant::now() + REDRAW_EVERY;
-                        let _ = timeout_at(until, watcher.wait_for_change()).await;
-                    } else {
-                        watcher.wait_for_change().await;
-                    }
+        OpenedSource::Instance(url) => block_on(follow_state(&mut printer, url, within))?,
+        OpenedSource::Clusters(config) => block_on(async {
+            let mut watcher = args.source.watch(&config).await?;
+            while printer.update(watcher.fleet())? && args.watch {
+                if printer.redraws() {
+                    let until = Instant::now() + REDRAW_EVERY;
+                    let _ = timeout_at(until, watcher.wait_for_change()).await;
+                } else {
+                    watcher.wait_for_change().await;
                 }
-                anyhow::Ok(())
-            });
-            runtime.shutdown_background();
-            ended?;
-        }
+            }
+            Ok(())
+        })?,
     }
-    Ok(if printer.is_any_bad { ExitCode::from(STUCK) } else { ExitCode::SUCCESS })
+    Ok(exit_code(!printer.is_any_bad))
 }
 
 /// Fails if the instance cannot be reached at first. After its first answer it may restart, and later

@@ -11,13 +11,9 @@ use throughline::core::view::fleet::{Connector, Fleet};
 use throughline::inspect::find::{self, NotFound};
 use throughline::inspect::{self, trace};
 
-use super::examples;
-use super::out::{Output, one_thread, print_with, report_options};
+use super::out::{Output, block_on, exit_code, print_with, report_options};
 use super::replay::object_key;
 use super::source::{OpenedSource, SourceArgs};
-
-/// The exit code when a hop is not ok.
-const NOT_OK: u8 = 1;
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
@@ -30,12 +26,17 @@ enum TraceCommand {
     /// Trace one connector, by its name upstream or at the hub and the edges.
     ///
     /// Exit codes: 0 every hop is ok, 1 one is not, 2 no such connector, bad usage or bad input.
-    #[command(after_long_help = examples::TRACE_CONNECTOR)]
+    #[command(after_long_help = "\
+Examples:
+  throughline trace connector default/home-lab --config live.yaml
+  throughline trace connector default/home-lab --state http://127.0.0.1:8080 -o json")]
     Connector(TraceTarget),
     /// Trace every connector behind one gateway at an edge.
     ///
     /// Exit codes: 0 every hop is ok, 1 one is not, 2 no such gateway, bad usage or bad input.
-    #[command(after_long_help = examples::TRACE_GATEWAY)]
+    #[command(after_long_help = "\
+Examples:
+  throughline trace gateway ns-1/app --config live.yaml")]
     Gateway(TraceTarget),
 }
 
@@ -67,20 +68,15 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let mut kubectl = BTreeMap::new();
     let fleet = match target.source.open()? {
         OpenedSource::EventLog(fleet) => *fleet,
-        OpenedSource::Instance(url) => one_thread()?.block_on(inspect::instance(url, within))?,
-        OpenedSource::Clusters(config) => {
-            let runtime = one_thread()?;
-            let fleet = runtime.block_on(async {
-                let mut watcher = target.source.watch(&config).await?;
-                // The hops determine the fields whose owners to fetch.
-                let found = find(&watcher.fleet())?;
-                watcher.fetch_field_owners(&found, within).await;
-                kubectl = watcher.kubectl().clone();
-                anyhow::Ok(watcher.fleet())
-            });
-            runtime.shutdown_background();
-            fleet?
-        }
+        OpenedSource::Instance(url) => block_on(inspect::instance(url, within))?,
+        OpenedSource::Clusters(config) => block_on(async {
+            let mut watcher = target.source.watch(&config).await?;
+            // The hops determine the fields whose owners to fetch.
+            let found = find(&watcher.fleet())?;
+            watcher.fetch_field_owners(&found, within).await;
+            kubectl = watcher.kubectl().clone();
+            Ok(watcher.fleet())
+        })?,
     };
     let found = find(&fleet)?;
     if target.output == Output::Text {
@@ -91,6 +87,5 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let at = fleet.at_ms;
     let source = fleet.source;
     target.output.print(&json!({ "atMs": at, "source": source, "connectors": found }))?;
-    let is_ok = found.iter().all(|connector| connector.state == State::Ok);
-    Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::from(NOT_OK) })
+    Ok(exit_code(found.iter().all(|connector| connector.state == State::Ok)))
 }

@@ -6,10 +6,6 @@ use throughline::build_info::{COMMIT, VERSION};
 
 use super::out::print;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  throughline version";
-
 pub(super) fn run() -> anyhow::Result<ExitCode> {
     print(&format!("throughline {VERSION} (commit {COMMIT})\n"))?;
     Ok(ExitCode::SUCCESS)
