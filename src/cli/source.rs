@@ -73,15 +73,15 @@ impl SourceArgs {
 
     /// Starts to follow the clusters, and waits for their lists. Missing data is reported on standard
     /// error.
-    pub(super) async fn watch(&self, config: &Config) -> anyhow::Result<ClusterWatcher> {
-        let mut watcher = ClusterWatcher::start(config, &self.upstreams)?;
+    pub(super) async fn watch(&self, config: &Config) -> ClusterWatcher {
+        let mut watcher = ClusterWatcher::start(config, &self.upstreams);
         let progress = Progress::new();
         watcher.wait_for_lists(config, self.within(), |doing| progress.show(doing)).await;
         progress.clear();
         for line in watcher.not_shown() {
             say!("warning: {line}");
         }
-        Ok(watcher)
+        watcher
     }
 
     /// Reads the log or the configuration; warnings go to standard error.

@@ -48,7 +48,7 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         OpenedSource::EventLog(fleet) => drop(printer.update(*fleet)?),
         OpenedSource::Instance(url) => block_on(follow_state(&mut printer, url, within))?,
         OpenedSource::Clusters(config) => block_on(async {
-            let mut watcher = args.source.watch(&config).await?;
+            let mut watcher = args.source.watch(&config).await;
             while printer.update(watcher.fleet())? && args.watch {
                 if printer.redraws() {
                     let until = Instant::now() + REDRAW_EVERY;

@@ -5,6 +5,7 @@ pub mod clusters;
 pub mod find;
 pub mod judge;
 pub mod log;
+pub(crate) mod read_only;
 pub mod status;
 pub mod trace;
 pub mod writers;
