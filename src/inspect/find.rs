@@ -13,25 +13,6 @@ use crate::nearest::nearest;
 #[error("{0}")]
 pub struct NotFound(String);
 
-impl NotFound {
-    fn ambiguous(what: &str, name: &ObjectKey, places: impl Iterator<Item = String>) -> Self {
-        let places = places.collect::<Vec<_>>().join("; ");
-        Self(format!("more than one {what} is called {name}: {places}; add --in CLUSTER"))
-    }
-
-    fn absent(what: &str, name: &ObjectKey, near: &[String], unseen: &[String]) -> Self {
-        let mut text = format!("no {what} is called {name}, upstream, at the hub or at an edge");
-        if !near.is_empty() {
-            text += &format!("; did you mean {}?", near.join(", "));
-        }
-        if !unseen.is_empty() {
-            let unseen = unseen.join("; ");
-            text += &format!(" (it may be in a cluster that is not fully listed: {unseen})");
-        }
-        Self(text)
-    }
-}
-
 const SUGGESTIONS_MAX: usize = 5;
 
 fn names(connector: &Connector) -> impl Iterator<Item = &ObjectKey> {
@@ -60,7 +41,7 @@ pub fn connector(
     match found[..] {
         [one] => Ok(vec![one.clone()]),
         [] => Err(not_found(fleet, "connector", name, fleet.connectors.iter().flat_map(names))),
-        _ => Err(NotFound::ambiguous("connector", name, found.into_iter().map(Connector::title))),
+        _ => Err(ambiguous("connector", name, found.into_iter().map(Connector::title))),
     }
 }
 
@@ -102,7 +83,7 @@ pub fn gateway(
             let named = fleet.connectors.iter().filter_map(|c| c.upstream.as_ref());
             let clusters: BTreeSet<_> = named.filter(is_named).map(|up| &up.cluster).collect();
             let places = clusters.into_iter().map(|cluster| format!("{name} in {cluster}"));
-            Err(NotFound::ambiguous("gateway", name, places))
+            Err(ambiguous("gateway", name, places))
         }
         (None, _) => found,
     }
@@ -118,25 +99,26 @@ fn at_edge(
             && hop.object.as_ref() == Some(name)
             && cluster.is_none_or(|cluster| *cluster == hop.cluster)
     };
-    let unpaired = fleet.unpaired.iter().filter(is_it);
-    let announced = fleet.connectors.iter().flat_map(|connector| &connector.hops).filter(is_it);
-    let edges: BTreeSet<_> = unpaired.clone().chain(announced).map(|hop| &hop.cluster).collect();
+    let paired = fleet.connectors.iter().flat_map(|connector| &connector.hops);
+    let hops = paired.chain(&fleet.unpaired);
+    let edges: BTreeSet<_> = hops.clone().filter(is_it).map(|hop| &hop.cluster).collect();
     let edge = match edges.iter().collect::<Vec<_>>()[..] {
         [] => {
-            let known = known_gateways(fleet);
+            let gateways = hops.filter(|hop| hop.hop == Hop::Announced);
+            let known: BTreeSet<_> = gateways.filter_map(|hop| hop.object.as_ref()).collect();
             return Err(not_found(fleet, "gateway", name, known.into_iter()));
         }
         [edge] => *edge,
         _ => {
             let places = edges.iter().map(|edge| format!("{name} at {edge}"));
-            return Err(NotFound::ambiguous("gateway", name, places));
+            return Err(ambiguous("gateway", name, places));
         }
     };
 
     let behind =
         fleet.connectors.iter().filter(|connector| connector.hops.iter().any(|h| is_it(&h)));
     let mut found: Vec<_> = behind.map(|connector| only_through(connector, name, edge)).collect();
-    found.extend(unpaired.map(|hop| Connector {
+    found.extend(fleet.unpaired.iter().filter(is_it).map(|hop| Connector {
         upstream: None,
         name: None,
         online: None,
@@ -145,12 +127,6 @@ fn at_edge(
         hops: vec![hop.clone()],
     }));
     Ok(found)
-}
-
-fn known_gateways(fleet: &Fleet) -> BTreeSet<&ObjectKey> {
-    let hops = fleet.connectors.iter().flat_map(|connector| &connector.hops);
-    let hops = hops.chain(&fleet.unpaired).filter(|hop| hop.hop == Hop::Announced);
-    hops.filter_map(|hop| hop.object.as_ref()).collect()
 }
 
 /// The connector with only the hops to one gateway.
@@ -163,6 +139,11 @@ fn only_through(connector: &Connector, gateway: &ObjectKey, edge: &ClusterName) 
     });
     connector.update_state();
     connector
+}
+
+fn ambiguous(what: &str, name: &ObjectKey, places: impl Iterator<Item = String>) -> NotFound {
+    let places = places.collect::<Vec<_>>().join("; ");
+    NotFound(format!("more than one {what} is called {name}: {places}; add --in CLUSTER"))
 }
 
 fn not_found<'a>(
@@ -195,5 +176,14 @@ fn not_found<'a>(
         error.map_or(cluster.name.to_string(), |error| format!("{}: {error}", cluster.name))
     });
     let unseen: Vec<_> = unseen.collect();
-    NotFound::absent(what, name, &near, &unseen)
+
+    let mut text = format!("no {what} is called {name}, upstream, at the hub or at an edge");
+    if !near.is_empty() {
+        text += &format!("; did you mean {}?", near.join(", "));
+    }
+    if !unseen.is_empty() {
+        let unseen = unseen.join("; ");
+        text += &format!(" (it may be in a cluster that is not fully listed: {unseen})");
+    }
+    NotFound(text)
 }

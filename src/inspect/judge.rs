@@ -44,21 +44,20 @@ fn judge_by_writers(
     let leader = fleet.leader.clone();
     let mut found = Vec::new();
     for connector in &mut fleet.connectors {
-        for i in 0..connector.hops.len() {
-            let hop = &mut connector.hops[i];
+        let whole = connector.clone();
+        for hop in &mut connector.hops {
             let Some((cause, limit_ms)) = lateness(hop, limits) else {
                 set_since(hop, writers);
                 continue;
             };
             if leader.waits_until_ms.is_some() && hop.hop == Hop::Mirrored {
-                let cause = None;
-                let message = None;
-                let remedy = None;
-                *hop = HopView { state: State::Pending, cause, message, remedy, ..hop.clone() };
+                hop.state = State::Pending;
+                hop.cause = None;
+                hop.message = None;
+                hop.remedy = None;
                 continue;
             }
-            let Some(began) = began(connector, i, writers) else { continue };
-            let hop = &mut connector.hops[i];
+            let Some(began) = began(&whole, hop, writers) else { continue };
             hop.since_ms = hop.since_ms.into_iter().chain([began]).min();
             hop.at_least = false;
             // The machine itself finds problems of the carrier more precisely.
@@ -66,9 +65,10 @@ fn judge_by_writers(
             if is_told || now <= began.plus(limit_ms + RESOLUTION_MS) {
                 continue;
             }
-            let facts = facts(connector, i, writers, leader.holder.as_deref());
-            let hop = &mut connector.hops[i];
-            let problem = problem(hop, cause, began, facts);
+            let facts = facts(&whole, hop, writers, leader.holder.as_deref());
+            let object = hop.object.clone();
+            let about = About { kind: Some(hop.kind), object, ..About::cluster(&hop.cluster) };
+            let problem = Problem { facts, ..Problem::new(cause, about, began) };
             hop.state = State::Stuck;
             hop.cause = Some(cause);
             hop.message = Some(problem.sentence());
@@ -82,19 +82,18 @@ fn judge_by_writers(
 }
 
 /// The facts of a late hop. `holder`: the leader.
-fn facts(connector: &Connector, i: usize, writers: &Writers, holder: Option<&str>) -> Facts {
-    let hop = &connector.hops[i];
-    let hub = connector.hops_of(Hop::Mirrored).next().map(|hop| &hop.cluster);
+fn facts(of: &Connector, hop: &HopView, writers: &Writers, holder: Option<&str>) -> Facts {
+    let mirrored = of.hops_of(Hop::Mirrored).next();
     let what = if hop.hop == Hop::Carried {
-        let is_karmadas = hub.is_some_and(|hub| writers.is_karmadas(hub, hop.object.as_ref()));
+        let is_karmadas = mirrored.is_some_and(|mirrored| writers.is_karmadas(mirrored));
         let object = hop.object.as_ref().filter(|_| is_karmadas);
         object.map(|object| format!("{}-connector", object.name))
     } else {
         Some(holder.map_or("unknown from here".to_owned(), |holder| format!("see {holder}")))
     };
     Facts {
-        upstream: connector.upstream.as_ref().map(|name| name.cluster.clone()),
-        hub: hub.cloned(),
+        upstream: of.upstream.as_ref().map(|name| name.cluster.clone()),
+        hub: mirrored.map(|mirrored| mirrored.cluster.clone()),
         edge: (hop.hop != Hop::Mirrored).then(|| hop.cluster.clone()),
         holder: holder.map(Into::into),
         what: what.map(Into::into),
@@ -115,25 +114,22 @@ fn lateness(hop: &HopView, limits: &LateSettings) -> Option<(Cause, u64)> {
 }
 
 /// When the previous hop got its value.
-fn began(connector: &Connector, i: usize, writers: &Writers) -> Option<UnixMillis> {
-    let hop = &connector.hops[i];
+fn began(of: &Connector, hop: &HopView, writers: &Writers) -> Option<UnixMillis> {
     let written = |hop: Option<&HopView>| Some(hop?.writer.as_ref()?.at_ms);
-    let upstream = || written(connector.hops_of(Hop::Upstream).next());
+    let upstream = || written(of.hops_of(Hop::Upstream).next());
     match hop.hop {
         Hop::Upstream => None,
         Hop::Mirrored => upstream(),
         Hop::Carried => {
-            let mirrored = connector.hops_of(Hop::Mirrored).next();
+            let mirrored = of.hops_of(Hop::Mirrored).next();
             // The last write of a nudged Connector is the nudge, which is later than the value's.
-            let is_nudged = |hop: &HopView| writers.is_nudged(&hop.cluster, hop.object.as_ref());
-            match mirrored.is_some_and(is_nudged) {
+            match mirrored.is_some_and(|mirrored| writers.is_nudged(mirrored)) {
                 true => upstream(),
                 false => written(mirrored),
             }
         }
         Hop::Announced => {
-            let mut carried = connector.hops_of(Hop::Carried);
-            written(carried.find(|of| of.cluster == hop.cluster))
+            written(of.hops_of(Hop::Carried).find(|carried| carried.cluster == hop.cluster))
         }
     }
 }
@@ -152,13 +148,6 @@ fn set_since(hop: &mut HopView, writers: &Writers) {
         |written: &UnixMillis| hop.since_ms.is_none_or(|since| written.plus(RESOLUTION_MS) < since);
     if let Some(written) = written.filter(is_earlier).filter(|_| hop.state == State::Ok) {
         hop.since_ms = Some(written);
-        hop.at_least =
-            hop.hop == Hop::Mirrored && writers.is_nudged(&hop.cluster, hop.object.as_ref());
+        hop.at_least = hop.hop == Hop::Mirrored && writers.is_nudged(hop);
     }
-}
-
-fn problem(hop: &HopView, cause: Cause, since: UnixMillis, facts: Facts) -> Problem {
-    let object = hop.object.clone();
-    let about = About { kind: Some(hop.kind), object, ..About::cluster(&hop.cluster) };
-    Problem { facts, ..Problem::new(cause, about, since) }
 }

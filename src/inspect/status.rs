@@ -182,8 +182,14 @@ pub fn summary(
             0 => String::new(),
             n => format!(", {}", count(n, "connector")),
         };
-        let head = format!("{}{}{concerned}: ", cause.place(), cause.cause.as_str());
-        let style = if cause.is_bad() { Style::Red } else { Style::Yellow };
+        // A problem of an instance has no cluster.
+        let place = match cause.cluster.as_str() {
+            "" => String::new(),
+            name => format!("{name}: "),
+        };
+        let head = format!("{place}{}{concerned}: ", cause.cause.as_str());
+        let is_bad = cause.cause.info().severity == Severity::Error;
+        let style = if is_bad { Style::Red } else { Style::Yellow };
         writer.put(0, 2, &[(style, &head), (Style::Plain, &one_line(&cause.message))])?;
         if !cause.remedy.is_empty() {
             put_remedy(&cause.remedy, &mut writer)?;
@@ -205,18 +211,6 @@ struct CauseLine<'f> {
     remedy: String,
     /// How many of the connectors have it.
     connectors: usize,
-}
-
-impl CauseLine<'_> {
-    fn is_bad(&self) -> bool {
-        self.cause.info().severity == Severity::Error
-    }
-
-    /// A problem of an instance has no cluster.
-    fn place(&self) -> String {
-        let name = self.cluster.as_str();
-        if name.is_empty() { String::new() } else { format!("{name}: ") }
-    }
 }
 
 /// The open problems that need a line, the worst first, and the other causes of held or unknown

@@ -46,7 +46,11 @@ impl Writers {
                     };
                     let record = ObjectRecord {
                         writer: last_writer(object),
-                        annotation: annotated_liveness(object),
+                        annotation: object
+                            .meta
+                            .annotations
+                            .get(UPSTREAM_STATUS)
+                            .map(LivenessView::of),
                         is_nudged: object.meta.annotations.get(&self.nudge_key).is_some(),
                         is_karmadas: object.meta.is_karmadas(),
                         first_stamp,
@@ -108,40 +112,23 @@ impl Writers {
         self.objects.get(&(hop.cluster.clone(), hop.kind, hop.object.clone()?))
     }
 
-    /// Whether a hub Connector has a nudge.
-    pub(super) fn is_nudged(&self, cluster: &ClusterName, object: Option<&ObjectKey>) -> bool {
-        self.hub_connector(cluster, object).is_some_and(|record| record.is_nudged)
+    /// Whether the hub Connector of a mirrored hop has a nudge.
+    pub(super) fn is_nudged(&self, hop: &HopView) -> bool {
+        self.record(hop).is_some_and(|record| record.is_nudged)
     }
 
-    /// Whether Karmada carries a hub Connector.
-    pub(super) fn is_karmadas(&self, cluster: &ClusterName, object: Option<&ObjectKey>) -> bool {
-        self.hub_connector(cluster, object).is_some_and(|record| record.is_karmadas)
-    }
-
-    fn hub_connector(
-        &self,
-        cluster: &ClusterName,
-        object: Option<&ObjectKey>,
-    ) -> Option<&ObjectRecord> {
-        self.objects.get(&(cluster.clone(), Kind::Connector, object?.clone()))
+    /// Whether Karmada carries the hub Connector of a mirrored hop.
+    pub(super) fn is_karmadas(&self, hop: &HopView) -> bool {
+        self.record(hop).is_some_and(|record| record.is_karmadas)
     }
 }
 
 /// The last writer of an object. Slim objects do not keep the fields of an entry; but the trigger is
 /// the only field of a Gateway that throughline writes.
 fn last_writer(object: &Object) -> Option<Writer> {
-    let fields = object.meta.managed_fields.iter();
-    let ours = |f: &&crate::core::data::objects::ManagedFields| f.manager == FIELD_MANAGER;
     let of_field = object.kind() == Kind::Gateway;
-    let last = if of_field {
-        fields.filter(ours).max_by_key(|f| f.time)
-    } else {
-        fields.max_by_key(|f| f.time)
-    }?;
+    let fields = object.meta.managed_fields.iter();
+    let fields = fields.filter(|entry| !of_field || entry.manager == FIELD_MANAGER);
+    let last = fields.max_by_key(|entry| entry.time)?;
     Some(Writer { manager: last.manager.clone(), at_ms: last.time?, of_field })
-}
-
-fn annotated_liveness(object: &Object) -> Option<LivenessView> {
-    let annotation = object.meta.annotations.get(UPSTREAM_STATUS)?;
-    Some(LivenessView::of(annotation))
 }
