@@ -12,22 +12,28 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::core::view::fleet::Fleet;
+
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// The JSON state of the instance whose admin port is at `url` (`http://HOST:PORT`).
+/// The state of the instance whose admin port is at `url` (`http://HOST:PORT`).
 ///
 /// # Errors
-/// The instance refuses, or can't be reached within `within`. Each error says what to do.
-pub async fn state(url: &str, within: Duration) -> anyhow::Result<Bytes> {
+/// The instance refuses, can't be reached within `within`, or gives an invalid answer. Each error says
+/// what to do.
+pub async fn fleet(url: &str, within: Duration) -> anyhow::Result<Fleet> {
     let uri = parse(url)?;
     let asked = timeout(within, ask(&uri)).await;
     let asked =
         asked.unwrap_or_else(|_| Err(anyhow!("no answer within {} ms", within.as_millis())));
-    asked.with_context(|| {
+    let state = asked.with_context(|| {
         format!(
             "cannot read {uri}; it should be the admin port of a running throughline, for example \
              through kubectl port-forward POD 8080"
         )
+    })?;
+    serde_json::from_slice(&state).with_context(|| {
+        format!("{url}: the answer is not the state of a throughline of this version")
     })
 }
 

@@ -40,10 +40,10 @@
 //! Other commands:
 //!
 //! - [`check`]: whether throughline can run here: permissions, kinds, Lease, Envoy Gateway, carrier
-//! - [`inspect`]: the fleet from clusters, an instance or an event log; `status` and `trace` print it
+//! - [`inspect`]: the fleet from clusters or an event log, and as `status` and `trace` print it
 //! - `field_owner`: the owner of a field, by `managedFields`
 //! - [`kubectl`]: the kubectl commands that reach a cluster
-//! - [`instance`]: asks the admin port of a running instance
+//! - [`instance`]: the fleet from the admin port of a running instance
 //! - [`record`]: writes watches alone to an event log
 //! - [`orphans`]: orphaned routes: list, restore
 //! - [`replay`]: runs a recorded log through the machine: verify or what-if. A what-if and [`demo`] use

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::core::view::fleet::{Connector, Fleet, UpstreamName};
-use throughline::inspect::{self, status};
+use throughline::inspect::status;
+use throughline::instance;
 use throughline::outside_text::one_line;
 use throughline::outside_text::plain_json::PlainJson;
 use throughline::report::duration;
@@ -75,7 +76,7 @@ async fn follow_state(
     loop {
         let next = Instant::now() + REDRAW_EVERY;
         let error =
-            inspect::instance(url, within).await.map(|fleet| last = Some((Instant::now(), fleet)));
+            instance::fleet(url, within).await.map(|fleet| last = Some((Instant::now(), fleet)));
         let error = error.err();
         let Some((at, fleet)) = &last else { return error.map_or(Ok(()), Err) };
         let text = error.map(|error| format!("{error:#}"));

@@ -9,7 +9,8 @@ use throughline::core::contract::cause::State;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::view::fleet::{Connector, Fleet};
 use throughline::inspect::find::{self, NotFound};
-use throughline::inspect::{self, trace};
+use throughline::inspect::trace;
+use throughline::instance;
 
 use super::out::{Output, block_on, exit_code, print_with, report_options};
 use super::replay::object_key;
@@ -68,7 +69,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let mut kubectl = BTreeMap::new();
     let fleet = match target.source.open()? {
         OpenedSource::EventLog(fleet) => *fleet,
-        OpenedSource::Instance(url) => block_on(inspect::instance(url, within))?,
+        OpenedSource::Instance(url) => block_on(instance::fleet(url, within))?,
         OpenedSource::Clusters(config) => block_on(async {
             let mut watcher = target.source.watch(&config).await;
             // The hops determine the fields whose owners to fetch.

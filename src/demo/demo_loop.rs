@@ -13,7 +13,7 @@ use super::play::Player;
 use super::story::RunStory;
 use crate::clock::{Clock, sleep_until_opt};
 use crate::core::contract::cause::State;
-use crate::inspect;
+use crate::instance;
 use crate::replay::not_converged;
 use crate::report::Notice;
 
@@ -164,7 +164,7 @@ impl DemoLoop<'_> {
     async fn check(&mut self) -> anyhow::Result<Option<DemoEnd>> {
         let is_second_check = self.checked_at_activity == Some(self.story.last_activity);
         self.checked_at_activity = Some(self.story.last_activity);
-        let fleet = inspect::instance(self.page, ANSWER_WITHIN).await?;
+        let fleet = instance::fleet(self.page, ANSWER_WITHIN).await?;
         let mut problems = not_converged(&fleet);
         if self.player.carrier_due_at().is_some() {
             problems.push("the carrier is still copying changes to an edge".to_owned());

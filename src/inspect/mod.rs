@@ -1,5 +1,5 @@
-//! Reads the state of a fleet from the clusters, a running instance, or an event log. `status` and
-//! `trace` print it.
+//! Reads the state of a fleet from the clusters or an event log, and prints it for `status` and `trace`.
+//! ([`instance`](crate::instance) reads that of a running instance.)
 
 pub mod clusters;
 pub mod find;
@@ -10,13 +10,8 @@ pub mod status;
 pub mod trace;
 pub mod writers;
 
-use std::time::Duration;
-
-use anyhow::Context;
-
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::view::fleet::{Fleet, Source};
-use crate::instance;
 use crate::outside_text::one_line;
 use crate::report::duration;
 
@@ -34,17 +29,6 @@ pub fn read_only_settings(settings: &Settings) -> Settings {
     settings.touch.confirm_after_outage_ms = TEN_YEARS_MS;
     settings.retry.first_ms = TEN_YEARS_MS;
     settings
-}
-
-/// The state of the instance at `url` (`http://HOST:PORT`); waits at most `within` for its answer.
-///
-/// # Errors
-/// The instance can't be reached, refuses, or gives an invalid answer; each error says what to do.
-pub async fn instance(url: &str, within: Duration) -> anyhow::Result<Fleet> {
-    let body = instance::state(url, within).await?;
-    serde_json::from_slice(&body).with_context(|| {
-        format!("{url}: the answer is not the state of a throughline of this version")
-    })
 }
 
 /// Why the queried instance, or any, does not write.
