@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -119,7 +119,7 @@ pub async fn serve(
         stop.await;
         stops.send_replace(true);
     };
-    let admin = Admin {
+    let admin = Arc::new(Admin {
         access,
         instance: Arc::new(InstanceInfo::since(wall_clock_now())),
         metrics,
@@ -127,7 +127,7 @@ pub async fn serve(
         turn: Mutex::new(Instant::now()),
         scrapes: Scrapes::new(connections::share()),
         feed: Feed::new(connections::share(), stopping),
-    };
+    });
     let router = Router::new()
         .route("/", get(page::index))
         .route("/changes", get(page::changes))
@@ -136,8 +136,8 @@ pub async fn serve(
         .route("/metrics", get(scrape::metrics))
         .route("/state", get(state::state))
         .fallback(not_found)
-        .with_state(Arc::new(admin));
-    connections::serve(listener, router, stop).await;
+        .with_state(admin.clone());
+    tokio::join!(connections::serve(listener, router, stop), page::run(admin));
 }
 
 impl Admin {
@@ -149,6 +149,13 @@ impl Admin {
         };
         timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(NoAnswer::TimedOut))
     }
+}
+
+/// Whether the client names this media type. `*/*` does not count: programs send it.
+fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut ranges = values.flat_map(|value| value.split(','));
+    ranges.any(|range| range.split(';').next().unwrap_or_default().trim() == media_type)
 }
 
 async fn not_found(uri: Uri) -> Response {

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use super::state::{self, PAUSE_FACTOR};
-use super::{Admin, NoAnswer, Query};
+use super::{Admin, NoAnswer, Query, accepts};
 use crate::metrics::Format;
 
 /// The shortest pause, because accepting connections takes time, too. No scraper that asks once a
@@ -54,8 +54,8 @@ pub(super) async fn metrics(
     State(admin): State<Arc<Admin>>,
     headers: HeaderMap,
 ) -> Result<Response, NoAnswer> {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let format = Format::accepted(accept);
+    let is_open = accepts(&headers, "application/openmetrics-text");
+    let format = if is_open { Format::OpenMetrics } else { Format::Plain };
     let _place = admin.scrapes.waiting.try_acquire().map_err(|_| NoAnswer::Scrapes)?;
     let text = text(&admin, format).await?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())

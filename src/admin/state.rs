@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::access::StateReader;
-use super::{Admin, NoAnswer, Query};
+use super::{Admin, NoAnswer, Query, accepts};
 use crate::build_info::InstanceInfo;
 use crate::core::contract::cause::Cause;
 use crate::core::view::fleet::Fleet;
@@ -41,8 +41,7 @@ pub(super) async fn state(
     _: StateReader,
     headers: HeaderMap,
 ) -> Result<Response, NoAnswer> {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let is_program = accept.is_some_and(|accept| accept.contains("application/json"));
+    let is_program = accepts(&headers, "application/json");
     let state = known(&admin).await?;
     let json = encode(move || {
         let mut json = Vec::new();

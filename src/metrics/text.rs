@@ -18,12 +18,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format for an `Accept` header; plain unless it lists OpenMetrics.
-    pub fn accepted(accept: Option<&str>) -> Self {
-        let open = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
-        if open { Format::OpenMetrics } else { Format::Plain }
-    }
-
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -1,4 +1,4 @@
-//! The updates for open pages. While at least one page is open, a task queries the loop, at most once a
+//! The updates for open pages. While at least one page is open, the loop is queried at most once a
 //! second, and all pages get its result.
 //!
 //! A page first gets the whole state, and again after it missed an update: a slow reader costs one
@@ -6,13 +6,13 @@
 //! reconnects.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,16 +33,15 @@ const RETRY_MS: u32 = 300;
 /// How soon a page reconnects after a refusal.
 const REFUSED_RETRY_MS: u32 = 10_000;
 
-/// The task's update for the pages: the state, or an event that says why there is none.
+/// The update for the pages: the state, or an event that says why there is none.
 type Update = Result<Moment, Bytes>;
 
 #[derive(Debug)]
 pub(in crate::admin) struct Feed {
     pages: Arc<Semaphore>,
     pages_max: usize,
-    /// Whether the task runs. A page joins and the task ends only under this lock.
-    runs: Mutex<bool>,
-    /// `None` while no task runs, and until the loop has answered it.
+    opened: Notify,
+    /// `None` while no page is open, and until the loop has answered.
     updates: watch::Sender<Option<Update>>,
     /// Turns true when the port stops.
     stopping: watch::Receiver<bool>,
@@ -54,7 +53,7 @@ impl Feed {
         Self {
             pages: Arc::new(Semaphore::new(pages_max)),
             pages_max,
-            runs: Mutex::new(false),
+            opened: Notify::new(),
             updates: watch::channel(None).0,
             stopping,
         }
@@ -62,13 +61,15 @@ impl Feed {
 }
 
 /// The events for one page; only the first unless it `follows`.
-pub(super) fn open(admin: &Arc<Admin>, follows: bool) -> Response {
-    let feed = &admin.feed;
+pub(super) fn open(feed: &Feed, follows: bool) -> Response {
     let Ok(permit) = feed.pages.clone().try_acquire_owned() else {
         return refused(feed.pages_max).into_response();
     };
+    let mut updates = feed.updates.subscribe();
+    updates.mark_changed();
+    feed.opened.notify_one();
     let page = Page {
-        updates: join(admin),
+        updates,
         stopping: feed.stopping.clone(),
         has: None,
         until: Instant::now() + STREAM_WITHIN,
@@ -80,43 +81,28 @@ pub(super) fn open(admin: &Arc<Admin>, follows: bool) -> Response {
     Body::from_stream(ReceiverStream::new(body).map(Ok::<_, Infallible>)).into_response()
 }
 
-/// The updates from now on. The first page starts the task.
-fn join(admin: &Arc<Admin>) -> watch::Receiver<Option<Update>> {
-    let mut runs = lock(&admin.feed.runs);
-    let mut updates = admin.feed.updates.subscribe();
-    updates.mark_changed();
-    if !*runs {
-        *runs = true;
-        drop(spawn(run(admin.clone())));
-    }
-    updates
-}
-
-/// Queries the loop while pages are open.
-async fn run(admin: Arc<Admin>) {
+/// Asks the loop while pages are open, until the port stops.
+pub(in crate::admin) async fn run(admin: Arc<Admin>) {
     let feed = &admin.feed;
     let sent = Arc::default();
+    let updates = async {
+        loop {
+            while feed.updates.receiver_count() == 0 {
+                feed.updates.send_replace(None);
+                feed.opened.notified().await;
+            }
+            let began = Instant::now();
+            let update = next_update(&admin, &sent).await;
+            let update = update.map_err(|error| event("trouble", &error.to_string()).into());
+            feed.updates.send_replace(Some(update));
+            sleep_until(began + UPDATE_EVERY).await;
+        }
+    };
     let mut stopping = feed.stopping.clone();
-    loop {
-        let began = Instant::now();
-        let update = next_update(&admin, &sent).await;
-        let update = update.map_err(|error| event("trouble", &error.to_string()).into());
-        feed.updates.send_replace(Some(update));
-        tokio::select! {
-            () = sleep_until(began + UPDATE_EVERY) => {}
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-        }
-        let mut runs = lock(&feed.runs);
-        if feed.updates.receiver_count() == 0 {
-            feed.updates.send_replace(None);
-            *runs = false;
-            return;
-        }
+    tokio::select! {
+        () = updates => {}
+        _ = stopping.wait_for(|stopping| *stopping) => {}
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The current fleet.
@@ -124,7 +110,8 @@ async fn next_update(admin: &Admin, sent: &Arc<Mutex<Sent>>) -> Result<Moment, N
     let state = state::known(admin).await?;
     let hops = admin.ask(Query::PassedHops).await?;
     let sent = sent.clone();
-    state::encode(move || lock(&sent).next(state, &hops)).await
+    state::encode(move || sent.lock().unwrap_or_else(PoisonError::into_inner).next(state, &hops))
+        .await
 }
 
 /// One open page.

@@ -15,9 +15,9 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 
 use super::access::{StateReader, refusal};
-use super::{Admin, PATHS};
+use super::{Admin, PATHS, accepts};
 
-pub(super) use feed::Feed;
+pub(super) use feed::{Feed, run};
 
 /// `policy` allows only the style and the scripts below, by their hashes. A test checks it;
 /// `UPDATE_EXPECT=1` updates it.
@@ -74,18 +74,11 @@ pub(super) async fn changes(
     _: StateReader,
     headers: HeaderMap,
 ) -> Response {
-    let body = feed::open(&admin, accepts(&headers, "text/event-stream"));
+    let body = feed::open(&admin.feed, accepts(&headers, "text/event-stream"));
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     (headers, body).into_response()
-}
-
-/// Whether the client names this media type. `*/*` does not count: programs send it.
-fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
-    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut ranges = values.flat_map(|value| value.split(','));
-    ranges.any(|range| range.split(';').next().unwrap_or_default().trim() == media_type)
 }
