@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Listeners;
 use crate::core::data::ids::{ClusterName, Role};
+use crate::core::view::WatchState;
 
 /// How long a cluster must be lost before the leader stands down.
 const LOST_MS: u64 = 30_000;
@@ -53,8 +54,8 @@ impl Visibility {
             listeners.clusters.get(name).is_some_and(|cluster| cluster.roles().contains(&role))
         };
         let is_mirrored = |name: &ClusterName| has(name, Role::Upstream) || has(name, Role::Hub);
-        let mut seen = listeners.metrics.seen_clusters();
-        let mut lost = listeners.metrics.lost_clusters();
+        let mut seen = listeners.metrics.clusters_in(WatchState::Live);
+        let mut lost = listeners.metrics.clusters_in(WatchState::Lost);
         seen.retain(is_mirrored);
         lost.retain(is_mirrored);
         self.observe(now, seen, lost, |name| has(name, Role::Hub))

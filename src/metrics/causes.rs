@@ -7,7 +7,6 @@ use prometheus_client::registry::Registry;
 use super::text::gauges;
 use super::watches::WatchStatus;
 use crate::core::contract::cause::{AlertRule, Cause, Problem, ProblemId};
-use crate::core::data::ids::ClusterName;
 
 /// The open problems, with the number of objects that each concerns.
 #[derive(Debug, Default)]
@@ -23,11 +22,7 @@ impl OpenProblems {
         self.0.remove(&problem.id());
     }
 
-    /// The number of objects by cause and cluster.
-    fn counts<'a>(
-        &'a self,
-        watches: &'a [WatchStatus],
-    ) -> BTreeMap<(Cause, &'a ClusterName), usize> {
+    pub(super) fn scrape(&self, scrape: &mut Registry, watches: &[WatchStatus]) {
         // A zero means that this instance watches the cluster, whatever other instances report.
         let live =
             WatchStatus::by_cluster(watches).filter(|of| of.iter().all(WatchStatus::is_live));
@@ -36,11 +31,7 @@ impl OpenProblems {
         for (ProblemId { cause, cluster, .. }, objects) in &self.0 {
             *counts.entry((*cause, cluster)).or_default() += objects;
         }
-        counts
-    }
-
-    pub(super) fn scrape(&self, scrape: &mut Registry, watches: &[WatchStatus]) {
-        let samples = self.counts(watches).into_iter().map(|((cause, cluster), count)| {
+        let samples = counts.into_iter().map(|((cause, cluster), count)| {
             let mut labels =
                 vec![("cause", cause.as_str().to_owned()), ("cluster", cluster.to_string())];
             if cause.info().alert.contains(&AlertRule::Upstream) {
@@ -56,46 +47,43 @@ impl OpenProblems {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::contract::cause::{About, Facts};
+    use crate::core::contract::cause::About;
+    use crate::core::contract::note::{Note, NoteKind};
     use crate::core::data::ids::{Kind, ObjectKey};
     use crate::core::data::time::UnixMillis;
     use crate::metrics::{Format, Metrics};
 
-    fn problem(cause: Cause, cluster: &str, object: &str) -> Problem {
-        let object = Some(ObjectKey::new("ns", object));
-        let about = About { cluster: cluster.into(), kind: Some(Kind::Connector), object, more: 0 };
-        Problem { cause, about, since: UnixMillis(1), facts: Facts::default() }
-    }
-
-    fn counts(problems: &OpenProblems) -> Vec<(Cause, &str, usize)> {
-        let counts = problems.counts(&[]).into_iter();
-        counts.map(|((cause, cluster), count)| (cause, cluster.as_str(), count)).collect()
-    }
-
     #[test]
     fn problems_are_counted_by_cause_and_cluster_until_they_end() {
-        let mut problems = OpenProblems::default();
-        let [a, b] = ["a", "b"].map(|name| problem(Cause::NotCarried, "edge", name));
-        for begins in [&a, &b, &problem(Cause::NotCarried, "edge-2", "a")] {
-            assert!(problems.begin(begins));
+        let metrics = Metrics::new();
+        let problem = |cluster: &str, name| {
+            let about = About::object(&cluster.into(), Kind::Connector, ObjectKey::new("ns", name));
+            Problem::new(Cause::NotCarried, about, UnixMillis(1))
+        };
+        let note = |kind| metrics.count_note(&Note { at: UnixMillis(2), kind });
+        let value = |series: &str| {
+            let text = metrics.text(None, Format::Plain);
+            text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse::<f64>().ok())
+        };
+        let begun = || value(r#"throughline_causes_total{cause="not_carried"}"#).unwrap();
+        let open = |cluster| {
+            let labels = format!("{{cause=\"not_carried\",cluster=\"{cluster}\"}}");
+            value(&format!("throughline_causes_open{labels}"))
+        };
+        let [a, b] = ["a", "b"].map(|name| problem("edge", name));
+        for problem in [&a, &b, &problem("edge-2", "a")] {
+            note(NoteKind::Began(problem.clone()));
         }
-        let [edge, other] = [("edge", 2), ("edge-2", 1)].map(|(c, n)| (Cause::NotCarried, c, n));
-        assert_eq!(counts(&problems), [edge, other]);
-        problems.end(&a);
-        problems.end(&b);
-        assert_eq!(counts(&problems), [other]);
-        assert!(problems.begin(&a), "another problem");
-    }
-
-    #[test]
-    fn new_facts_begin_nothing_and_other_objects_count() {
-        let mut problems = OpenProblems::default();
-        let mut problem = problem(Cause::NotReplicated, "up", "a");
-        assert!(problems.begin(&problem));
-        problem.facts.part = 3;
-        problem.about.more = 2;
-        assert!(!problems.begin(&problem));
-        assert_eq!(counts(&problems), [(Cause::NotReplicated, "up", 3)]);
+        assert_eq!((open("edge"), open("edge-2"), begun()), (Some(2.0), Some(1.0), 3.0));
+        // New facts begin nothing, and other objects count.
+        let about = About { more: 2, ..a.about.clone() };
+        note(NoteKind::Began(Problem { about, ..a.clone() }));
+        assert_eq!((open("edge"), begun()), (Some(4.0), 3.0));
+        note(NoteKind::Ended(a.clone()));
+        note(NoteKind::Ended(b));
+        assert_eq!((open("edge"), open("edge-2")), (None, Some(1.0)));
+        note(NoteKind::Began(a));
+        assert_eq!((open("edge"), begun()), (Some(1.0), 4.0), "another problem");
     }
 
     #[test]

@@ -156,18 +156,11 @@ impl Metrics {
         lock(&self.watches).discovered.insert(cluster.clone());
     }
 
-    /// The clusters whose Connectors were tried and are not watched now.
-    pub fn lost_clusters(&self) -> BTreeSet<ClusterName> {
-        let is_lost = |watch: &WatchStatus| watch.kind == Kind::Connector && watch.state == Lost;
+    /// The clusters whose watch of Connectors is in this state.
+    pub fn clusters_in(&self, state: WatchState) -> BTreeSet<ClusterName> {
+        let is_in = |watch: &WatchStatus| watch.kind == Kind::Connector && watch.state == state;
         let watches = lock(&self.watches).statuses().into_iter();
-        watches.filter(is_lost).map(|watch| watch.cluster).collect()
-    }
-
-    /// The clusters whose Connectors are watched now.
-    pub fn seen_clusters(&self) -> BTreeSet<ClusterName> {
-        let is_seen = |watch: &WatchStatus| watch.kind == Kind::Connector && watch.is_live();
-        let watches = lock(&self.watches).statuses().into_iter();
-        watches.filter(is_seen).map(|watch| watch.cluster).collect()
+        watches.filter(is_in).map(|watch| watch.cluster).collect()
     }
 
     /// Ready once every watch of the configured clusters has been tried and at least one cluster is
