@@ -5,7 +5,6 @@
 //! polled, and tasks that such a task spawns inherit it. So the shell needs no parameter for it, and a
 //! simulated run uses nothing random or real.
 
-use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
@@ -46,17 +45,17 @@ pub trait Connected: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connected for T {}
 
-thread_local! {
-    static CURRENT: RefCell<Option<Arc<dyn Environment>>> = const { RefCell::new(None) };
+tokio::task_local! {
+    static CURRENT: Arc<dyn Environment>;
 }
 
 fn current() -> Option<Arc<dyn Environment>> {
-    CURRENT.with_borrow(Clone::clone)
+    CURRENT.try_with(Clone::clone).ok()
 }
 
 /// Whether this run is simulated.
 pub fn is_simulated() -> bool {
-    CURRENT.with_borrow(Option::is_some)
+    CURRENT.try_with(|_| ()).is_ok()
 }
 
 /// The time since 1970.
@@ -156,8 +155,7 @@ impl<F: Future> Future for Here<F> {
         if environment.poll_runs(cx).is_pending() {
             return Poll::Pending;
         }
-        let _entered = Enter::new(environment.clone());
-        future.as_mut().poll(cx)
+        CURRENT.sync_scope(environment.clone(), || future.as_mut().poll(cx))
     }
 }
 
@@ -166,21 +164,6 @@ impl<F> Drop for Here<F> {
         if let Some(environment) = self.environment.take() {
             environment.release(&mut || drop(self.future.take()));
         }
-    }
-}
-
-/// Makes an environment the current one until it is dropped.
-struct Enter(Option<Arc<dyn Environment>>);
-
-impl Enter {
-    fn new(environment: Arc<dyn Environment>) -> Self {
-        Self(CURRENT.replace(Some(environment)))
-    }
-}
-
-impl Drop for Enter {
-    fn drop(&mut self) {
-        CURRENT.set(self.0.take());
     }
 }
 
