@@ -1,7 +1,7 @@
 //! The kubectl commands with which an operator reaches a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use kube::config::Kubeconfig;
 
@@ -9,27 +9,22 @@ use crate::config::{ClusterConfig, Config};
 use crate::core::contract::cause::shell_word;
 use crate::core::data::ids::ClusterName;
 
-/// The configured kubeconfig files. Each is read once: hundreds of clusters may be contexts of one
-/// file.
-fn files(config: &Config) -> BTreeMap<&Path, Kubeconfig> {
-    let files: BTreeSet<_> =
-        config.clusters.iter().filter_map(|c| c.kubeconfig.as_deref()).collect();
-    let read = |file: &Path| Kubeconfig::read_from(file).unwrap_or_default();
-    files.into_iter().map(|file| (file, read(file))).collect()
-}
-
 /// The kubectl command for each configured cluster that a context of the reader's own kubeconfig
 /// reaches. It never uses the configured file: throughline's credentials may not have the permissions.
 pub fn own_contexts(config: &Config) -> BTreeMap<ClusterName, String> {
     let own = Kubeconfig::read().unwrap_or_default();
-    let files = files(config);
-    let of = |cluster: &ClusterConfig| {
-        let file = cluster.kubeconfig.as_deref();
-        let configured = file.map_or(Some(&own), |file| files.get(file))?;
+    // Each file is read once: hundreds of clusters may be contexts of one file.
+    let mut files = BTreeMap::new();
+    let read = |file: &&PathBuf| Kubeconfig::read_from(file).unwrap_or_default();
+    let commands = config.clusters.iter().filter_map(|cluster| {
+        let configured = match &cluster.kubeconfig {
+            Some(file) => &*files.entry(file).or_insert_with_key(read),
+            None => &own,
+        };
         let context = own_context(cluster, &own, configured)?;
         Some((cluster.name.clone(), format!("kubectl --context {}", shell_word(context))))
-    };
-    config.clusters.iter().filter_map(of).collect()
+    });
+    commands.collect()
 }
 
 /// The context of the reader's kubeconfig with the cluster's server. A context of the same name comes
