@@ -246,30 +246,16 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
     use crate::core::data::time::UnixMillis;
 
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     fn logged(level: &str, style: LineStyle, log: impl FnOnce()) -> String {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = subscriber(filter(level).unwrap(), style, move || writer.clone());
+        let (written, writer) = io::pipe().unwrap();
+        let subscriber = subscriber(filter(level).unwrap(), style, Arc::new(writer));
         tracing::subscriber::with_default(subscriber, log);
-        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+        io::read_to_string(written).unwrap()
     }
 
     fn one_of_each() {

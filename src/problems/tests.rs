@@ -1,5 +1,5 @@
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tracing::Level;
 
@@ -181,27 +181,12 @@ fn many_clusters_with_one_cause_share_a_message_even_if_they_are_lost_one_after_
     assert_eq!(reported, [&first[..], &rest].concat());
 }
 
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The log lines of these problems and of their ends.
 fn lines(problems: &[Problem]) -> Vec<String> {
-    let written = Written::default();
-    let to = written.clone();
+    let (written, writer) = io::pipe().unwrap();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::DEBUG)
-        .with_writer(move || to.clone())
+        .with_writer(Arc::new(writer))
         .with_ansi(false)
         .without_time()
         .with_target(false)
@@ -219,8 +204,7 @@ fn lines(problems: &[Problem]) -> Vec<String> {
         }
         tell(&mut all, START.plus(21_000));
     });
-    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
-    text.lines().map(|line| line.trim().to_owned()).collect()
+    io::read_to_string(written).unwrap().lines().map(|line| line.trim().to_owned()).collect()
 }
 
 #[test]
