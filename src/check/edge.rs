@@ -98,53 +98,50 @@ impl<'a> Edge<'a> {
 
     fn trigger(&self, trigger: &str) -> Vec<Draft> {
         let name = self.cluster.name();
-        let classes = match self.classes() {
-            Ok(classes) => classes,
-            Err(unseen) => return vec![Draft::skipped(Check::Trigger, Some(name), unseen)],
+        let ineffective = |error: String, evidence: String| {
+            let facts = Facts {
+                edge: Some(name.clone()),
+                error: Some(RequestFailure::new(ErrorCause::Other, error)),
+                ..Facts::default()
+            };
+            let about = About::cluster(name);
+            vec![Draft::failed(Check::Trigger, Cause::TouchIneffective, about, facts, evidence)]
+        };
+        let absent = |evidence| ineffective("no Envoy Gateway is there".to_owned(), evidence);
+        let classes = match (&self.classes, &self.has_kind) {
+            (Ok(classes), _) if classes.is_empty() => {
+                return absent(format!(
+                    "no GatewayClass has a controllerName that begins with {EXTENSION_PREFIX}"
+                ));
+            }
+            (Ok(classes), _) => {
+                format!("GatewayClass {}", join_first(classes.iter().map(|class| &class.name)))
+            }
+            (Err(_), Ok(true)) => "EnvoyProxy is served".to_owned(),
+            (Err(_), Ok(false)) => return absent("EnvoyProxy is not served".to_owned()),
+            (Err(unseen), Err(_)) => {
+                return vec![Draft::skipped(Check::Trigger, Some(name), unseen)];
+            }
         };
         let version = self.version.as_deref();
         let found = format!("Envoy Gateway {}, {classes}", version.unwrap_or("(version unknown)"));
-        let error = if classes.is_empty() {
-            "no Envoy Gateway is there".to_owned()
-        } else if let Some(version) = version.filter(|version| is_too_old(version)) {
-            format!("Envoy Gateway {version} is older than v{}.{}", VERSION_MIN.0, VERSION_MIN.1)
-        } else if !trigger.starts_with(EXTENSION_PREFIX) {
-            format!("it calls its hook for keys that begin with {EXTENSION_PREFIX}, not {trigger}")
-        } else {
-            let mut drafts = self.writers(trigger);
-            if drafts.is_empty() {
-                let evidence = format!("{found}; calls its hook for {trigger}");
-                drafts.push(Draft::passed(Check::Trigger, Some(name), evidence));
-            }
-            return drafts;
-        };
-        let facts = Facts {
-            edge: Some(name.clone()),
-            error: Some(RequestFailure::new(ErrorCause::Other, error)),
-            ..Facts::default()
-        };
-        let evidence = match (classes.is_empty(), &self.classes) {
-            (false, _) => found,
-            (true, Ok(_)) => {
-                format!("no GatewayClass has a controllerName that begins with {EXTENSION_PREFIX}")
-            }
-            (true, Err(_)) => "EnvoyProxy is not served".to_owned(),
-        };
-        let cause = Cause::TouchIneffective;
-        vec![Draft::failed(Check::Trigger, cause, About::cluster(name), facts, evidence)]
-    }
-
-    /// The names of Envoy Gateway's classes; empty if it is not installed.
-    fn classes(&self) -> Result<String, &str> {
-        match (&self.classes, &self.has_kind) {
-            (Ok(classes), _) if classes.is_empty() => Ok(String::new()),
-            (Ok(classes), _) => {
-                Ok(format!("GatewayClass {}", join_first(classes.iter().map(|class| &class.name))))
-            }
-            (Err(_), Ok(true)) => Ok("EnvoyProxy is served".to_owned()),
-            (Err(_), Ok(false)) => Ok(String::new()),
-            (Err(unseen), Err(_)) => Err(unseen),
+        if let Some(version) = version.filter(|version| is_too_old(version)) {
+            let (major, minor) = VERSION_MIN;
+            let error = format!("Envoy Gateway {version} is older than v{major}.{minor}");
+            return ineffective(error, found);
         }
+        if !trigger.starts_with(EXTENSION_PREFIX) {
+            let error = format!(
+                "it calls its hook for keys that begin with {EXTENSION_PREFIX}, not {trigger}"
+            );
+            return ineffective(error, found);
+        }
+        let mut drafts = self.writers(trigger);
+        if drafts.is_empty() {
+            let evidence = format!("{found}; calls its hook for {trigger}");
+            drafts.push(Draft::passed(Check::Trigger, Some(name), evidence));
+        }
+        drafts
     }
 
     /// Other writers of the trigger in the last day.
@@ -187,14 +184,12 @@ impl<'a> Edge<'a> {
 
     fn scope(&self, scope: TouchScope) -> Draft {
         let name = self.cluster.name();
-        let seen = (|| {
-            let classes = self.classes.as_ref()?;
-            let merged = self.merged.as_ref()?;
-            Ok::<_, &String>((classes, merged, self.touched()?))
-        })();
+        let seen = (self.classes.as_ref(), self.merged.as_ref(), self.touched());
         let (classes, merged, touched) = match seen {
-            Ok(seen) => seen,
-            Err(unseen) => return Draft::skipped(Check::TouchScope, Some(name), unseen),
+            (Ok(classes), Ok(merged), Ok(touched)) => (classes, merged, touched),
+            (Err(unseen), _, _) | (_, Err(unseen), _) | (_, _, Err(unseen)) => {
+                return Draft::skipped(Check::TouchScope, Some(name), unseen);
+            }
         };
         let is_merged = |class: &&Class| class.proxy.as_ref().is_some_and(|p| merged.contains(p));
         let gateways = |class: &Class| touched.get(&class.name).copied().unwrap_or(0);
