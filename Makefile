@@ -81,7 +81,6 @@ E2E_THREADS ?= 4
 E2E ?=
 
 e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs some)
-	KUBEBUILDER_ASSETS=$$(tests/apiserver/build) cargo test --locked --workspace --test server -- --include-ignored conformance
 	cargo test --locked --test e2e -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
 
 CHROMEDRIVER ?= chromedriver

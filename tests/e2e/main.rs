@@ -7,6 +7,7 @@ mod changes;
 mod checking;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
+mod conformance;
 mod discovery;
 mod discovery_milo;
 mod events;
@@ -20,8 +21,12 @@ mod outages;
 mod prelude;
 mod recording;
 mod reload;
+#[path = "../../crates/sim/tests/server/requests/mod.rs"]
+mod requests;
 mod rights;
 mod shards;
+#[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
 mod stopping;
 mod tenants;
 #[path = "../deploy/tools.rs"]

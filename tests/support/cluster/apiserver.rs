@@ -94,31 +94,41 @@ pub(crate) struct ApiServer {
     etcd: Mutex<Option<Process>>,
     folder: Folder,
     admin: Rest,
-    without: &'static str,
+    /// What differs from one API server to another.
+    flag: &'static str,
 }
 
-/// For `--runtime-config`: APIs that no test uses and that make the start slower.
-const UNUSED_APIS: &str = "apps/v1=false,batch/v1=false,autoscaling/v1=false,autoscaling/v2=false";
+/// APIs that no test uses and that make the start slower.
+const FEW_APIS: &str =
+    "--runtime-config=apps/v1=false,batch/v1=false,autoscaling/v1=false,autoscaling/v2=false";
+const ALL_APIS: &str = "--runtime-config=";
+/// Otherwise the cache would still serve pages of a compacted revision.
+const NO_SNAPSHOTS: &str = "--feature-gates=ListFromCacheSnapshot=false";
 
 impl ApiServer {
     /// Starts both and waits until they are ready. Some APIs are off, such as that of Deployments.
     pub(crate) async fn start(name: &str) -> Self {
-        Self::start_without(name, UNUSED_APIS, None).await
+        Self::start_with(name, FEW_APIS, None).await
     }
 
     /// Like `start`, with every API.
     pub(crate) async fn start_with_all_apis(name: &str) -> Self {
-        Self::start_without(name, "", None).await
+        Self::start_with(name, ALL_APIS, None).await
+    }
+
+    /// Like `start`, so that no page of a list can be read after a compaction.
+    pub(crate) async fn start_without_snapshots(name: &str) -> Self {
+        Self::start_with(name, NO_SNAPSHOTS, None).await
     }
 
     /// Like `start`, with all four CRDs, which are served.
     pub(crate) async fn start_with_crds(name: &str) -> Self {
-        let server = Self::start_without(name, UNUSED_APIS, Some(template::data().await)).await;
+        let server = Self::start_with(name, FEW_APIS, Some(template::data().await)).await;
         objects::wait_crds(server.rest()).await;
         server
     }
 
-    async fn start_without(name: &str, without: &'static str, data: Option<&Path>) -> Self {
+    async fn start_with(name: &str, flag: &'static str, data: Option<&Path>) -> Self {
         let folder = Folder::new(name);
         write_files(folder.path());
         if let Some(data) = data {
@@ -134,7 +144,7 @@ impl ApiServer {
             etcd: Mutex::new(None),
             folder,
             admin: Rest(client(&kubeconfig).await),
-            without,
+            flag,
         };
         server.start_both().await;
         server
@@ -168,7 +178,7 @@ impl ApiServer {
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
         ]);
-        command.arg(format!("--runtime-config={}", self.without));
+        command.arg(self.flag);
         // A start makes much garbage; collecting it less often saves a quarter of its CPU time.
         command.env("GOGC", "400");
         *self.api.lock().unwrap() = Some(Process::start("kube-apiserver", command, folder));
@@ -242,7 +252,7 @@ impl ApiServer {
 
     /// Restarts the API server with every API.
     pub(crate) async fn restart_with_all_apis(&mut self) {
-        self.without = "";
+        self.flag = ALL_APIS;
         self.restart().await;
     }
 }

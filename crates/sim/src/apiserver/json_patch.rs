@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// The answers of kube-apiserver 1.36. `tests/server/conformance.rs` checks them against a real
+    /// The answers of kube-apiserver 1.36. `tests/e2e/conformance.rs` checks them against a real
     /// one.
     #[test]
     fn operations_succeed_and_fail_as_on_an_api_server() {

@@ -5,7 +5,7 @@
 //! ProjectControlPlane: lists with pages, watches with bookmarks, single objects, create, update,
 //! merge patch, JSON Patch, delete with preconditions, and the probes. Codes, reasons and messages
 //! are those of kube-apiserver 1.36. One script of requests runs against both
-//! (`tests/server/conformance.rs`). Known differences:
+//! (`tests/e2e/conformance.rs`). Known differences:
 //!
 //! - Objects keep only the fields that matter here; `generation` does not count up.
 //! - Other patch types, field selectors, finalizers, dry run, admission, schemas, and the syntax of names

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use throughline_core::data::ids::{Kind, ObjectKey};
 use throughline_sim::apiserver::{Resource, SimApiServerSettings};
 
-use crate::requests::version;
-use crate::sim_apiserver::{self, TestServer, serve};
+use crate::sim_apiserver::{self, TestServer, serve, version};
 
 const CONNECTORS: &str = "/apis/networking.datumapis.com/v1alpha1/connectors";
 const A: &str = "/apis/networking.datumapis.com/v1alpha1/namespaces/ns/connectors/a";

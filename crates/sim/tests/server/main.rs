@@ -1,4 +1,4 @@
-//! The simulated API server: what a client gets from it, and that a real kube-apiserver answers alike.
+//! The simulated API server: what a client gets from it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
@@ -8,7 +8,6 @@ mod conformance;
 mod controller;
 mod faults;
 mod milo;
-mod real_server;
 mod requests;
 #[path = "../support/sim_apiserver/mod.rs"]
 mod sim_apiserver;

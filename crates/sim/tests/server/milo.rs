@@ -15,8 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
 use crate::faults::connector;
-use crate::requests::version;
-use crate::sim_apiserver::{START, WatchEvents, answer, body_of, client, put, watch};
+use crate::sim_apiserver::{START, WatchEvents, answer, body_of, client, put, version, watch};
 
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
 const CONNECTORS: &str = "apis/networking.datumapis.com/v1alpha1/connectors";

@@ -1,5 +1,5 @@
 //! The script of requests, and a server's answers to it in a form that can be compared between
-//! servers.
+//! servers. `tests/e2e/conformance.rs` of the workspace sends it to a real kube-apiserver.
 
 mod normalize;
 
@@ -11,10 +11,10 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use throughline_sim::apiserver::SimApiServerSettings;
 
-use crate::sim_apiserver::{WatchEvents, answer_typed, body_of};
+use crate::sim_apiserver::{WatchEvents, answer_typed, body_of, serve};
 use normalize::Normalizer;
-pub(crate) use normalize::version;
 
 /// One request and its expected response; `script.yaml` explains each member.
 #[derive(Debug, Deserialize)]
@@ -38,30 +38,44 @@ pub(crate) struct Step {
     watch: Option<usize>,
     /// The server drops its history first.
     #[serde(default)]
-    pub(crate) compacts: bool,
+    compacts: bool,
 }
 
 pub(crate) fn script() -> Vec<Step> {
     serde_saphyr::from_str(include_str!("script.yaml")).unwrap()
 }
 
-/// Sends the script to one server.
-pub(crate) struct ScriptRun {
+/// What a server answers to each step of the script, in comparable form; `compact` has it drop its history.
+///
+/// # Panics
+/// A code or a reason differs from the script.
+pub(crate) async fn answers(client: &Client, compact: impl AsyncFn()) -> Vec<Value> {
+    let (captured, normalizer) = (BTreeMap::new(), Normalizer::default());
+    let mut run = ScriptRun { client: client.clone(), captured, normalizer };
+    let mut answers = Vec::new();
+    for step in script() {
+        if step.compacts {
+            compact().await;
+        }
+        answers.push(run.step(&step).await);
+    }
+    answers
+}
+
+pub(crate) async fn simulated_answers() -> Vec<Value> {
+    let served = serve(SimApiServerSettings::default()).await;
+    answers(&served.client, async || served.handle.compact()).await
+}
+
+/// The script on its way to one server.
+struct ScriptRun {
     client: Client,
     captured: BTreeMap<String, String>,
     normalizer: Normalizer,
 }
 
 impl ScriptRun {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, captured: BTreeMap::new(), normalizer: Normalizer::default() }
-    }
-
-    /// Sends a step's request and returns the answer in comparable form.
-    ///
-    /// # Panics
-    /// The code or the reason differ from the script.
-    pub(crate) async fn step(&mut self, step: &Step) -> Value {
+    async fn step(&mut self, step: &Step) -> Value {
         let (method, path) = step.request.split_once(' ').unwrap();
         let mut path = self.expand(path);
         if let Some(manager) = &step.manager {

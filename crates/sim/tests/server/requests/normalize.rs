@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use throughline_core::data::objects::{Object, WireObject};
 
+use crate::sim_apiserver::version;
+
 /// Namespaces that a real server creates itself.
 const BUILT_IN_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
@@ -144,10 +146,6 @@ impl Normalizer {
         let next = self.seen.len();
         *self.seen.entry(text.to_owned()).or_insert(next)
     }
-}
-
-pub(crate) fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
 fn without_numbers(text: &str) -> String {

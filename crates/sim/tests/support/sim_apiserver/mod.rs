@@ -169,6 +169,11 @@ pub(crate) async fn body_of(answer: Response<Body>) -> (u16, Value) {
     (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
 }
 
+/// The resourceVersion of an object or a list.
+pub(crate) fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
 pub(crate) async fn watch(client: &Client, path: &str) -> WatchEvents {
     let answer = answer(client, "GET", path, &Value::Null).await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
