@@ -1,5 +1,7 @@
 //! The targets, which `make test` calls too.
 
+#[path = "../../tests/support/read_log.rs"]
+mod read_log;
 #[path = "../../tests/properties/fuzz/targets/mod.rs"]
 mod targets;
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use throughline::event_log::{LogEntry, LogReader};
 use throughline::replay::ReplayMode;
 
-use crate::reading::replayed;
+use crate::read_log::replayed;
 
 /// Events that no machine acts on any longer: a log with one is read, and compared no further.
 pub(crate) const RETIRED: &str = "retry_requested settings_changed shard_followed shard_left \

@@ -10,6 +10,7 @@ use throughline::core::data::objects::WireObject;
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::{LINE_BYTES_MAX, LogReader, LogWriter, holds_outcomes};
 
+use crate::read_log::{drain, gzip};
 use crate::reading::*;
 
 #[test]

@@ -13,7 +13,8 @@ use throughline::core::contract::settings::Settings;
 use throughline::event_log::LogReader;
 use throughline::replay::{Replay, ReplayMode};
 
-use crate::reading::{self, read};
+use crate::read_log;
+use crate::reading::read;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -29,7 +30,7 @@ pub(crate) fn names(extension: &str) -> BTreeSet<String> {
 pub(crate) fn replayed(name: &str, change: impl Fn(&mut Settings)) -> (Replay, String) {
     let path = folder().join(format!("{name}.jsonl"));
     let reader = LogReader::open(path.to_str().unwrap());
-    let (replay, log) = reading::replayed(reader, ReplayMode::WhatIf, change);
+    let (replay, log) = read_log::replayed(reader, ReplayMode::WhatIf, change);
     assert_eq!(replay.warnings, Vec::<String>::new(), "{name}");
     (replay, log)
 }
@@ -62,7 +63,7 @@ fn the_log_of_each_fixtures_replay_verifies_and_is_read_back_to_the_byte() {
         let (first, log) = replayed(&name, |_| {});
         assert_eq!(read(&log).written, log, "{name}");
         let again = LogReader::new(&name, log.as_bytes());
-        let (second, _) = reading::replayed(again, ReplayMode::Verify, |_| {});
+        let (second, _) = read_log::replayed(again, ReplayMode::Verify, |_| {});
         assert_eq!(second.problems, Vec::<String>::new(), "{name}");
         assert_eq!(second.actions.len(), first.actions.len(), "{name}");
     }

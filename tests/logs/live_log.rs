@@ -25,7 +25,8 @@ use throughline::problems::Outside;
 use throughline::replay::{Replay, ReplayMode};
 
 use crate::fixtures;
-use crate::reading::{START_MS, replayed};
+use crate::read_log::replayed;
+use crate::reading::START_MS;
 
 const GRACE: Duration = Duration::from_secs(60);
 

@@ -8,5 +8,7 @@ mod event_log;
 mod event_log_damage;
 mod fixtures;
 mod live_log;
+#[path = "../support/read_log.rs"]
+mod read_log;
 mod reading;
 mod shards;

@@ -13,26 +13,12 @@ use throughline::core::status::go_json::canonical;
 use throughline::core::status::trigger::node_stand_in;
 use throughline::event_log::redact::Redactor;
 use throughline::event_log::{Header, LogEntry, LogReader, LogWriter};
-use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
+use throughline::replay::{Replay, ReplayMode};
 
-/// Replays a log. Writes what it did to another one.
-pub(crate) fn replayed(
-    log: &[u8],
-    mode: ReplayMode,
-    change: impl Fn(&mut Settings),
-    acted: Option<&mut Vec<u8>>,
-) -> Replay {
-    let mut reader = LogReader::new("log", log).unwrap();
-    let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
-    let settings = |settings: &mut Settings| {
-        change(settings);
-        Ok(())
-    };
-    replay(&mut reader, "log", settings, &options, acted, |_| {}).unwrap()
-}
+use crate::read_log::replayed;
 
-fn redacted(log: &[u8]) -> Vec<u8> {
-    let mut reader = LogReader::new("acted", log).unwrap();
+fn redacted(log: &str) -> String {
+    let mut reader = LogReader::new("acted", log.as_bytes()).unwrap();
     let header = Header { redacted: Some(true), ..reader.header().clone() };
     let writer = LogWriter::new(Vec::new(), &header).unwrap();
     let mut writer = writer.redacting(Some(Redactor::new()));
@@ -43,7 +29,11 @@ fn redacted(log: &[u8]) -> Vec<u8> {
             LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
-    writer.into_inner()
+    String::from_utf8(writer.into_inner()).unwrap()
+}
+
+fn verified(log: &str) -> Replay {
+    replayed(LogReader::new("log", log.as_bytes()), ReplayMode::Verify, |_| {}).0
 }
 
 /// Every address and key of a log, found in another way than the redactor finds them.
@@ -79,14 +69,14 @@ fn check(name: &str, log: &str, change: impl Fn(&mut Settings)) -> usize {
     // Shorter texts may also occur elsewhere.
     found.retain(|secret| secret.len() > 3);
 
-    let mut acted = Vec::new();
-    let before = replayed(log.as_bytes(), ReplayMode::WhatIf, &change, Some(&mut acted));
-    let hidden = String::from_utf8(redacted(&acted)).unwrap();
+    let (before, acted) =
+        replayed(LogReader::new(name, log.as_bytes()), ReplayMode::WhatIf, change);
+    let hidden = redacted(&acted);
     for secret in &found {
         assert!(!hidden.contains(secret), "{name}: {secret} is in the redacted log");
     }
     // This compares each decision with the one in the log.
-    let after = replayed(hidden.as_bytes(), ReplayMode::Verify, |_| {}, None);
+    let after = verified(&hidden);
     assert_eq!(after.problems, Vec::<String>::new(), "{name}");
     assert_eq!(after.actions.len(), before.actions.len(), "{name}");
     found.len()
@@ -121,11 +111,11 @@ fn a_node_id_that_looks_like_a_stand_in_is_another_one() {
         r#""version":1,"redacted":false"#,
         1,
     );
-    let mut acted = Vec::new();
-    let moved = replayed(log.as_bytes(), ReplayMode::WhatIf, |_| {}, Some(&mut acted));
+    let (moved, acted) =
+        replayed(LogReader::new("log", log.as_bytes()), ReplayMode::WhatIf, |_| {});
     assert_eq!(moved.actions.len(), 3, "a touch and its confirmations");
 
-    let hidden = replayed(&redacted(&acted), ReplayMode::Verify, |_| {}, None);
+    let hidden = verified(&redacted(&acted));
     assert_eq!(hidden.problems, Vec::<String>::new());
     let triggers = |replay: &Replay| -> Vec<_> {
         let actions = replay.actions.iter().map(|record| &record.decision.action);
