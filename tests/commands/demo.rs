@@ -14,7 +14,8 @@ use throughline::replay::{ActionRecord, ReplayMode};
 use throughline::report::ReportOptions;
 use tokio::sync::watch;
 
-use crate::program::{fixture, program, temp_folder};
+use crate::program::{fixture, program};
+use crate::temp_folder::temp_folder;
 
 /// The program, with an empty folder of this test as its folder for temporary files.
 fn demo(test: &str) -> (Command, PathBuf) {

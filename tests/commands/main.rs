@@ -27,6 +27,8 @@ mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]
 mod stage;
 mod surface;
+#[path = "../support/temp_folder.rs"]
+mod temp_folder;
 mod tidy;
 #[path = "../deploy/transcript.rs"]
 mod transcript;

@@ -1,9 +1,8 @@
 //! The program, run by a test, and a folder for it.
 
 use std::io::{BufRead, BufReader, Read, read_to_string};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,6 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::constants;
 use crate::sim_apiserver::{TestServer, serve_cluster_with};
+use crate::temp_folder::temp_folder;
 
 /// Exit code, standard output and standard error.
 pub(crate) type Ended = (i32, String, String);
@@ -42,14 +42,6 @@ pub(crate) fn printed(args: &[&str]) -> String {
 
 pub(crate) fn fixture(name: &str) -> String {
     format!("{}/fixtures/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A new, empty folder.
-pub(crate) fn temp_folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 fn ended(output: Output) -> Ended {
@@ -100,9 +92,7 @@ impl Place {
         now: UnixMillis,
         mut config: Value,
     ) -> (Self, [TestServer; N]) {
-        static PLACES: AtomicUsize = AtomicUsize::new(0);
-        let number = PLACES.fetch_add(1, Ordering::Relaxed);
-        let folder = temp_folder(&format!("place-{number}"));
+        let folder = temp_folder("place");
         let specs =
             clusters.map(|(name, roles)| ClusterSpec { name: name.into(), roles: roles.to_vec() });
         let mut sim = SimClusters::new(&specs, 0);

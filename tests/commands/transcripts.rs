@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect_file;
 
-use crate::program::temp_folder;
+use crate::temp_folder::temp_folder;
 
 const PRELUDE: &str = r#"exec 2>&1; try() { throughline "$@" || echo "[exit $?]"; }
 "#;

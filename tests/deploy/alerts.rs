@@ -6,7 +6,8 @@ use std::fs;
 use serde_json::Value;
 use throughline::core::contract::cause::{AlertRule, Cause};
 
-use crate::tools::{read, repo, run_tool, temp_folder};
+use crate::temp_folder::temp_folder;
+use crate::tools::{read, repo, run_tool};
 
 fn spec() -> Value {
     read("deploy/kustomize/components/monitoring/prometheusrule.yaml").remove(0)["spec"].take()

@@ -6,7 +6,8 @@ use std::fs;
 use expect_test::expect_file;
 
 use crate::render::{Choice, FORMS, changes, values};
-use crate::tools::{read, repo, run_tool, temp_folder};
+use crate::temp_folder::temp_folder;
+use crate::tools::{read, repo, run_tool};
 
 /// Runs helm on the chart, with these values.
 fn chart(command: &[&str], values: &str) -> Result<String, String> {

@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::cluster::apiserver::{ADMIN, ApiServer, token as token_of_user};
 use crate::cluster::objects::install_crds;
 use crate::forms::{NAMESPACE, kubeconfig, kubectl, token};
-use crate::tools::{repo, shell, succeeds, temp_folder};
+use crate::temp_folder::temp_folder;
+use crate::tools::{repo, shell, succeeds};
 
 /// The shell blocks of a section.
 fn commands(section: &str) -> Vec<String> {

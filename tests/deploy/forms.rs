@@ -14,7 +14,8 @@ use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::render::{Choice, config_map, kustomize};
-use crate::tools::{read, run_tool, temp_folder};
+use crate::temp_folder::temp_folder;
+use crate::tools::{read, run_tool};
 
 pub(crate) const NAMESPACE: &str = "throughline";
 

@@ -5,7 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 use throughline::core::contract::settings::TouchSettings;
 
-use crate::tools::{read, run_tool, temp_folder};
+use crate::temp_folder::temp_folder;
+use crate::tools::{read, run_tool};
 
 fn gateway(annotations: &Value, port: u16) -> Value {
     let mut gateway = json!({

@@ -14,6 +14,8 @@ mod forms;
 mod image;
 mod karmada;
 mod render;
+#[path = "../support/temp_folder.rs"]
+mod temp_folder;
 mod tools;
 mod transcript;
 mod tutorial;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use crate::cluster::throughline::merge_json;
-use crate::tools::{documents, read, repo, run_tool, temp_folder};
+use crate::temp_folder::temp_folder;
+use crate::tools::{documents, read, repo, run_tool};
 
 pub(crate) const FORMS: [&str; 4] = ["all-in-one", "standalone-hub", "standalone-edge", "sidecar"];
 /// The forms that elect a leader.

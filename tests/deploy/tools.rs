@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use regex::Regex;
 use serde_json::Value;
@@ -82,14 +81,4 @@ pub(crate) fn documents(text: &str) -> Vec<Value> {
 pub(crate) fn read(path: impl AsRef<Path>) -> Vec<Value> {
     let path = repo(".").join(path);
     documents(&fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
-}
-
-/// A new, empty folder.
-pub(crate) fn temp_folder(name: &str) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("deploy/{number}-{name}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
 }

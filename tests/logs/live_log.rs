@@ -27,15 +27,9 @@ use throughline::replay::{Replay, ReplayMode};
 use crate::fixtures;
 use crate::read_log::replayed;
 use crate::reading::START_MS;
+use crate::temp_folder::temp_folder;
 
 const GRACE: Duration = Duration::from_secs(60);
-
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("live-log-{name}"));
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir(&folder).unwrap();
-    folder
-}
 
 /// A log of so many bytes in four parts.
 fn config(file: &Path, size: u64) -> EventLogConfig {
@@ -122,7 +116,7 @@ fn write_lines(config: &EventLogConfig, header: &Header, lines: &[LogEntry]) {
 
 #[test]
 fn a_rotated_log_replays_as_one() {
-    let file = folder("replays").join("run.jsonl");
+    let file = temp_folder("replays").join("run.jsonl");
     let (header, lines) = incident_log();
     write_lines(&config(&file, 1 << 30), &header, &lines);
     let bytes = size(&file);
@@ -184,7 +178,7 @@ fn rotated(file: &Path) -> (u32, u64) {
 #[test]
 fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_alone() {
     for (limit, expected) in [(4, 0), (20_000, 3), (40_000, 3), (100_000, 1)] {
-        let file = folder(&format!("kept-{limit}")).join("log");
+        let file = temp_folder(&format!("kept-{limit}")).join("log");
         write(&config(&file, limit), 0..100, 300);
         let (files, bytes) = rotated(&file);
         assert!(bytes <= limit / 4 * 3 && size(&file) <= (limit / 4).max(1_000), "{bytes}");
@@ -208,7 +202,7 @@ fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_
 
 #[test]
 fn the_next_files_header_names_clusters_that_were_added_later() {
-    let file = folder("clusters").join("log");
+    let file = temp_folder("clusters").join("log");
     let mut log = start(&config(&file, 32_000), &header());
     let added = EventKind::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
     log.event(&Event { at: at(0), kind: added });
@@ -230,7 +224,7 @@ fn the_next_files_header_names_clusters_that_were_added_later() {
 
 #[test]
 fn a_line_is_written_without_waiting_for_the_next() {
-    let file = folder("follow").join("log");
+    let file = temp_folder("follow").join("log");
     let mut log = start(&config(&file, 1 << 20), &header());
     log.event(&event(7, 0));
     let line = format!("\"at_ms\":{},", at(7).0);
@@ -245,7 +239,7 @@ fn a_line_is_written_without_waiting_for_the_next() {
 fn the_log_is_redacted_by_default() {
     let (header, lines) = incident_log();
     for redact in [true, false] {
-        let file = folder(&format!("redact-{redact}")).join("log");
+        let file = temp_folder(&format!("redact-{redact}")).join("log");
         write_lines(&EventLogConfig { redact, ..config(&file, 1 << 30) }, &header, &lines);
         let text = fs::read_to_string(&file).unwrap();
         assert_eq!(text.contains("redacted-"), redact);
@@ -256,7 +250,7 @@ fn the_log_is_redacted_by_default() {
 /// One test, because it captures the log of the whole process.
 #[test]
 fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
-    let said = folder("said").join("lines");
+    let said = temp_folder("said").join("lines");
     tracing_subscriber::fmt().with_ansi(false).with_writer(File::create(&said).unwrap()).init();
     let lines = |word: &str| fs::read_to_string(&said).unwrap().matches(word).count();
 
@@ -277,7 +271,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     assert!(reported.try_recv().is_err(), "it fails once");
 
     // A pipe that nobody reads acts as a disk that takes 64 KiB and then nothing.
-    let pipe = folder("slow").join("pipe");
+    let pipe = temp_folder("slow").join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let both_ends = File::options().read(true).write(true).open(&pipe).unwrap();
     let plain = EventLogConfig { redact: false, ..config(&pipe, 4_000) };

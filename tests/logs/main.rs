@@ -12,3 +12,5 @@ mod live_log;
 mod read_log;
 mod reading;
 mod shards;
+#[path = "../support/temp_folder.rs"]
+mod temp_folder;

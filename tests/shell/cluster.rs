@@ -1,8 +1,7 @@
 //! Clusters as a configuration names them, and writes to them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use axum::Router;
 use base64::Engine;
@@ -78,25 +77,6 @@ pub(crate) fn serve(app: Router) -> String {
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     url
-}
-
-/// A new folder, which is deleted on drop.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let folder = std::env::temp_dir().join(format!("throughline-shell-{process}-{count}"));
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A write of one annotation in cluster `one`.

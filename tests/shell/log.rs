@@ -2,15 +2,16 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
 use tracing::Dispatch;
 
-use crate::cluster::Folder;
 use crate::live::until;
+use crate::temp_folder::temp_folder;
 
-/// The log is the file `log` of this folder.
-pub(crate) struct Log(Folder);
+/// The file that has the log.
+pub(crate) struct Log(PathBuf);
 
 impl Log {
     /// Collects from now on, until the guard is dropped.
@@ -21,14 +22,14 @@ impl Log {
         OTHER.get_or_init(|| {
             Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish())
         });
-        let folder = Folder::new();
-        let file = File::create(folder.0.join("log")).unwrap();
+        let path = temp_folder("log").join("log");
+        let file = File::create(&path).unwrap();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(file));
-        (Self(folder), tracing::subscriber::set_default(lines.finish()))
+        (Self(path), tracing::subscriber::set_default(lines.finish()))
     }
 
     pub(crate) fn text(&self) -> String {
-        fs::read_to_string(self.0.0.join("log")).unwrap()
+        fs::read_to_string(&self.0).unwrap()
     }
 
     pub(crate) async fn until_contains(&self, part: &str) {

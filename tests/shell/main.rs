@@ -24,4 +24,6 @@ mod pieces;
 mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]
 mod stage;
+#[path = "../support/temp_folder.rs"]
+mod temp_folder;
 mod user_impact;

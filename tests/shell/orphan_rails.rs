@@ -19,11 +19,12 @@ use throughline_sim::apiserver::{
     ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMiloHandle,
 };
 
-use crate::cluster::{Folder, absent, client_at, write};
+use crate::cluster::{absent, client_at, write};
 use crate::live::http2::milo;
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, namespace, ns, project_and_hub};
 use crate::stage::{object, with};
+use crate::temp_folder::temp_folder;
 
 /// A project and its hub with one orphan, and the action that deletes it.
 struct Place {
@@ -33,7 +34,7 @@ struct Place {
     applier: Applier,
     action: Action,
     /// Of the event log, which is named `log`.
-    folder: Folder,
+    folder: PathBuf,
     backup: PathBuf,
     may: bool,
     /// A root with one project, which is another.
@@ -61,8 +62,8 @@ impl Place {
         let (cluster, object) = ("hub".into(), ObjectKey::new(ns(), "r"));
         let delete = write(Verb::Delete, Kind::HttpRoute, "r");
         let action = Action { cluster, object, annotations: Vec::new(), precondition, ..delete };
-        let folder = Folder::new();
-        let backup = deleted_routes_file(&folder.0.join("log"));
+        let folder = temp_folder("orphan-rails");
+        let backup = deleted_routes_file(&folder.join("log"));
         let applier = Applier::default();
         let milo = milo(None, SimApiServerSettings::default()).await;
         milo.add_project("other", &[], true);
@@ -75,7 +76,7 @@ impl Place {
     /// Writes backups beside the log, and knows no root to ask for projects.
     fn reset(&mut self) {
         let applier = Applier::new(self.clusters.clone(), PATIENCE);
-        self.applier = applier.with_backup(DeletedRoutes::beside(&self.folder.0.join("log")));
+        self.applier = applier.with_backup(DeletedRoutes::beside(&self.folder.join("log")));
     }
 
     /// The lines of the backup of deleted routes.
@@ -242,7 +243,7 @@ async fn a_route_that_cannot_be_written_down_is_not_deleted() {
     let broken: [(&str, Break, &str); 4] = [
         ("a folder", |p| create_dir(&p.backup).unwrap(), "directory"),
         ("a link", |p| symlink("log", &p.backup).unwrap(), "it is a symbolic link"),
-        ("no folder", |p| remove_dir(&p.folder.0).unwrap(), "/log.deleted.jsonl: No such file"),
+        ("no folder", |p| remove_dir(&p.folder).unwrap(), "/log.deleted.jsonl: No such file"),
         ("no log", |p| p.applier = Applier::new(p.clusters.clone(), PATIENCE), "no event log"),
     ];
     for (what, break_it, why) in broken {

@@ -50,7 +50,7 @@ fn copies_while_written(file: &Path, size: u64) -> Vec<(u64, Vec<u64>)> {
 fn rotation_while_a_log_is_copied_neither_loses_nor_doubles_lines() {
     // The parts of the smaller log are deleted from the beginning.
     for (size, is_whole) in [(1_000_000, true), (24_000, false)] {
-        let file = folder(&format!("export-{size}")).join("log.jsonl");
+        let file = temp_folder(&format!("export-{size}")).join("log.jsonl");
         for (part, numbers) in copies_while_written(&file, size) {
             let first = numbers.first().copied().unwrap_or_default();
             assert_eq!(numbers, (first..first + numbers.len() as u64).collect::<Vec<_>>());

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_hundred_starts_lose_nothing() {
-    let file = folder("restart").join("log");
+    let file = temp_folder("restart").join("log");
     for run in 0..100 {
         // As a process that is killed: not even its last line is whole.
         write(&config(&file, 1 << 20), run..run + 1, 10);
@@ -21,7 +21,7 @@ fn a_hundred_starts_lose_nothing() {
 
 #[test]
 fn a_hundred_starts_that_saw_nothing_keep_the_first_log() {
-    let file = folder("empty-starts").join("log");
+    let file = temp_folder("empty-starts").join("log");
     let config = config(&file, 1 << 20);
     write(&config, 1..2, 0);
     let torn = ["", "{", "{\"log\":\"throughline\",\"version\":1,\"part\":1,\"sta"];
@@ -46,7 +46,7 @@ fn refusal(file: &Path) -> String {
 
 #[test]
 fn two_processes_do_not_write_one_log() {
-    let file = folder("two").join("log");
+    let file = temp_folder("two").join("log");
     let mut log = start(&config(&file, 60_000), &header());
     for number in 0..50 {
         log.event(&event(number, 300));
@@ -68,7 +68,7 @@ fn two_processes_do_not_write_one_log() {
 
 #[test]
 fn links_are_refused() {
-    let folder = folder("links");
+    let folder = temp_folder("links");
     let elsewhere = folder.join("elsewhere");
     for (name, target) in [("dangling", "no-such-file"), ("to-a-file", "elsewhere")] {
         fs::write(&elsewhere, "precious").unwrap();

@@ -11,11 +11,12 @@ use throughline::core::data::ids::{Kind, Role};
 use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 use tokio::time::sleep;
 
-use crate::cluster::{Folder, client, configured};
+use crate::cluster::{client, configured};
 use crate::live::{Watched, quick, tls, until};
 use crate::log::Log;
 use crate::sim_apiserver::{TestServer, serve_cluster_with, serve_with};
 use crate::stage::object;
+use crate::temp_folder::temp_folder;
 
 /// One API server at two addresses, and a client whose kubeconfig names the first.
 struct Moving {
@@ -23,17 +24,15 @@ struct Moving {
     new: TestServer,
     client: Arc<ClusterClient>,
     kubeconfig: PathBuf,
-    folder: Folder,
 }
 
 async fn moving(with_tls: bool) -> Moving {
     let old = serve_with(SimApiServerSettings::default(), with_tls.then(tls)).await;
     let new = serve_cluster_with(&old.sim, old.cluster.clone(), with_tls.then(tls)).await;
     old.put(object("Gateway", "n", "g"));
-    let folder = Folder::new();
-    let kubeconfig = old.kubeconfig(&folder.0);
+    let kubeconfig = old.kubeconfig(&temp_folder("connection"));
     let client = client(configured("one", &[Role::Upstream], Some(&kubeconfig)));
-    Moving { old, new, client, kubeconfig, folder }
+    Moving { old, new, client, kubeconfig }
 }
 
 impl Moving {
@@ -104,7 +103,7 @@ fn edit_users(kubeconfig: &Path, edit: impl FnOnce(&mut Vec<Value>)) {
 #[tokio::test]
 async fn a_failing_credential_plugin_runs_once_for_all_requests_that_wait() {
     let moving = moving(false).await;
-    let runs = moving.folder.0.join("runs");
+    let runs = moving.kubeconfig.with_extension("runs");
     let script = format!("echo ran >> {}; exit 1", runs.display());
     let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
         "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}});

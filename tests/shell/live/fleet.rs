@@ -1,5 +1,6 @@
 //! Clusters join and leave while a run goes on.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
@@ -10,12 +11,13 @@ use throughline_sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Folder, configured};
+use crate::cluster::configured;
 use crate::live::until;
 use crate::log::Log;
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{ns, project_and_hub};
 use crate::stage::{N1, OFFLINE, STATUS, Tenant, UP};
+use crate::temp_folder::temp_folder;
 
 /// The project's namespace.
 const SHOP: Tenant = Tenant { namespace: "shop", ..UP };
@@ -28,7 +30,7 @@ struct Bench {
     reloads: mpsc::Sender<Vec<ClusterConfig>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<anyhow::Result<()>>,
-    folder: Folder,
+    folder: PathBuf,
 }
 
 /// It follows the hub, and does not follow the project yet.
@@ -38,16 +40,16 @@ async fn bench() -> Bench {
         "labels": {"meta.datumapis.com/upstream-namespace": "shop"}}}));
     hub.put(SHOP.copy("lab", None));
     project.put(SHOP.connector("lab", N1));
-    let folder = Folder::new();
-    let of_project = project.kubeconfig(&folder.0);
-    let of_hub = hub.kubeconfig(&folder.0);
+    let folder = temp_folder("fleet");
+    let of_project = project.kubeconfig(&folder);
+    let of_hub = hub.kubeconfig(&folder);
     let mut config = Config::default();
     config.clusters.push(configured("hub", &[Role::Hub, Role::Edge], Some(&of_hub)));
     config.leader_election.enabled = false;
     config.events.enabled = false;
     config.admin.address = "127.0.0.1:0".parse().unwrap();
     config.mirror.nudge_key.clear();
-    config.event_log.file = Some(folder.0.join("log"));
+    config.event_log.file = Some(folder.join("log"));
     config.constants.executor.timeout_ms = 1_000;
     let (stop, stopping) = watch::channel(false);
     let (reloads, reloaded) = mpsc::channel(4);
@@ -92,7 +94,7 @@ impl Bench {
     async fn end(self) -> String {
         self.stop.send_replace(true);
         self.task.await.unwrap().unwrap();
-        let log = self.folder.0.join("log");
+        let log = self.folder.join("log");
         let text = std::fs::read_to_string(&log).unwrap();
         let program = env!("CARGO_BIN_EXE_throughline");
         let replay = std::process::Command::new(program).arg("replay").arg(&log).output().unwrap();
