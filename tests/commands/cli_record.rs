@@ -1,8 +1,6 @@
 //! `throughline record` on simulated API servers: its summary and its exit codes.
 //! `tests/e2e/recording.rs` has its requests, its permissions and its replay.
 
-use std::time::Duration;
-
 use regex::Regex;
 use serde_json::{Value, json};
 use throughline::core::data::ids::Role;
@@ -10,6 +8,7 @@ use throughline_sim::apiserver::ServerMode;
 
 use crate::program::Place;
 use crate::sim_apiserver::{START, TestServer};
+use crate::waiting::{SOON, ensure, eventually};
 
 /// One simulated cluster, upstream and edge, with an offline Connector.
 struct Recorded {
@@ -38,13 +37,12 @@ impl Recorded {
 
     /// Waits until the file has `count` such events.
     async fn until(&self, file: &str, event: &str, count: usize) {
-        let come = async {
-            while self.lines(file).iter().filter(|line| line["event"] == event).count() < count {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let come = tokio::time::timeout(Duration::from_secs(60), come).await;
-        assert!(come.is_ok(), "no {count} {event} in {:#?}", self.lines(file));
+        eventually(&format!("{count} {event}"), SOON, async || {
+            let lines = self.lines(file);
+            let come = lines.iter().filter(|line| line["event"] == event).count();
+            ensure(come >= count, || format!("{lines:#?}"))
+        })
+        .await;
     }
 }
 

@@ -5,15 +5,13 @@
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cli_orphans::{Site, routes};
 use crate::program::Running;
 use crate::sim_apiserver::orphan;
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::waiting::{SOON, until};
 
 async fn site() -> Site {
     let config = json!({
@@ -40,11 +38,8 @@ impl Site {
     /// Waits until a running instance has deleted the orphan of this name.
     async fn deletes(&self, name: &str) {
         self.hub.put(orphan::route(name, &["gone"]));
-        let until = Instant::now() + PATIENCE;
-        while self.routes().await.iter().any(|route| route == name) {
-            assert!(Instant::now() < until, "{name} still stands");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let is_gone = async || !self.routes().await.iter().any(|route| route == name);
+        until(&format!("{name} is deleted"), is_gone).await;
     }
 }
 
@@ -109,6 +104,6 @@ async fn a_run_whose_log_lines_nobody_reads_works_and_stops() {
     drop(reader);
     let running = site.start(writer);
     site.deletes("orphan").await;
-    let (code, ..) = tokio::time::timeout(PATIENCE, running.stop()).await.expect("it still runs");
+    let (code, ..) = tokio::time::timeout(SOON, running.stop()).await.expect("it still runs");
     assert_eq!(code, 0);
 }

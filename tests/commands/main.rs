@@ -33,3 +33,5 @@ mod tidy;
 #[path = "../deploy/transcript.rs"]
 mod transcript;
 mod transcripts;
+#[path = "../support/waiting.rs"]
+mod waiting;

@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use throughline::client::{
     ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
@@ -15,6 +13,7 @@ use throughline::core::contract::action::{AbsentObjects, Action, Precondition, V
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::metrics::Metrics;
 
+use crate::sim_apiserver::kubeconfig;
 use crate::sim_apiserver::orphan::UID;
 
 pub(crate) fn configured(
@@ -50,16 +49,7 @@ pub(crate) fn connect(
 
 /// How a server is reached, which shows this certificate if it has TLS.
 pub(crate) fn spec(url: &str, ca: Option<&[u8]>, user: &Value, server: Server) -> ConnectionSpec {
-    let mut cluster = json!({ "server": url });
-    if let Some(ca) = ca {
-        let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca));
-        cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
-    }
-    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
-        "users": [{"name": "u", "user": user}]});
-    let text = KubeconfigText::parse(&config.to_string()).unwrap();
+    let text = KubeconfigText::parse(&kubeconfig(url, ca, user).to_string()).unwrap();
     ConnectionSpec { credentials: Credentials::Text(text), server }
 }
 

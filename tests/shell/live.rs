@@ -6,7 +6,7 @@ mod client_certificate;
 mod connection;
 mod events;
 mod fleet;
-pub(crate) mod http2;
+mod http2;
 mod mixed;
 mod pacing;
 mod queues;
@@ -23,7 +23,7 @@ use throughline::metrics::Metrics;
 use throughline::watch::{WatchMessage, WatchShared, WatchTask};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
@@ -32,16 +32,6 @@ use crate::certificate::{Certificate, X509};
 fn tls() -> (TlsAcceptor, Vec<u8>) {
     let certificate = Certificate::self_signed("localhost", X509::V3);
     (certificate.acceptor(&["h2", "http/1.1"]), certificate.der)
-}
-
-/// Polls until `is` holds.
-pub(crate) async fn until(what: &str, is: impl AsyncFn() -> bool) {
-    let holds = async {
-        while !is().await {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), holds).await.expect(what);
 }
 
 /// Small pages, and short pauses.

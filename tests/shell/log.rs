@@ -7,8 +7,8 @@ use std::sync::{Mutex, OnceLock};
 
 use tracing::Dispatch;
 
-use crate::live::until;
 use crate::temp_folder::temp_folder;
+use crate::waiting::until;
 
 /// The file that has the log.
 pub(crate) struct Log(PathBuf);

@@ -27,3 +27,5 @@ mod stage;
 #[path = "../support/temp_folder.rs"]
 mod temp_folder;
 mod user_impact;
+#[path = "../support/waiting.rs"]
+mod waiting;

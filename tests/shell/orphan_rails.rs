@@ -20,9 +20,8 @@ use throughline_sim::apiserver::{
 };
 
 use crate::cluster::{absent, client_at, write};
-use crate::live::http2::milo;
-use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{self, namespace, ns, project_and_hub};
+use crate::sim_apiserver::{TestServer, serve_milo};
 use crate::stage::{object, with};
 use crate::temp_folder::temp_folder;
 
@@ -65,7 +64,7 @@ impl Place {
         let folder = temp_folder("orphan-rails");
         let backup = deleted_routes_file(&folder.join("log"));
         let applier = Applier::default();
-        let milo = milo(None, SimApiServerSettings::default()).await;
+        let (_, milo) = serve_milo(SimApiServerSettings::default(), None).await;
         milo.add_project("other", &[], true);
         let mut place =
             Self { up, hub, clusters, applier, action, folder, backup, may: true, milo };

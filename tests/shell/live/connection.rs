@@ -12,11 +12,12 @@ use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 use tokio::time::sleep;
 
 use crate::cluster::{client, configured};
-use crate::live::{Watched, quick, tls, until};
+use crate::live::{Watched, quick, tls};
 use crate::log::Log;
 use crate::sim_apiserver::{TestServer, serve_cluster_with, serve_with};
 use crate::stage::object;
 use crate::temp_folder::temp_folder;
+use crate::waiting::until;
 
 /// One API server at two addresses, and a client whose kubeconfig names the first.
 struct Moving {

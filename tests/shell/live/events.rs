@@ -11,8 +11,8 @@ use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
 
 use crate::admin::sample;
 use crate::cluster::client_at;
-use crate::live::until;
 use crate::sim_apiserver::{TestServer, serve};
+use crate::waiting::until;
 
 const EVENTS: &str = "/api/v1/namespaces/n/events";
 

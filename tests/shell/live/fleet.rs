@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::cluster::configured;
-use crate::live::until;
 use crate::log::Log;
 use crate::sim_apiserver::TestServer;
 use crate::sim_apiserver::orphan::{ns, project_and_hub};
 use crate::stage::{N1, OFFLINE, STATUS, Tenant, UP};
 use crate::temp_folder::temp_folder;
+use crate::waiting::until;
 
 /// The project's namespace.
 const SHOP: Tenant = Tenant { namespace: "shop", ..UP };

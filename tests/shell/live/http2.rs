@@ -1,8 +1,8 @@
 //! The connections of clusters that share a host: HTTP/2 with a limit of streams, servers that shut
 //! down, fall silent or refuse streams, and servers without HTTP/2.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,18 +14,17 @@ use serde_json::{Value, json};
 use throughline::client::{
     CallError, ClusterClient, Connections, Frames, JSON, Server, frames, get,
 };
-use throughline_sim::SimClusters;
-use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle};
+use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMiloHandle};
 use tokio::io::{copy, copy_bidirectional, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
 use crate::cluster::{connect, spec};
-use crate::live::{tls, until};
-use crate::sim_apiserver::START;
+use crate::live::tls;
+use crate::sim_apiserver::serve_milo;
+use crate::waiting::until;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const SECOND: Duration = Duration::from_secs(1);
@@ -39,23 +38,13 @@ struct Fleet {
     connections: Connections,
 }
 
-/// A Milo without projects.
-pub(crate) async fn milo(
-    tls: Option<TlsAcceptor>,
-    settings: SimApiServerSettings,
-) -> SimMiloHandle {
-    let mut sim = SimClusters::new(&[], 0);
-    sim.advance(START);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    SimMilo::start(Arc::new(Mutex::new(sim)), listener, tls, settings).unwrap()
-}
-
 impl Fleet {
     async fn new(streams: u32, protocols: &[&str]) -> Self {
         let certificate = Certificate::self_signed("localhost", X509::V3);
         let settings =
             SimApiServerSettings { max_concurrent_streams: streams, ..Default::default() };
-        let milo = milo(Some(certificate.acceptor(protocols)), settings).await;
+        let tls = certificate.acceptor(protocols);
+        let (_, milo) = serve_milo(settings, Some(tls)).await;
         let url = milo.root.url();
         Self { milo, url, ca: certificate.der, connections: Connections::default() }
     }

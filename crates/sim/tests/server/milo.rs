@@ -7,15 +7,12 @@ use std::time::Duration;
 use kube::Client;
 use serde_json::{Value, json};
 use throughline_sim::SimClusters;
-use throughline_sim::apiserver::{
-    ApiVerb, Fault, Resource, SimApiServerSettings, SimMilo, SimMiloHandle,
-};
-use tokio::net::TcpListener;
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings, SimMiloHandle};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
 use crate::faults::connector;
-use crate::sim_apiserver::{START, WatchEvents, answer, body_of, client, put, version, watch};
+use crate::sim_apiserver::{WatchEvents, answer, body_of, client, put, serve_milo, version, watch};
 
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
 const CONNECTORS: &str = "apis/networking.datumapis.com/v1alpha1/connectors";
@@ -27,12 +24,7 @@ struct Milo {
 }
 
 async fn milo(tls: Option<TlsAcceptor>) -> Milo {
-    let mut sim = SimClusters::new(&[], 0);
-    sim.advance(START);
-    let sim = Arc::new(Mutex::new(sim));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let settings = SimApiServerSettings::default();
-    let handle = SimMilo::start(sim.clone(), listener, tls, settings).unwrap();
+    let (sim, handle) = serve_milo(SimApiServerSettings::default(), tls).await;
     let client = client(&handle.root.url(), None);
     Milo { sim, handle, client }
 }

@@ -21,7 +21,9 @@ use throughline_core::contract::event::ClusterSpec;
 use throughline_core::data::ids::{ClusterName, Role};
 use throughline_core::data::objects::{Object, WireObject};
 use throughline_core::data::time::UnixMillis;
-use throughline_sim::apiserver::{SimApiServer, SimApiServerHandle, SimApiServerSettings};
+use throughline_sim::apiserver::{
+    SimApiServer, SimApiServerHandle, SimApiServerSettings, SimMilo, SimMiloHandle,
+};
 use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -77,6 +79,32 @@ async fn start(
     TestServer { sim, cluster, handle, client, ca }
 }
 
+/// Serves a Milo without projects; with TLS if there is an acceptor.
+pub(crate) async fn serve_milo(
+    settings: SimApiServerSettings,
+    tls: Option<TlsAcceptor>,
+) -> (Arc<Mutex<SimClusters>>, SimMiloHandle) {
+    let mut sim = SimClusters::new(&[], 0);
+    sim.advance(START);
+    let sim = Arc::new(Mutex::new(sim));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let handle = SimMilo::start(sim.clone(), listener, tls, settings).unwrap();
+    (sim, handle)
+}
+
+/// A kubeconfig of this user for a server that shows this certificate (DER), if it has TLS.
+pub(crate) fn kubeconfig(url: &str, ca: Option<&[u8]>, user: &Value) -> Value {
+    let mut cluster = json!({"server": url});
+    if let Some(ca) = ca {
+        let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca));
+        cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
+    }
+    json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "users": [{"name": "u", "user": user}]})
+}
+
 /// A client of a server that shows this certificate (DER), if it has TLS.
 pub(crate) fn client(url: &str, ca: Option<Vec<u8>>) -> Client {
     let mut config = kube::Config::new(url.parse().unwrap());
@@ -98,15 +126,7 @@ pub(crate) fn put(sim: &Mutex<SimClusters>, cluster: &ClusterName, object: impl 
 impl TestServer {
     /// Writes a kubeconfig for this server.
     pub(crate) fn write_kubeconfig(&self, file: &Path) {
-        let mut cluster = json!({"server": self.handle.url()});
-        if let Some(ca) = &self.ca {
-            let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca.clone()));
-            cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
-        }
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {}}]});
+        let config = kubeconfig(&self.handle.url(), self.ca.as_deref(), &json!({}));
         std::fs::write(file, config.to_string()).unwrap();
     }
 
