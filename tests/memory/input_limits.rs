@@ -111,6 +111,21 @@ fn nested(open: &str, inner: &str, close: &str) -> String {
     open.repeat(LEVELS) + inner + &close.repeat(LEVELS)
 }
 
+#[test]
+fn an_endless_page_is_refused_and_says_why() {
+    let _alone = ALONE.blocking_lock();
+    let before = reset_peak();
+    let mut page = PageParser::default();
+    page.push(br#"{"metadata":{"resourceVersion":"7"},"items":["#).unwrap();
+    let error = loop {
+        if let Err(error) = page.push(&[b' '; 65_536]).and_then(|()| page.advance()) {
+            break error.to_string();
+        }
+    };
+    assert!(error.contains("512 MiB") && error.contains("watch.pageSize"), "{error}");
+    assert!(growth(before) < 20 * MIB, "{} MiB", growth(before) / MIB);
+}
+
 fn assert_short(error: impl Debug) {
     let error = format!("{error:?}");
     assert!(error.len() < 3_000, "{} bytes", error.len());

@@ -16,7 +16,7 @@ use proptest::sample::Index;
 use proptest::test_runner::{TestError, TestRunner};
 
 use crate::config;
-use corpora::corpus;
+use corpora::{corpus, written};
 use targets::{TARGETS, run};
 
 /// Tokens that mean something to one reader or another, between spaces.
@@ -82,6 +82,21 @@ fn every_target_holds() {
             scope.spawn(move || fuzz(target, cases));
         }
     });
+}
+
+/// Each byte left out, doubled, or changed to one that means something; and all from there on left out.
+#[test]
+fn pages_with_one_wrong_byte_hold() {
+    for page in written("list_page").iter().map(String::as_bytes) {
+        for at in 0..page.len() {
+            let (before, byte, after) = (&page[..at], page[at], &page[at + 1..]);
+            run("list_page", before);
+            let others = b"{}[]\",:\\ 0n\x00\xff".iter().map(|other| vec![*other]);
+            for put in others.chain([vec![], vec![byte; 2]]) {
+                run("list_page", &[before, &put, after].concat());
+            }
+        }
+    }
 }
 
 #[test]

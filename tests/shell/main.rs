@@ -19,7 +19,6 @@ mod live;
 mod live_fleet;
 mod log;
 mod orphan_rails;
-mod pieces;
 #[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]

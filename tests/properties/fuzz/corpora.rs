@@ -43,7 +43,7 @@ fn path(path: &str) -> PathBuf {
 }
 
 /// The inputs of a target that were written by hand, if there are some.
-fn written(target: &str) -> Vec<String> {
+pub(crate) fn written(target: &str) -> Vec<String> {
     let file = path("tests/properties/fuzz/inputs").join(format!("{target}.txt"));
     if !file.exists() {
         return Vec::new();
