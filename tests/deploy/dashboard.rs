@@ -124,7 +124,8 @@ async fn metrics_in_dashboard_and_alerts_exist() {
     let throughline = Setup::of(&testbed)
         .set(&json!({
             "leaderElection": { "enabled": true, "leaseNamespace": "default",
-                "leaseDuration": "4s", "renewDeadlineMs": 2_500, "retryPeriodMs": 500 },
+                "leaseDuration": "4s" },
+            "election": { "renewDeadlineMs": 2_500, "retryMs": 500 },
             "executor": { "timeoutMs": 1_000 },
         }))
         .ready()

@@ -20,8 +20,8 @@ pub(crate) const LEASE: (&str, &str) = ("default", "throughline");
 /// Short times for short tests, but longer than the answers of a busy machine take.
 pub(crate) fn short() -> Value {
     json!({
-        "leaderElection": { "enabled": true, "leaseNamespace": LEASE.0, "leaseDuration": "4s",
-                            "renewDeadlineMs": 2_500, "retryPeriodMs": 500 },
+        "leaderElection": { "enabled": true, "leaseNamespace": LEASE.0, "leaseDuration": "4s" },
+        "election": { "renewDeadlineMs": 2_500, "retryMs": 500 },
         "executor": { "timeoutMs": 1_000 },
         "retry": { "firstMs": 200, "maxMs": 1_000 },
         "watch": { "silentAfterMs": 75_000, "timeoutMs": 5_000, "backoffMaxMs": 1_000 },
@@ -31,8 +31,8 @@ pub(crate) fn short() -> Value {
 /// The Lease does not expire during a test: leadership changes only by release.
 pub(crate) fn endless() -> Value {
     json!({
-        "leaderElection": { "enabled": true, "leaseNamespace": LEASE.0, "leaseDuration": "600s",
-                            "renewDeadlineMs": 60_000, "retryPeriodMs": 500 },
+        "leaderElection": { "enabled": true, "leaseNamespace": LEASE.0, "leaseDuration": "600s" },
+        "election": { "renewDeadlineMs": 60_000, "retryMs": 500 },
     })
 }
 

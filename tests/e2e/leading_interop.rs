@@ -19,12 +19,12 @@ struct ClientGo {
 impl ClientGo {
     fn start(election: &ElectionTest, identity: &'static str, more: &Value) -> Self {
         let folder = Folder::new(identity);
-        let seconds = |key: &str| format!("{}ms", more["leaderElection"][key]);
+        let seconds = |key: &str| format!("{}ms", more["election"][key]);
         let mut command = Command::new(assets().join("leaderelection"));
         command.arg("-kubeconfig").arg(election.testbed.hub().server.kubeconfig(THROUGHLINE));
         command.args(["-namespace", LEASE.0, "-name", LEASE.1, "-identity", identity]);
         command.args(["-lease", more["leaderElection"]["leaseDuration"].as_str().unwrap()]);
-        command.args(["-renew", &seconds("renewDeadlineMs"), "-retry", &seconds("retryPeriodMs")]);
+        command.args(["-renew", &seconds("renewDeadlineMs"), "-retry", &seconds("retryMs")]);
         let process = Process::start(identity, command, folder.path());
         Self { process, identity, _folder: folder }
     }

@@ -78,7 +78,8 @@ impl<'a> ClusterRoles<'a> {
 fn setup(testbed: &Testbed) -> Setup {
     Setup::of(testbed).set(&short()).set(&json!({
         // Six API servers start at once and answer slowly for a while.
-        "leaderElection": { "leaseDuration": "10s", "renewDeadlineMs": 8_000 },
+        "leaderElection": { "leaseDuration": "10s" },
+        "election": { "renewDeadlineMs": 8_000 },
         "orphans": { "mode": "delete", "minAge": "1s", "settleMs": 500 },
         "mirror": { "absentGraceMs": 500 },
         "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },

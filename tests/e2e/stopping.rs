@@ -29,7 +29,7 @@ async fn sigterm_in_the_middle_of_a_thousand_writes() {
 
     // The next run writes the rest, and only the rest.
     hub.clear();
-    let patient = json!({ "executor": { "timeoutMs": 50_000 }, "shutdown": { "graceMs": 50_000 } });
+    let patient = json!({ "executor": { "timeoutMs": 50_000 }, "shutdownGraceMs": 50_000 });
     let mut throughline = setup().set(&patient).ready().await;
     oracle::converges(&testbed).await;
     wait_until_idle(&testbed).await;

@@ -124,10 +124,10 @@ async fn orphans_that_are_changed_in_the_gap_stay(site: &Site) {
 
 /// The Lease can no longer be renewed while the Gateway is being read.
 async fn orphans_stay_when_leadership_is_lost_in_the_gap(site: &Site) {
-    let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 1_000,
-        "renewDeadlineMs": 12_000, "leaseDuration": "18s" });
+    let lease = json!({ "enabled": true, "leaseNamespace": "default", "leaseDuration": "18s" });
     // The gate closes one write timeout before the Lease expires.
-    let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 12_000 } });
+    let settings = json!({ "leaderElection": lease, "executor": { "timeoutMs": 12_000 },
+        "election": { "renewDeadlineMs": 12_000, "retryMs": 1_000 } });
     let cluster = site.testbed.upstream();
     let held = HeldAt { cluster, method: "GET", resource: "gateways", name: "site" };
     let (mut throughline, gate) = hold_delete(site, held, &settings).await;
