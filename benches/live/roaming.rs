@@ -94,13 +94,13 @@ async fn roam_once(fleet: &Fleet, i: usize, step: u32) -> Answer<()> {
 
 /// Has the roamers change their addresses, one after the other, until dropped.
 fn roam(fleet: Arc<Fleet>) -> Task {
-    Task::spawn(async move {
+    Task::from_iter([async move {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / ROAMING_PER_SECOND);
         for step in 2_u32.. {
             ticks.tick().await;
             roam_once(&fleet, 1 + step as usize % ROAMERS, step).await.unwrap();
         }
-    })
+    }])
 }
 
 pub(crate) async fn bench(quick: bool) {

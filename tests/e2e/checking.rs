@@ -416,14 +416,14 @@ impl World {
     /// Renews the Lease as a throughline of this name.
     async fn renew(&mut self, holder: &'static str) {
         let hub = ours(self.testbed.hub()).await;
-        self.renewing = Some(Task::spawn(async move {
+        self.renewing = Some(Task::from_iter([async move {
             let object = json!({ "metadata": { "namespace": LEASE.0, "name": LEASE.1 } });
             let _ = hub.create(LEASES, object).await;
             loop {
                 hub.merge(LEASES, LEASE, &held_by(holder)).await.unwrap();
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
-        }));
+        }]));
     }
 
     /// Writes the right configuration, and waits until `check` finds no problem.

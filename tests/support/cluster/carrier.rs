@@ -51,7 +51,7 @@ impl Carrier {
         state.inner.lock().unwrap().delay = Duration::from_millis(20);
         let seen = state.clone();
         let watching = follow(hub, CONNECTORS, move |event| seen.see(event));
-        let carrying = Task::spawn(carry(state.clone(), edge));
+        let carrying = Task::from_iter([carry(state.clone(), edge)]);
         Self { state, _tasks: [watching, carrying] }
     }
 

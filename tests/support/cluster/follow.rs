@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use http::Request;
 use kube::core::WatchEvent;
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::rest::{Resource, Rest};
 
@@ -19,19 +19,7 @@ pub(crate) enum WatchUpdate {
 }
 
 /// A task that ends when dropped.
-pub(crate) struct Task(JoinHandle<()>);
-
-impl Task {
-    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(work))
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+pub(crate) type Task = JoinSet<()>;
 
 /// Follows all objects of a kind, and lists again when the watch ends.
 pub(crate) fn follow(
@@ -39,12 +27,12 @@ pub(crate) fn follow(
     resource: Resource,
     mut see: impl FnMut(WatchUpdate) + Send + 'static,
 ) -> Task {
-    Task::spawn(async move {
+    Task::from_iter([async move {
         loop {
             let _ = list_and_watch(&rest, resource, &mut see).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-    })
+    }])
 }
 
 /// Until the watch ends.

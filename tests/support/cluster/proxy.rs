@@ -103,7 +103,7 @@ impl FaultProxy {
             open_watches: Arc::default(),
         });
         let folder = server.folder().to_owned();
-        let accepting = Task::spawn(accept(listener, shared.clone()));
+        let accepting = Task::from_iter([accept(listener, shared.clone())]);
         Self { address, folder, shared, _accepting: accepting }
     }
 
