@@ -8,16 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use throughline::client::{CallError, Connections, JSON, Server, get};
 use throughline_sim::apiserver::SimApiServerSettings;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime,
-};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
-    SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
 };
 
 use crate::certificate::{Certificate, X509};
@@ -75,15 +70,8 @@ async fn ask(
     protocols: &[&str],
 ) -> Result<(), CallError> {
     let server = Certificate::self_signed("localhost", X509::V3);
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(server.key.clone()));
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(Arc::new(Requires(required.der.clone())))
-        .with_single_cert(vec![CertificateDer::from(server.der.clone())], key)
-        .unwrap();
-    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
-    let tls = (TlsAcceptor::from(Arc::new(config)), server.der.clone());
+    let clients = Arc::new(Requires(required.der.clone()));
+    let tls = (server.acceptor_for(clients, protocols), server.der.clone());
     let served = serve_with(SimApiServerSettings::default(), Some(tls)).await;
     let user = json!({"client-certificate-data": STANDARD.encode(shown.pem()),
         "client-key-data": STANDARD.encode(shown.key_pem())});

@@ -11,11 +11,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 
 /// A certificate with its key, both in DER; the key in PKCS #8.
 pub(crate) struct Certificate {
     pub(crate) der: Vec<u8>,
-    pub(crate) key: Vec<u8>,
+    key: Vec<u8>,
 }
 
 /// X.509 versions.
@@ -90,12 +92,21 @@ impl Certificate {
     /// TLS for a server that shows this certificate and offers these protocols (ALPN), such as `h2` and
     /// `http/1.1`. It asks for no client certificate.
     pub(crate) fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
+        self.acceptor_for(WebPkiClientVerifier::no_client_auth(), protocols)
+    }
+
+    /// The same, for such client certificates.
+    pub(crate) fn acceptor_for(
+        &self,
+        clients: Arc<dyn ClientCertVerifier>,
+        protocols: &[&str],
+    ) -> TlsAcceptor {
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(self.key.clone()));
         let chain = vec![CertificateDer::from(self.der.clone())];
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_single_cert(chain, key)
             .unwrap();
         config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
