@@ -5,7 +5,11 @@ use throughline::core::data::ids::{Kind, Role};
 use throughline_sim::apiserver::{ApiVerb, Fault};
 
 use crate::program::{Ended, Place};
-use crate::sim_apiserver::{START, TestServer, orphan};
+use crate::sim_apiserver::{START, TestServer};
+use crate::stage::{Tenant, UP};
+
+/// The namespace of the project.
+const SHOP: Tenant = Tenant { namespace: "shop", ..UP };
 
 /// A project and its hub, and the program.
 pub(crate) struct Site {
@@ -19,10 +23,10 @@ impl Site {
     pub(crate) async fn new(config: Value) -> Self {
         let clusters = [("up", &[Role::Upstream][..]), ("hub", &[Role::Hub])];
         let (place, [up, hub]) = Place::serve(clusters, START, config).await;
-        up.put(orphan::namespace(orphan::UID));
+        up.put(SHOP.namespace());
         up.put(json!({"kind": "Gateway", "metadata": {"namespace": "shop", "name": "site"}}));
-        hub.put(json!({"kind": "Namespace", "metadata": {"name": orphan::ns()}}));
-        hub.put(orphan::route("alive", &["site"]));
+        hub.put(json!({"kind": "Namespace", "metadata": {"name": SHOP.hub_namespace()}}));
+        hub.put(route("alive", "site"));
         Self { up, hub, place }
     }
 
@@ -38,7 +42,13 @@ impl Site {
 }
 
 pub(crate) fn routes() -> String {
-    format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes", orphan::ns())
+    let namespace = SHOP.hub_namespace();
+    format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes")
+}
+
+/// A route at the hub with this parent, old enough for an orphan.
+pub(crate) fn route(name: &str, parent: &str) -> Value {
+    SHOP.route(name, 1_577_934_245_000, &[parent])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,8 +57,8 @@ async fn each_candidate_is_listed_with_its_evidence() {
     let (code, out, err) = site.orphans(&[]).await;
     assert_eq!((code, &*out, &*err), (0, "no orphaned routes\n", ""));
 
-    site.hub.put(orphan::route("orphan", &["gone"]));
-    let mut protected = orphan::route("protected", &["gone"]);
+    site.hub.put(route("orphan", "gone"));
+    let mut protected = route("protected", "gone");
     let label = "resourcetemplate.karmada.io/deletion-protected";
     protected["metadata"]["labels"][label] = "Always".into();
     site.hub.put(protected);

@@ -8,6 +8,7 @@ use throughline_sim::apiserver::ServerMode;
 
 use crate::program::Place;
 use crate::sim_apiserver::{START, TestServer};
+use crate::stage::{OFFLINE, UP};
 use crate::waiting::{SOON, ensure, eventually};
 
 /// One simulated cluster, upstream and edge, with an offline Connector.
@@ -23,10 +24,7 @@ impl Recorded {
             "watch": { "backoffMaxMs": 300, "timeoutMs": 1000 } });
         let (place, [served]) = Place::serve(clusters, START, config).await;
         place.write("live.jsonl", "the live run's");
-        served.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-            "metadata": {"namespace": "shop", "name": "a"},
-            "status": {"conditions": [{"type": "Ready", "status": "False"}],
-                "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node-1"}}}}));
+        served.put(UP.connector("a", OFFLINE));
         Self { served, place }
     }
 

@@ -8,9 +8,8 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::cli_orphans::{Site, routes};
+use crate::cli_orphans::{Site, route, routes};
 use crate::program::Running;
-use crate::sim_apiserver::orphan;
 use crate::waiting::{SOON, until};
 
 async fn site() -> Site {
@@ -37,7 +36,7 @@ impl Site {
 
     /// Waits until a running instance has deleted the orphan of this name.
     async fn deletes(&self, name: &str) {
-        self.hub.put(orphan::route(name, &["gone"]));
+        self.hub.put(route(name, "gone"));
         let is_gone = async || !self.routes().await.iter().any(|route| route == name);
         until(&format!("{name} is deleted"), is_gone).await;
     }

@@ -22,7 +22,7 @@ mod inspect;
 mod logs;
 mod program;
 mod readme;
-#[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
+#[path = "../../crates/sim/tests/support/sim_apiserver.rs"]
 mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]
 mod stage;

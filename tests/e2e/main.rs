@@ -25,7 +25,7 @@ mod reload;
 mod requests;
 mod rights;
 mod shards;
-#[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
+#[path = "../../crates/sim/tests/support/sim_apiserver.rs"]
 mod sim_apiserver;
 mod stopping;
 mod tenants;

@@ -1,7 +1,7 @@
 //! Clusters as a configuration names them, and writes to them.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use serde_json::{Value, json};
@@ -10,11 +10,13 @@ use throughline::client::{
 };
 use throughline::config::ClusterConfig;
 use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::metrics::Metrics;
+use throughline_sim::SimClusters;
 
-use crate::sim_apiserver::kubeconfig;
-use crate::sim_apiserver::orphan::UID;
+use crate::sim_apiserver::{START, TestServer, kubeconfig, serve_cluster_with};
+use crate::stage::{Tenant, UID, UP};
 
 pub(crate) fn configured(
     name: impl Into<ClusterName>,
@@ -57,6 +59,21 @@ pub(crate) fn spec(url: &str, ca: Option<&[u8]>, user: &Value, server: Server) -
 pub(crate) fn client_at(name: &str, url: &str) -> Arc<ClusterClient> {
     let spec = spec(url, None, &json!({}), Server::AsConfigured);
     connect(name, spec, &Connections::default())
+}
+
+/// The namespace of a project.
+pub(crate) const SHOP: Tenant = Tenant { namespace: "shop", ..UP };
+
+/// A project and its hub, served: `up`, which holds only the namespace, and `hub`, which is empty.
+pub(crate) async fn project_and_hub() -> (TestServer, TestServer) {
+    let spec = |name: &str, role| ClusterSpec { name: name.into(), roles: vec![role] };
+    let mut sim = SimClusters::new(&[spec("up", Role::Upstream), spec("hub", Role::Hub)], 0);
+    sim.advance(START);
+    let sim = Arc::new(Mutex::new(sim));
+    let up = serve_cluster_with(&sim, "up".into(), None).await;
+    let hub = serve_cluster_with(&sim, "hub".into(), None).await;
+    up.put(SHOP.namespace());
+    (up, hub)
 }
 
 /// Serves this on loopback; returns its URL.

@@ -19,7 +19,7 @@ mod live;
 mod live_fleet;
 mod log;
 mod orphan_rails;
-#[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
+#[path = "../../crates/sim/tests/support/sim_apiserver.rs"]
 mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]
 mod stage;

@@ -19,10 +19,9 @@ use throughline_sim::apiserver::{
     ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMiloHandle,
 };
 
-use crate::cluster::{absent, client_at, write};
-use crate::sim_apiserver::orphan::{self, namespace, ns, project_and_hub};
+use crate::cluster::{SHOP, absent, client_at, project_and_hub, write};
 use crate::sim_apiserver::{TestServer, serve_milo};
-use crate::stage::{object, with};
+use crate::stage::{Tenant, object, with};
 use crate::temp_folder::temp_folder;
 
 /// A project and its hub with one orphan, and the action that deletes it.
@@ -41,7 +40,7 @@ struct Place {
 }
 
 fn route() -> Value {
-    orphan::route("r", &["blog", "site"])
+    SHOP.route("r", LONG_AGO, &["blog", "site"])
 }
 
 impl Place {
@@ -58,7 +57,7 @@ impl Place {
             absent: Some(absent("up", &["blog", "site"])),
             ..Precondition::default()
         };
-        let (cluster, object) = ("hub".into(), ObjectKey::new(ns(), "r"));
+        let (cluster, object) = ("hub".into(), ObjectKey::new(SHOP.hub_namespace(), "r"));
         let delete = write(Verb::Delete, Kind::HttpRoute, "r");
         let action = Action { cluster, object, annotations: Vec::new(), precondition, ..delete };
         let folder = temp_folder("orphan-rails");
@@ -122,7 +121,8 @@ impl Place {
     }
 
     async fn stands(&self) -> bool {
-        let path = format!("/apis/gateway.networking.k8s.io/v1/namespaces/{}/httproutes/r", ns());
+        let namespace = format!("namespaces/{}", SHOP.hub_namespace());
+        let path = format!("/apis/gateway.networking.k8s.io/v1/{namespace}/httproutes/r");
         self.hub.get(&path).await.0 == 200
     }
 
@@ -154,6 +154,9 @@ fn fault(verb: ApiVerb, resource: impl Into<Resource>, code: u16) -> Fault {
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
+const OTHER: Tenant = Tenant { uid: "other", ..SHOP };
+/// Old enough for an orphan.
+const LONG_AGO: u64 = 1_577_934_245_000;
 const PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
 const DELETED: &str = "2026-11-21T09:00:00Z";
 
@@ -165,7 +168,7 @@ async fn an_orphan_that_is_not_proved_is_kept() {
         ("leadership", |p| p.may = false, "dropped"),
         ("a parent is there", |p| p.put_parent("site"), "conflict: …exists"),
         ("the other one is", |p| p.put_parent("blog"), "conflict: …exists"),
-        ("another namespace", |p| _ = p.up.put(namespace("other")), "conflict: …copied from"),
+        ("another namespace", |p| _ = p.up.put(OTHER.namespace()), "conflict: …copied from"),
         ("no uid is known", |p| p.absent().namespace_uid = None, "conflict: …copied from"),
         ("no such namespace", |p| p.fail(Kind::Namespace, 404), "conflict: …exists: 404"),
         ("no parents", |p| p.absent().names.clear(), "conflict"),

@@ -11,16 +11,12 @@ use throughline_sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::cluster::configured;
+use crate::cluster::{SHOP, configured, project_and_hub};
 use crate::log::Log;
 use crate::sim_apiserver::TestServer;
-use crate::sim_apiserver::orphan::{ns, project_and_hub};
-use crate::stage::{N1, OFFLINE, STATUS, Tenant, UP};
+use crate::stage::{N1, OFFLINE, STATUS};
 use crate::temp_folder::temp_folder;
 use crate::waiting::until;
-
-/// The project's namespace.
-const SHOP: Tenant = Tenant { namespace: "shop", ..UP };
 
 /// A hub, a project and a run that may follow them.
 struct Bench {
@@ -36,8 +32,10 @@ struct Bench {
 /// It follows the hub, and does not follow the project yet.
 async fn bench() -> Bench {
     let (project, hub) = project_and_hub().await;
-    hub.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns(),
-        "labels": {"meta.datumapis.com/upstream-namespace": "shop"}}}));
+    hub.put(
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP.hub_namespace(),
+        "labels": {"meta.datumapis.com/upstream-namespace": "shop"}}}),
+    );
     hub.put(SHOP.copy("lab", None));
     project.put(SHOP.connector("lab", N1));
     let folder = temp_folder("fleet");
@@ -73,7 +71,7 @@ impl Bench {
     }
 
     fn mirrored(&self) -> String {
-        let key = ObjectKey::new(ns(), "lab");
+        let key = ObjectKey::new(SHOP.hub_namespace(), "lab");
         let sim = self.hub.sim.lock().unwrap();
         let lab = sim.get(&self.hub.cluster, Kind::Connector, &key).unwrap();
         lab.meta.annotations.get(STATUS).unwrap_or_default().to_owned()

@@ -9,5 +9,5 @@ mod controller;
 mod faults;
 mod milo;
 mod requests;
-#[path = "../support/sim_apiserver/mod.rs"]
+#[path = "../support/sim_apiserver.rs"]
 mod sim_apiserver;
