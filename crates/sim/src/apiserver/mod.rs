@@ -24,6 +24,7 @@ mod handle;
 mod json_patch;
 mod list;
 mod milo;
+mod milo_handle;
 mod reads;
 mod request;
 mod resource;
@@ -47,7 +48,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use fault::{Fault, ServerMode};
 pub use handle::{ServerLoad, SimApiServerHandle};
-pub use milo::{SimMilo, SimMiloHandle};
+pub use milo_handle::{SimMilo, SimMiloHandle};
 pub use resource::{ApiVerb, Resource};
 pub use status::reason_of;
 pub use store::ServerBackup;
