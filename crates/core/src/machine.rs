@@ -71,7 +71,8 @@ impl Machine {
     /// and name.
     pub fn poll_action(&mut self) -> Option<Decision> {
         let decision = self.in_flight.poll_action();
-        debug_assert!(decision.as_ref().is_none_or(|decision| self.is_lawful(decision)));
+        let is_lawful = |decision| is_lawful(decision, &self.world, self.now);
+        debug_assert!(decision.as_ref().is_none_or(is_lawful));
         decision
     }
 
@@ -162,21 +163,18 @@ impl Machine {
             _ => self.on_watch_event(event),
         }
     }
+}
 
-    /// Holds for the actions of every rule: each verb writes one kind, in clusters of one role, and
-    /// never in one that is only an upstream.
-    fn is_lawful(&self, decision: &Decision) -> bool {
-        let action = &decision.action;
-        let (role, kind) = match action.verb {
-            Verb::Mirror | Verb::Nudge => (Role::Hub, Kind::Connector),
-            Verb::Touch => (Role::Edge, Kind::Gateway),
-            Verb::Delete => (Role::Hub, Kind::HttpRoute),
-        };
-        // The cluster may have left since the decision.
-        let world = &self.world;
-        let cluster = world.id_of(&action.cluster).and_then(|id| world.clusters.get(&id));
-        action.kind == kind
-            && cluster.is_none_or(|cluster| cluster.has(role))
-            && decision.at <= self.now
-    }
+/// Holds for the actions of every rule: each verb writes one kind, in clusters of one role, and never
+/// in one that is only an upstream.
+fn is_lawful(decision: &Decision, world: &World, now: UnixMillis) -> bool {
+    let action = &decision.action;
+    let (role, kind) = match action.verb {
+        Verb::Mirror | Verb::Nudge => (Role::Hub, Kind::Connector),
+        Verb::Touch => (Role::Edge, Kind::Gateway),
+        Verb::Delete => (Role::Hub, Kind::HttpRoute),
+    };
+    // The cluster may have left since the decision.
+    let cluster = world.id_of(&action.cluster).and_then(|id| world.clusters.get(&id));
+    action.kind == kind && cluster.is_none_or(|cluster| cluster.has(role)) && decision.at <= now
 }

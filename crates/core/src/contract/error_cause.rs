@@ -6,9 +6,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a request failed, as far as it determines when to retry and which [`Cause`] it is.
-///
-/// [`Cause`]: crate::contract::cause::Cause
+/// Why a request failed, as far as it determines when to retry and which `Cause` it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
