@@ -223,6 +223,16 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_object_is_no_longer_in_its_namespace() {
+        let mut table = Table::sorted();
+        table.put(&lab(), watched(1), ());
+
+        table.remove(&lab());
+
+        assert_eq!(table.in_namespace("ns").count(), 0);
+    }
+
+    #[test]
     fn an_older_version_counts_only_where_a_list_shows_it() {
         let listed = |version| Sighting { shown: Shown::Listed, ..watched(version) };
         let mut table = Table::default();
