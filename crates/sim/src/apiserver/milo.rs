@@ -15,7 +15,7 @@ use super::resource::Resource;
 use super::{Server, SimApiServerSettings};
 use crate::SimClusters;
 use throughline_core::contract::event::ClusterSpec;
-use throughline_core::data::ids::{ClusterName, ObjectKey};
+use throughline_core::data::ids::{ClusterName, ObjectKey, Role};
 
 /// Where Milo serves its projects' control planes.
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
