@@ -15,12 +15,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::client::Body;
 use kube::core::Status;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt, iter, once};
 
 use super::error::root_cause;
 use super::{AT_ONCE, CallError, ClusterClient, JSON, OBJECT_BYTES_MAX, frames, get, no_request};
+use crate::core::data::objects::null_as_empty;
 
 type Pieces = BoxStream<'static, Result<Frame<Bytes>, CallError>>;
 
@@ -52,7 +54,8 @@ pub(crate) fn kube_client(
                 return Ok(answer.map(|bytes| pieces(once(Ok(bytes)))));
             };
             let path = request.uri().path();
-            if current_version(&cluster, path, timeouts.answer).await? < from {
+            let now = current_version(&cluster, path, timeouts.answer).await?;
+            if now.parse().unwrap_or(0) < from {
                 return Err(went_backwards());
             }
             let answer = cluster.open(request, timeouts.answer).await?;
@@ -71,29 +74,30 @@ fn watched_from(request: &Request<Vec<u8>>) -> Option<u64> {
     Some(value("resourceVersion=").and_then(|version| version.parse().ok()).unwrap_or(0))
 }
 
-/// The current resourceVersion of a collection, as a number; any other text counts as 0. An API server
-/// restored from an older state accepts a watch from a version that it has not reached, and is silent
-/// until it has.
+/// The current resourceVersion of a collection; empty if the list has none. An API server restored from
+/// an older state accepts a watch from a version that it has not reached, and is silent until it has.
 ///
 /// # Errors
-/// As [`ClusterClient::call`], and for an answer that is no list with a resourceVersion.
+/// As [`ClusterClient::call`], and for an answer that is no list.
 pub(crate) async fn current_version(
     cluster: &ClusterClient,
     path: &str,
     timeout: Duration,
-) -> Result<u64, CallError> {
+) -> Result<String, CallError> {
     #[derive(Deserialize)]
     struct List {
         metadata: ListMeta,
+        /// Go writes `null` for an empty list. Without the field, the answer is no list.
+        #[serde(rename = "items", deserialize_with = "null_as_empty")]
+        _items: Vec<IgnoredAny>,
     }
-    let broken = |what: String| CallError::Unreadable(format!("a list: {what}"));
     let answer = cluster.call(get(&format!("{path}?limit=1"), JSON)?, timeout).await?;
     // The reader's own error may quote a Secret.
-    let list: List = serde_json::from_slice(&answer)
-        .map_err(|e| broken(format!("the answer is not the JSON of a list, line {}", e.line())))?;
-    let version = list.metadata.resource_version.filter(|version| !version.is_empty());
-    let version = version.ok_or_else(|| broken("it has no metadata.resourceVersion".to_owned()))?;
-    Ok(version.parse().unwrap_or(0))
+    let list: List = serde_json::from_slice(&answer).map_err(|error| {
+        let line = error.line();
+        CallError::Unreadable(format!("a list: the answer is not the JSON of a list, line {line}"))
+    })?;
+    Ok(list.metadata.resource_version.unwrap_or_default())
 }
 
 /// The error of a watch that can't continue: the API server was restored and has not reached its

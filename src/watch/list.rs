@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::end::WatchEnd;
-use super::page::{Page, Pages, Part};
+use super::page::{Page, Pages, Part, followable};
 use super::wire;
 use super::{WatchTask, numeric};
 use crate::client::{current_version, no_request, path};
@@ -118,6 +118,8 @@ impl WatchTask {
     /// Fails if the API server has not reached the version that a watch resumes at.
     pub(super) async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
         let now = current_version(&self.cluster, &path(self.kind, None), self.timeout()).await?;
+        followable(&now)?;
+        let now = numeric(&now);
         if now >= numeric(version) {
             return Ok(());
         }

@@ -295,7 +295,7 @@ impl PageParser {
 
     fn items_begin(&mut self) -> Result<(), CallError> {
         self.has_items = true;
-        self.metadata.as_ref().map_or(Ok(()), followable)
+        self.metadata.as_ref().map_or(Ok(()), |metadata| followable(&metadata.resource_version))
     }
 
     pub fn item(&self, range: Range<usize>) -> Result<&str, CallError> {
@@ -311,15 +311,15 @@ impl PageParser {
             return Err(broken("it has no items"));
         }
         let metadata = self.metadata.take().ok_or_else(|| broken("it has no metadata"))?;
-        followable(&metadata)?;
+        followable(&metadata.resource_version)?;
         Ok(metadata)
     }
 }
 
 /// Requires a resourceVersion: without one a watch would begin anywhere, and changes between list and
 /// watch would be missed.
-fn followable(metadata: &PageMeta) -> Result<(), CallError> {
-    if metadata.resource_version.is_empty() {
+pub(super) fn followable(resource_version: &str) -> Result<(), CallError> {
+    if resource_version.is_empty() {
         let error = "a list without metadata.resourceVersion cannot be followed; whatever answers \
                      there is no Kubernetes API server, or something between changes its answers";
         return Err(CallError::Unreadable(error.to_owned()));
