@@ -21,7 +21,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::build_info::InstanceInfo;
@@ -29,6 +29,7 @@ use crate::clock::wall_clock_now;
 use crate::config::StateAccess;
 use crate::core::view::WatchState;
 use crate::core::view::fleet::Fleet;
+use crate::environment::here;
 use crate::metrics::{MachineCounts, Metrics, Readiness, WatchStatus};
 use access::refusal;
 use page::Feed;
@@ -137,7 +138,9 @@ pub async fn serve(
         .route("/state", get(state::state))
         .fallback(not_found)
         .with_state(admin.clone());
-    tokio::join!(connections::serve(listener, router, stop), page::run(admin));
+    let mut feed = JoinSet::new();
+    feed.spawn(here(page::run_feed(admin)));
+    connections::serve(listener, router, stop).await;
 }
 
 impl Admin {

@@ -81,27 +81,21 @@ pub(super) fn open(feed: &Feed, follows: bool) -> Response {
     Body::from_stream(ReceiverStream::new(body).map(Ok::<_, Infallible>)).into_response()
 }
 
-/// Asks the loop while pages are open, until the port stops.
-pub(in crate::admin) async fn run(admin: Arc<Admin>) {
+/// Asks the loop while pages are open. Never ends.
+pub(in crate::admin) async fn run_feed(admin: Arc<Admin>) {
     let feed = &admin.feed;
-    let sent = Arc::default();
-    let updates = async {
-        loop {
-            while feed.updates.receiver_count() == 0 {
-                feed.updates.send_replace(None);
-                feed.opened.notified().await;
-            }
-            let began = Instant::now();
-            let update = next_update(&admin, &sent).await;
-            let update = update.map_err(|error| event("trouble", &error.to_string()).into());
-            feed.updates.send_replace(Some(update));
-            sleep_until(began + UPDATE_EVERY).await;
+    let mut sent = Arc::default();
+    loop {
+        while feed.updates.receiver_count() == 0 {
+            feed.updates.send_replace(None);
+            sent = Arc::default();
+            feed.opened.notified().await;
         }
-    };
-    let mut stopping = feed.stopping.clone();
-    tokio::select! {
-        () = updates => {}
-        _ = stopping.wait_for(|stopping| *stopping) => {}
+        let began = Instant::now();
+        let update = next_update(&admin, &sent).await;
+        let update = update.map_err(|error| event("trouble", &error.to_string()).into());
+        feed.updates.send_replace(Some(update));
+        sleep_until(began + UPDATE_EVERY).await;
     }
 }
 

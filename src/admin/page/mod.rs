@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use super::access::{StateReader, refusal};
 use super::{Admin, PATHS, accepts};
 
-pub(super) use feed::{Feed, run};
+pub(super) use feed::{Feed, run_feed};
 
 /// `policy` allows only the style and the scripts below, by their hashes. A test checks it;
 /// `UPDATE_EXPECT=1` updates it.
