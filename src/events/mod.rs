@@ -11,12 +11,10 @@ mod sender;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_stream::wrappers::ReceiverStream;
 
 use crate::client::ClusterClient;
 use crate::clock::millis;
@@ -60,12 +58,17 @@ impl Recorder {
         max_per_minute: u32,
         metrics: Arc<Metrics>,
     ) -> (Self, JoinSet<()>) {
-        let (recorder, queue) = Self::new(clusters, max_per_minute, metrics);
-        let send = |(sender, event): (Arc<Sender>, Event)| async move {
-            sender.deliver(&event).await;
-        };
+        let (recorder, mut queue) = Self::new(clusters, max_per_minute, metrics);
         let mut task = JoinSet::new();
-        task.spawn(here(ReceiverStream::new(queue).for_each_concurrent(None, send)));
+        task.spawn(here(async move {
+            // One task for each Event: a panic in one ends no other.
+            let mut sends = JoinSet::new();
+            while let Some((sender, event)) = queue.recv().await {
+                sends.spawn(here(async move { sender.deliver(&event).await }));
+                while sends.try_join_next().is_some() {}
+            }
+            while sends.join_next().await.is_some() {}
+        }));
         (recorder, task)
     }
 
