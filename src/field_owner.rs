@@ -6,8 +6,11 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::Writer;
 
 /// The managers that own a field of an object, by its `metadata.managedFields`, each with the time of
-/// its last write.
-pub(crate) fn field_owners(managed_fields: &Value, path: &[&str]) -> impl Iterator<Item = Writer> {
+/// its last write. An entry may lack either.
+pub(crate) fn field_owners<'a>(
+    managed_fields: &'a Value,
+    path: &'a [&str],
+) -> impl Iterator<Item = (Option<&'a str>, Option<UnixMillis>)> {
     let owns = move |entry: &&Value| {
         let mut fields = &entry["fieldsV1"];
         path.iter().all(|name| {
@@ -15,20 +18,20 @@ pub(crate) fn field_owners(managed_fields: &Value, path: &[&str]) -> impl Iterat
             !fields.is_null()
         })
     };
-    let writer = |entry: &Value| {
-        Some(Writer {
-            manager: entry["manager"].as_str()?.to_owned(),
-            at_ms: UnixMillis::parse_rfc3339(entry["time"].as_str()?)?,
-            of_field: true,
-        })
+    let owner = |entry: &'a Value| {
+        let time = entry["time"].as_str().and_then(UnixMillis::parse_rfc3339);
+        (entry["manager"].as_str(), time)
     };
-    managed_fields.as_array().into_iter().flatten().filter(owns).filter_map(writer)
+    managed_fields.as_array().into_iter().flatten().filter(owns).map(owner)
 }
 
-/// The owner that wrote last.
+/// The owner that wrote last, of those with a name and a time.
 pub(crate) fn field_owner(object: &Value, path: &[&str]) -> Option<Writer> {
     let owners = field_owners(&object["metadata"]["managedFields"], path);
-    owners.max_by_key(|owner| owner.at_ms)
+    let writer = |(manager, time): (Option<&str>, _)| {
+        Some(Writer { manager: manager?.to_owned(), at_ms: time?, of_field: true })
+    };
+    owners.filter_map(writer).max_by_key(|writer| writer.at_ms)
 }
 
 #[cfg(test)]
@@ -45,8 +48,8 @@ mod tests {
             json!({"f:metadata": {"f:annotations": {key: {}}}})
         };
         let object = json!({"metadata": {"managedFields": [
-            entry("replicator", "2026-11-21T09:00:00Z", annotation(UPSTREAM_STATUS)),
             entry("throughline", "2026-11-21T09:00:05Z", annotation(UPSTREAM_STATUS)),
+            entry("replicator", "2026-11-21T09:00:00Z", annotation(UPSTREAM_STATUS)),
             entry("kubectl", "2026-11-21T10:00:00Z", annotation("example.com/other")),
             entry("agent", "2026-11-21T09:30:00Z", json!({"f:status": {"f:conditions": {}}})),
         ]}});
@@ -56,5 +59,14 @@ mod tests {
         assert_eq!(field_owner(&object, &["status"]).unwrap().manager, "agent");
         assert_eq!(field_owner(&object, &["spec"]), None);
         assert_eq!(field_owner(&json!({}), &["status"]), None);
+    }
+
+    #[test]
+    fn an_entry_without_a_manager_or_a_time_owns_its_fields() {
+        let entries =
+            json!([{"manager": "agent", "fieldsV1": {"f:spec": {}}}, {"fieldsV1": {"f:spec": {}}}]);
+        let owners: Vec<_> = field_owners(&entries, &["spec"]).collect();
+        assert_eq!(owners, [(Some("agent"), None), (None, None)]);
+        assert_eq!(field_owner(&json!({"metadata": {"managedFields": entries}}), &["spec"]), None);
     }
 }

@@ -161,9 +161,11 @@ impl<'a> Edge<'a> {
             if annotation(meta, trigger).is_none() {
                 continue;
             }
-            for owner in field_owners(&json!(meta.managed_fields), &path) {
-                if owner.manager != FIELD_MANAGER && now.since(owner.at_ms) < DAY_MS {
-                    others.entry(owner.manager).or_default().push(key(meta));
+            for (manager, time) in field_owners(&json!(meta.managed_fields), &path) {
+                let manager = manager.unwrap_or_default();
+                // A write at an unknown time may be recent.
+                if manager != FIELD_MANAGER && time.is_none_or(|at| now.since(at) < DAY_MS) {
+                    others.entry(manager.to_owned()).or_default().push(key(meta));
                 }
             }
         }
