@@ -100,6 +100,8 @@ async fn a_scrape_has_every_count_in_both_formats() {
     ] {
         assert_eq!((answer.status, &*answer.headers["content-type"]), (200, content_type));
     }
+    let other = get(server.address, "/metrics", "application/openmetrics-text-next").await;
+    assert_eq!(other.headers["content-type"], plain.headers["content-type"]);
     expect_file!["admin/scrape.txt"].assert_eq(&steady(&plain.body));
     let samples = |text: &str| -> Vec<String> {
         let text = steady(text);
@@ -160,6 +162,12 @@ async fn the_state_is_indented_json_unless_json_is_asked_for() {
     assert!(people.body.lines().count() > 20);
     let program = get(server.address, "/state", "application/json").await;
     assert_eq!(program.body.lines().count(), 1);
+    for (accept, is_program) in
+        [("text/html, application/json;q=0.9", true), ("application/json-seq", false)]
+    {
+        let answer = get(server.address, "/state", accept).await;
+        assert_eq!(answer.body.lines().count() == 1, is_program, "{accept}");
+    }
     for answer in [people, program] {
         let mut state: Value = serde_json::from_str(&answer.body).unwrap();
         let instance = state.as_object_mut().unwrap().remove("instance").unwrap();
