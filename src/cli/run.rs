@@ -29,10 +29,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     source.set.extend(args.dry_run.then(|| "dryRun=true".to_owned()));
     let config = source.load()?.with_shard(|name| std::env::var(name).ok())?;
     logging::init(&config.log)?;
-    let ended = block_on(async {
+    let run = async {
         let stop = stop_on_signals()?;
         throughline::run::run(config, source, stop).await
-    });
+    };
+    // Without a runtime nothing has run, so that error is not logged.
+    let ended = block_on(async { Ok(run.await) })?;
     if let Err(error) = &ended {
         tracing::error!("{error:#}");
     }
