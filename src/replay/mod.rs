@@ -16,6 +16,7 @@ mod tests;
 mod verify;
 mod what_if;
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
 use std::sync::mpsc::sync_channel;
 
@@ -23,6 +24,7 @@ use crate::build_info;
 use crate::core::contract::cause::State;
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::settings::Settings;
+use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::core::view::fleet::{Connector, Fleet};
@@ -89,7 +91,8 @@ pub fn replay<R: BufRead + Send, W: Write>(
     let release = Some(build_info::VERSION.into());
     let header = Header { settings: Some(edited), recorded: false, release, ..header };
     let log = log.map(|sink| LogWriter::of_replay(sink, &header)).transpose()?;
-    let mut rerun = Rerun { machine, replay, log };
+    let joined = replay.clusters.iter().map(|cluster| cluster.name.clone()).collect();
+    let mut rerun = Rerun { machine, replay, joined, log };
     let log_reader = &mut *reader;
     // Reading is about half of the work.
     let recording = std::thread::scope(|scope| {
@@ -151,6 +154,8 @@ const DETECT_LINES_MAX: usize = 200_000;
 struct Rerun<W: Write> {
     machine: Machine,
     replay: Replay,
+    /// The names of the replay's clusters.
+    joined: BTreeSet<ClusterName>,
     log: Option<LogWriter<W>>,
 }
 
@@ -167,11 +172,11 @@ impl<W: Write> Rerun<W> {
     /// Counts an event of the log.
     fn count_recorded(&mut self, event: &Event) {
         self.replay.events += 1;
-        let clusters = &mut self.replay.clusters;
         if let EventKind::ClusterAdded { cluster, roles } = &event.kind
-            && clusters.iter().all(|known| known.name != *cluster)
+            && self.joined.insert(cluster.clone())
         {
-            clusters.push(ClusterSpec { name: cluster.clone(), roles: roles.clone() });
+            let spec = ClusterSpec { name: cluster.clone(), roles: roles.clone() };
+            self.replay.clusters.push(spec);
         }
     }
 
