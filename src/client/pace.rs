@@ -1,9 +1,9 @@
 //! Limits the parallel lists of one API server, and the watches reopened at once after many were cut.
 //!
-//! Each list or watch takes a *turn*. A server has a fixed number of turns (`fleet.listsInParallel`),
-//! and gives them in the order of requests. Of the watches that failed before, only one at a time waits
-//! in that order, so they follow the others. A turn ends after a second at the latest, so clusters that
-//! hang delay the others a little but never block them.
+//! Each list or watch takes a *turn*. A server has a fixed number of turns (`fleet.listsInParallel`).
+//! Turns go in the order of requests. Of the watches that failed before, only one at a time is in that
+//! queue, so a thousand of them delay the others by one turn each time. A turn ends after a second at
+//! the latest, so clusters that hang delay the others a little but never block them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,11 +43,12 @@ struct Health {
     is_down: bool,
 }
 
-/// The priority of a watch that waits for a turn.
+/// Whether a watch that waits for a turn failed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    First,
-    /// It failed before.
+    /// It did not fail: it queues at once.
+    Fresh,
+    /// It failed: it queues once no other one of these does.
     Retry,
 }
 
@@ -86,7 +87,7 @@ impl Host {
     pub(crate) async fn turn(&self, order: Order) -> Turn {
         // Neither semaphore is ever closed.
         let _place = match order {
-            Order::First => None,
+            Order::Fresh => None,
             Order::Retry => self.retry.acquire().await.ok(),
         };
         let permit = self.turns.clone().acquire_owned().await.ok();
@@ -141,11 +142,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn turns_go_to_those_who_did_not_fail_and_to_nobody_who_gave_up() {
         let host = Pace::new(1).host(&"a".into());
-        let turn = host.turn(Order::First).await;
+        let turn = host.turn(Order::Fresh).await;
         let mut retry = Box::pin(host.turn(Order::Retry));
         let mut later_retry = Box::pin(host.turn(Order::Retry));
-        let mut gave_up = Box::pin(host.turn(Order::First));
-        let mut first = Box::pin(host.turn(Order::First));
+        let mut gave_up = Box::pin(host.turn(Order::Fresh));
+        let mut first = Box::pin(host.turn(Order::Fresh));
         for waiting in [&mut retry, &mut later_retry, &mut gave_up, &mut first] {
             assert!(waiting.now_or_never().is_none());
         }

@@ -201,7 +201,7 @@ impl WatchTask {
             let address = self.cluster.host().await.ok()?;
             self.host = Some(self.shared.pace.host(&address));
         }
-        let order = if self.lost.is_some() { Order::Retry } else { Order::First };
+        let order = if self.lost.is_some() { Order::Retry } else { Order::Fresh };
         Some(self.host.as_ref()?.turn(order).await)
     }
 
