@@ -94,7 +94,7 @@ pub(crate) struct ApiServer {
     etcd: Mutex<Option<Process>>,
     folder: Folder,
     admin: Rest,
-    /// What differs from one API server to another.
+    /// One more flag of kube-apiserver.
     flag: &'static str,
 }
 
@@ -116,7 +116,7 @@ impl ApiServer {
         Self::start_with(name, ALL_APIS, None).await
     }
 
-    /// Like `start`, so that no page of a list can be read after a compaction.
+    /// With every API, and so that no page of a list can be read after a compaction.
     pub(crate) async fn start_without_snapshots(name: &str) -> Self {
         Self::start_with(name, NO_SNAPSHOTS, None).await
     }
