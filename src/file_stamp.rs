@@ -1,10 +1,11 @@
-//! Distinguishes a file from its earlier version without reading it.
+//! Whether a file changed.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+/// Distinguishes a file from its earlier version without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     device: u64,
