@@ -125,7 +125,7 @@ fn parse(lines: &str) -> Vec<Event> {
     events
 }
 
-/// An upstream joins, ten connectors are seen in all tiers instead of those before, and it leaves.
+/// An upstream joins, lists show its ten connectors in all tiers and no earlier ones, and it leaves.
 fn visit(n: usize) -> Vec<Event> {
     let at = START_MS + n as u64 * 1_000;
     let about = |event: &str, field: &str| {
