@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Long enough for anything that is going to happen, even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -16,12 +16,15 @@ pub(crate) async fn eventually(
     timeout: Duration,
     mut check: impl AsyncFnMut() -> Result<(), String>,
 ) {
-    let until = Instant::now() + timeout;
-    loop {
-        let Err(error) = check().await else { return };
-        assert!(Instant::now() < until, "still not after {timeout:?}: {what}: {error}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let mut last = "the first check did not end".to_owned();
+    let succeeds = async {
+        while let Err(error) = check().await {
+            last = error;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let succeeded = tokio::time::timeout(timeout, succeeds).await.is_ok();
+    assert!(succeeded, "still not after {timeout:?}: {what}: {last}");
 }
 
 /// Waits until `holds` says so.
