@@ -12,6 +12,9 @@ mod wire;
 
 use throughline::outside_text::is_deceptive;
 
+#[cfg(test)]
+pub(crate) use wire::list_page_in;
+
 /// The longest message that a reader may make of an input.
 const MESSAGE_BYTES_MAX: usize = 8 * 1024;
 

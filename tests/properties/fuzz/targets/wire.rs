@@ -116,10 +116,16 @@ fn page(data: &[u8], piece_bytes: usize) -> Result<(Vec<String>, PageMeta), Stri
 
 /// Wherever a page is cut, it gives the items that parsing it as a whole gives, or is refused where that is.
 pub(super) fn list_page(data: &[u8]) {
+    list_page_in(data, piece_sizes(data).into_iter().chain([usize::MAX]));
+}
+
+/// As [`list_page`], cut into pieces of these sizes. Returns whether the page is accepted.
+pub(crate) fn list_page_in(data: &[u8], sizes: impl IntoIterator<Item = usize>) -> bool {
     let whole = whole_page(data);
-    for size in piece_sizes(data).into_iter().chain([usize::MAX]) {
+    for size in sizes {
         assert_eq!(page(data, size).ok(), whole, "in pieces of {size}");
     }
+    whole.is_some()
 }
 
 /// An object of any kind can be written, and reads as the same.
