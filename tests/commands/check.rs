@@ -17,8 +17,9 @@ use crate::stage::*;
 
 /// `CLUSTER: RESOURCE@NAMESPACE VERB` of each.
 fn permission_lines(config: &Config) -> Vec<String> {
+    let lease_namespace = config.leader_election.lease_namespace.as_deref().unwrap_or("default");
     let of_cluster = |cluster: &ClusterConfig| {
-        let needs = required_permissions(config, &cluster.name, &cluster.roles, "tl");
+        let needs = required_permissions(config, &cluster.name, &cluster.roles, lease_namespace);
         let line = |need: RequiredPermission| {
             let place = need.namespace.map_or(String::new(), |namespace| format!("@{namespace}"));
             let (plural, _) = split_resource(need.resource);
