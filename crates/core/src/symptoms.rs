@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::contract::event::Event;
 use crate::contract::note::{Note, NoteKind};
-use crate::contract::settings::{PlatformKeyMode, Settings};
+use crate::contract::settings::Settings;
 use crate::contract::symptom::{Answers, Symptom, SymptomChange};
 use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::map::Map;
@@ -38,7 +38,7 @@ pub(crate) struct Symptoms {
     /// Edges whose answers changed since the last poll; `None`: the edge left.
     changed: BTreeMap<ClusterName, Option<Answers>>,
     is_edge_alone: bool,
-    /// For recordings: a write of the platform's key counts as a translation. Envoy Gateway ignores
+    /// For recordings: a change of the platform's key counts as a translation. Envoy Gateway ignores
     /// the key, but operators wrote it as a workaround.
     platform_key_heals: bool,
 }
@@ -62,7 +62,7 @@ struct Service {
 enum Happened {
     /// Its connectors, or the statuses that these have upstream, may be others.
     Served,
-    /// The platform's own key was written.
+    /// The platform's own key was written or removed.
     Stamped,
     /// The trigger was written.
     Triggered,
@@ -107,7 +107,7 @@ impl Symptoms {
     fn on_edge_change(&mut self, world: &World, change: &EdgeChange) {
         let (gateway, happened) = match change {
             EdgeChange::Served { gateway } => (gateway, Happened::Served),
-            EdgeChange::Stamped { gateway, .. } if self.platform_key_heals => {
+            EdgeChange::StampChanged { gateway } if self.platform_key_heals => {
                 (gateway, Happened::Stamped)
             }
             EdgeChange::TriggerChanged { gateway } => (gateway, Happened::Triggered),
@@ -400,10 +400,7 @@ pub struct Bystander {
 impl Bystander {
     /// Starts without clusters. Events add them.
     pub fn new(settings: &Settings, node_ids: NodeIds) -> Self {
-        // Every write of the key counts, whatever the instance that recorded did with it.
-        let mut settings = settings.clone();
-        settings.touch.platform_key = PlatformKeyMode::Observe;
-        let world = World::new(&settings, node_ids);
+        let world = World::new(settings, node_ids);
         let symptoms = Symptoms { platform_key_heals: true, ..Symptoms::default() };
         Self { world, symptoms, now: UnixMillis(0) }
     }
@@ -416,5 +413,40 @@ impl Bystander {
         }
         let at = self.now;
         self.symptoms.update(&self.world).into_iter().map(move |kind| Note { at, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::objects::PLATFORM_KEY;
+    use crate::world::fixture::{Builder, Stage, connector, gateway, proxy};
+
+    const ONLINE: &str = r#"{"conditions":[{"status":"True","type":"Ready"}],
+        "connectionDetails":{"publicKey":{"id":"n1"},"type":"PublicKey"}}"#;
+
+    #[test]
+    fn an_outage_in_a_recording_ends_when_the_platform_key_is_removed() {
+        let mut symptoms = Symptoms { platform_key_heals: true, ..Symptoms::default() };
+        let mut stage = Stage::new(&Settings::default());
+        stage.add("edge", &[Role::Edge]);
+        let mut changes_of = |object: Builder| -> Vec<_> {
+            let changes = stage.shows("edge", object);
+            changes.iter().for_each(|change| symptoms.on_change(&stage.world, change));
+            let notes = symptoms.update(&stage.world).into_iter();
+            let change = |note| match note {
+                NoteKind::Symptom { change, .. } => Some(change),
+                _ => None,
+            };
+            notes.filter_map(change).collect()
+        };
+
+        changes_of(connector("ns", "lab", 1));
+        changes_of(proxy("ns", "app", 2, &["lab"]));
+        changes_of(gateway("ns", "app", 3, "edge").annotation(PLATFORM_KEY, "false/"));
+        let online = connector("ns", "lab", 4).status(Some(ONLINE));
+        assert_eq!(changes_of(online), [SymptomChange::Began]);
+        let without_key = gateway("ns", "app", 5, "edge");
+        assert_eq!(changes_of(without_key), [SymptomChange::EndedByPlatformKey]);
     }
 }

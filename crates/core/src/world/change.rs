@@ -115,6 +115,8 @@ pub(crate) enum EdgeChange {
     GatewayAppeared { gateway: ObjectRef, is_later: bool },
     /// The trigger changed.
     TriggerChanged { gateway: ObjectRef },
+    /// The platform's stamp changed or was removed.
+    StampChanged { gateway: ObjectRef },
     /// Another writer changed the platform's stamp on a Gateway whose last connector this is.
     /// `is_present`: the stamp matches the connector's current state; `is_first`: no earlier stamp
     /// did.

@@ -177,8 +177,13 @@ fn gateway_appeared(o: &mut Observation<'_>, gateway: ObjectRef) {
 fn gateway_changed(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
     let Some(seen) = o.cluster().edge.gateways.seen(&gateway.name) else { return };
     let has_left = seen.class != before.class;
+    let has_other_stamp = seen.stamp != before.stamp;
     if seen.has_other_trigger(before) {
+        let gateway = gateway.clone();
         o.changes.push(Change::Edge(EdgeChange::TriggerChanged { gateway }));
+    }
+    if has_other_stamp {
+        o.changes.push(Change::Edge(EdgeChange::StampChanged { gateway }));
     }
     if has_left {
         class_left(o, &before.class);
