@@ -31,15 +31,15 @@ use crate::world::{Change, World};
 #[derive(Debug, Default)]
 pub(crate) struct Symptoms {
     edges: BTreeMap<ClusterId, Edge>,
-    /// Gateways to compare again in this step, and the most that happened to each.
+    /// Gateways to compare again in this step, with the strongest change of each.
     due: BTreeMap<ObjectRef, Happened>,
     /// Of the current step.
     notes: Vec<NoteKind>,
     /// Edges whose answers changed since the last poll; `None`: the edge left.
     changed: BTreeMap<ClusterName, Option<Answers>>,
     is_edge_alone: bool,
-    /// For recordings: a change of the platform's key counts as a translation. Envoy Gateway ignores
-    /// the key, but operators wrote it as a workaround.
+    /// For recordings: a change of the platform's key counts as a translation. Envoy Gateway
+    /// ignores the key, but operators wrote it as a workaround.
     platform_key_heals: bool,
 }
 
@@ -57,7 +57,7 @@ struct Service {
     answers: Answers,
 }
 
-/// What happened to a Gateway. The last one determines what Envoy Gateway does.
+/// What happened to a Gateway. Of several changes in one step, the later variant counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happened {
     /// Its connectors, or the statuses that these have upstream, may be others.
@@ -125,8 +125,8 @@ impl Symptoms {
     }
 
     fn happened(&mut self, gateway: ObjectRef, happened: Happened) {
-        let most = self.due.entry(gateway).or_insert(happened);
-        *most = happened.max(*most);
+        let strongest = self.due.entry(gateway).or_insert(happened);
+        *strongest = happened.max(*strongest);
     }
 
     /// The upstream status of a connector may have changed.
