@@ -25,9 +25,9 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     }
 
     let is_leader = m.leadership.is_leader;
-    let breaker = place.named().map(|upstream| m.breakers.removals_of(upstream));
+    let breaker =
+        place.named().map(|upstream| m.breakers.removals_of(upstream)).unwrap_or_default();
     let view = mirror::View::new(place, mirror, &m.settings, is_leader, m.now);
-    let breaker = breaker.unwrap_or_default();
     let plan = mirror::plan(&mirror::View { breaker, admitted_by, ..view });
     if let Some(upstream) = place.named() {
         m.breakers.on_verdict(at, upstream, plan.verdict, m.now);
