@@ -3,6 +3,7 @@
 //! reports what changed since the last plan: the rules cannot know.
 
 use super::hub_memory::HubMemory;
+use super::limits::limit_of;
 use super::state::Machine;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
@@ -85,6 +86,6 @@ fn on_passed(m: &mut Machine, at: &ObjectRef, passed: Vec<Passed>, is_online: bo
 /// The carrier became silent, or answers again: earlier nudges do not count.
 pub(super) fn restart_nudges(m: &mut Machine, hub: ClusterId, at: UnixMillis) {
     let queue = QueueKey::Nudges(hub);
-    let limit = m.limit_of(queue);
+    let limit = limit_of(m, queue);
     m.scheduler.restart_queue(queue, limit, at);
 }

@@ -18,36 +18,34 @@ const CARRIER_RATE: Rate = Rate::every_ms(50, 20);
 /// A tenth of the carrier's default rate.
 const REWRITES_PER_SECOND: u32 = 2;
 
-impl Machine {
-    pub(super) fn limit_of(&self, queue: QueueKey) -> QueueLimit {
-        let settings = &self.settings;
-        match queue {
-            QueueKey::Immediate => QueueLimit::of(Rate::UNLIMITED),
-            QueueKey::Repeats(upstream) => {
-                let per_second = repeats_per_second(upstream, &self.world);
-                QueueLimit::of(Rate::per_second(per_second, per_second))
-            }
-            QueueKey::Retries(_) => {
-                let early = Early::Spread { over_ms: settings.retry.max_ms };
-                QueueLimit { early, ..QueueLimit::of(CARRIER_RATE) }
-            }
-            QueueKey::AllowedRemovals => QueueLimit::of(CARRIER_RATE),
-            QueueKey::Rewrites(_) => QueueLimit::of(Rate::per_second(REWRITES_PER_SECOND, 1)),
-            QueueKey::Deferrable(_) => {
-                deferrable(settings.shard.part_of(settings.mirror.deferrable_per_second))
-            }
-            QueueKey::Nudges(hub) => {
-                let carrier = self.memory.carriers.get(&hub);
-                QueueLimit::of(nudge::rate(carrier.is_some_and(nudge::Carrier::is_silent)))
-            }
-            QueueKey::Touches(_) => touches(settings.shard.part_of(settings.touch.max_per_second)),
-            QueueKey::Removals => {
-                let n = settings.mirror.max_removals_per_minute;
-                QueueLimit::at_most_per_minute(settings.shard.part_of(n))
-            }
-            QueueKey::Deletes => QueueLimit::at_most_per_minute(
-                settings.shard.part_of(settings.orphans.max_per_minute),
-            ),
+pub(super) fn limit_of(m: &Machine, queue: QueueKey) -> QueueLimit {
+    let settings = &m.settings;
+    match queue {
+        QueueKey::Immediate => QueueLimit::of(Rate::UNLIMITED),
+        QueueKey::Repeats(upstream) => {
+            let per_second = repeats_per_second(upstream, &m.world);
+            QueueLimit::of(Rate::per_second(per_second, per_second))
+        }
+        QueueKey::Retries(_) => {
+            let early = Early::Spread { over_ms: settings.retry.max_ms };
+            QueueLimit { early, ..QueueLimit::of(CARRIER_RATE) }
+        }
+        QueueKey::AllowedRemovals => QueueLimit::of(CARRIER_RATE),
+        QueueKey::Rewrites(_) => QueueLimit::of(Rate::per_second(REWRITES_PER_SECOND, 1)),
+        QueueKey::Deferrable(_) => {
+            deferrable(settings.shard.part_of(settings.mirror.deferrable_per_second))
+        }
+        QueueKey::Nudges(hub) => {
+            let carrier = m.memory.carriers.get(&hub);
+            QueueLimit::of(nudge::rate(carrier.is_some_and(nudge::Carrier::is_silent)))
+        }
+        QueueKey::Touches(_) => touches(settings.shard.part_of(settings.touch.max_per_second)),
+        QueueKey::Removals => {
+            let n = settings.mirror.max_removals_per_minute;
+            QueueLimit::at_most_per_minute(settings.shard.part_of(n))
+        }
+        QueueKey::Deletes => {
+            QueueLimit::at_most_per_minute(settings.shard.part_of(settings.orphans.max_per_minute))
         }
     }
 }
@@ -95,9 +93,9 @@ mod tests {
         let mut m = Machine::default();
         m.settings.mirror.max_removals_per_minute = 0;
         m.settings.mirror.deferrable_per_second = 0;
-        let deferrable = m.limit_of(QueueKey::Deferrable(ClusterId(1)));
+        let deferrable = limit_of(&m, QueueKey::Deferrable(ClusterId(1)));
 
-        assert_eq!(m.limit_of(QueueKey::Removals).in_flight_max, 0);
+        assert_eq!(limit_of(&m, QueueKey::Removals).in_flight_max, 0);
         assert_eq!(deferrable.rate, Rate::UNLIMITED);
         assert_eq!(deferrable.in_flight_max, usize::MAX);
     }

@@ -28,9 +28,11 @@ pub(crate) use breakers::Breakers;
 pub(crate) use hub_memory::HubMemory;
 pub(crate) use memory::Memory;
 pub(crate) use notes::Finder;
+pub(crate) use orphan::{judge_route, shown_verdict};
 pub use state::Machine;
 
 use self::in_flight::Submitted;
+use self::limits::limit_of;
 use crate::contract::cause::Hop;
 use crate::contract::event::{EventKind, Outcome};
 use crate::contract::settings::OrphanMode;
@@ -285,13 +287,13 @@ impl Machine {
             None => self.scheduler.withdraw(subject),
             Some(Turn { queue, write: Some(write), .. }) => {
                 self.scheduler.withdraw(subject);
-                let limit = self.limit_of(queue);
+                let limit = limit_of(self, queue);
                 self.scheduler.on_started(queue, limit, self.now);
                 hub_changes::on_decided(self, &write.job, queue);
                 self.in_flight.decide(subject.clone(), queue, write);
             }
             Some(Turn { queue, due, write: None }) => {
-                let limit = self.limit_of(queue);
+                let limit = limit_of(self, queue);
                 self.scheduler.enqueue(subject, queue, due, limit, self.now);
             }
         }

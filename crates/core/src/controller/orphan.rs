@@ -17,28 +17,26 @@ use crate::write_state::Completion;
 /// How long the watch may take to show that a deleted route is gone.
 const DELETED_MS: u64 = 60_000;
 
-impl Machine {
-    /// The rule's view of a route, and its plan for now.
-    pub(crate) fn judge_route<'w>(
-        &'w self,
-        at: &'w ObjectRef,
-        memory: &'w OrphanMemory,
-    ) -> Option<(View<'w>, Plan)> {
-        let view = view(self, at, memory, None)?;
-        let plan = orphan::plan(&view);
-        Some((view, plan))
-    }
+/// The rule's view of a route, and its plan for now.
+pub(crate) fn judge_route<'w>(
+    m: &'w Machine,
+    at: &'w ObjectRef,
+    memory: &'w OrphanMemory,
+) -> Option<(View<'w>, Plan)> {
+    let view = view(m, at, memory, None)?;
+    let plan = orphan::plan(&view);
+    Some((view, plan))
+}
 
-    /// The verdict as reported: an orphan that waits in the queue is still kept, by the limit of
-    /// deletes.
-    pub(crate) fn shown_verdict(&self, at: &ObjectRef, verdict: Verdict) -> Verdict {
-        let queue = || self.scheduler.queue_of(&Subject::Route(at.clone()));
-        match verdict {
-            Verdict::Orphan if queue() == Some(QueueKey::Deletes) => {
-                Verdict::Absent(Cause::RouteSettling)
-            }
-            verdict => verdict,
+/// The verdict as reported: an orphan that waits in the queue is still kept, by the limit of
+/// deletes.
+pub(crate) fn shown_verdict(m: &Machine, at: &ObjectRef, verdict: Verdict) -> Verdict {
+    let queue = || m.scheduler.queue_of(&Subject::Route(at.clone()));
+    match verdict {
+        Verdict::Orphan if queue() == Some(QueueKey::Deletes) => {
+            Verdict::Absent(Cause::RouteSettling)
         }
+        verdict => verdict,
     }
 }
 
@@ -87,7 +85,7 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
 /// Called at the end of a step: only then is it known which orphans wait in the queue.
 pub(super) fn report_verdicts(m: &mut Machine) {
     for (at, verdict) in std::mem::take(&mut m.route_verdicts) {
-        let verdict = m.shown_verdict(&at, verdict);
+        let verdict = shown_verdict(m, &at, verdict);
         if verdict.is_absent() || m.memory.routes.contains_key(&at) {
             let memory = m.memory.routes.entry(at.clone()).or_default();
             memory.on_verdict(verdict, m.now);

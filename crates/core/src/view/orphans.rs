@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Problem};
 use crate::contract::route_origin::RouteOrigin;
-use crate::controller::Finder;
+use crate::controller::{Finder, judge_route, shown_verdict};
 use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
@@ -81,15 +81,14 @@ impl Machine {
     /// The routes that are orphans or may become orphans, sorted by hub, namespace and name. Judges
     /// every route.
     pub fn candidates(&self) -> Vec<OrphanCandidate> {
-        let c = self;
         let at_rest = OrphanMemory::default();
         let mut candidates = Vec::new();
-        for hub in c.world.hubs() {
+        for hub in self.world.hubs() {
             for name in hub.routes.keys() {
                 let at = hub.object(Kind::HttpRoute, name);
-                let memory = c.memory.routes.get(&at).unwrap_or(&at_rest);
-                let judged = c.judge_route(&at, memory);
-                candidates.extend(judged.and_then(|(view, plan)| candidate(c, &view, &plan)));
+                let memory = self.memory.routes.get(&at).unwrap_or(&at_rest);
+                let judged = judge_route(self, &at, memory);
+                candidates.extend(judged.and_then(|(view, plan)| candidate(self, &view, &plan)));
             }
         }
         candidates.sort_unstable_by(|a, b| (&a.cluster, &a.route).cmp(&(&b.cluster, &b.route)));
@@ -99,35 +98,35 @@ impl Machine {
 
 /// The routes that were orphans by all evidence at their last plan, including those that wait in
 /// the queue.
-pub(super) fn views(c: &Machine) -> Vec<OrphanView> {
-    let routes = c.memory.routes.iter();
+pub(super) fn views(m: &Machine) -> Vec<OrphanView> {
+    let routes = m.memory.routes.iter();
     let mut orphans: Vec<_> =
-        routes.filter_map(|(at, memory)| orphan_view(c, at, memory)).collect();
+        routes.filter_map(|(at, memory)| orphan_view(m, at, memory)).collect();
     orphans.sort_unstable();
     orphans
 }
 
-fn orphan_view(c: &Machine, at: &ObjectRef, memory: &OrphanMemory) -> Option<OrphanView> {
+fn orphan_view(m: &Machine, at: &ObjectRef, memory: &OrphanMemory) -> Option<OrphanView> {
     let since = memory.absent_since?;
-    let (_, plan) = c.judge_route(at, memory)?;
+    let (_, plan) = judge_route(m, at, memory)?;
     if plan.verdict != Verdict::Orphan {
         return None;
     }
 
     let write = &memory.write;
     Some(OrphanView {
-        cluster: c.world.name_of(at.cluster),
+        cluster: m.world.name_of(at.cluster),
         route: at.name.key(),
         since_ms: Some(since),
         in_flight: write.action(),
         error: write.failure().map(|failure| failure.error.to_string()),
-        not_before_ms: write.not_before().filter(|at| *at > c.now),
+        not_before_ms: write.not_before().filter(|at| *at > m.now),
     })
 }
 
 /// `None`: it is no orphan.
-fn candidate(c: &Machine, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidate> {
-    let kept = match c.shown_verdict(view.at, plan.verdict) {
+fn candidate(m: &Machine, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidate> {
+    let kept = match shown_verdict(m, view.at, plan.verdict) {
         Verdict::NotOrphan => return None,
         Verdict::Kept(cause) | Verdict::Absent(cause) => Some(cause),
         Verdict::Orphan => None,
@@ -138,7 +137,7 @@ fn candidate(c: &Machine, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidat
         route: view.at.name.key(),
         created_at: view.row.seen.created_at,
         kept,
-        kept_because: kept.map(|cause| because(c, view, plan, cause)),
+        kept_because: kept.map(|cause| because(m, view, plan, cause)),
         evidence: view.row.seen.parents.as_ref().ok().map(|parents| evidence(view, parents)),
         in_flight: write.action(),
         error: write.failure().map(|failure| failure.error.to_string()),
@@ -146,16 +145,16 @@ fn candidate(c: &Machine, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidat
 }
 
 /// A problem of the upstream as a whole has more facts than one of the route.
-fn because(c: &Machine, view: &View<'_>, plan: &Plan, cause: Cause) -> String {
+fn because(m: &Machine, view: &View<'_>, plan: &Plan, cause: Cause) -> String {
     let upstream = view.upstream.map(|upstream| upstream.name.clone());
     let wider = match cause {
         Cause::DeletesHeld => {
             let key = upstream.map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans);
-            c.notes.of(&Finder::Breaker(key)).first()
+            m.notes.of(&Finder::Breaker(key)).first()
         }
-        cause => view.named().and_then(|named| c.notes.of_whole(named, &[cause])),
+        cause => view.named().and_then(|named| m.notes.of_whole(named, &[cause])),
     };
-    let limit_ms = plan.next.requeue_at.map_or(TURN_MS, |at| at.since(c.now));
+    let limit_ms = plan.next.requeue_at.map_or(TURN_MS, |at| at.since(m.now));
     let of_route = || view.problem(cause, Some(limit_ms)).sentence();
     wider.map_or_else(of_route, Problem::sentence)
 }
