@@ -1,4 +1,4 @@
-//! The controller: carries out plans. Only this module has effects.
+//! Carries out plans. Its functions are of three kinds:
 //!
 //! - A. `on_*` take an event, an outcome, or a change of leadership, and mark subjects dirty.
 //! - B. [`Machine::end_step`] plans the dirty subjects and those whose timer is due.
