@@ -13,24 +13,23 @@ use crate::world::cluster::Cluster;
 impl Machine {
     /// The state of the machine. Costs O(everything), so it is for users, not for every event.
     pub fn fleet(&self, source: Source, kubectl: Kubectl<'_>) -> Fleet {
-        let c = self;
-        let connectors = ConnectorAt::all(c);
+        let connectors = ConnectorAt::all(self);
         let mut connectors: Vec<_> = connectors.iter().map(|of| of.view(kubectl)).collect();
         connectors.sort_unstable_by(|a, b| (&a.upstream, &a.name).cmp(&(&b.upstream, &b.name)));
-        let world = &c.world;
+        let world = &self.world;
         let clusters = world.ids.values().filter_map(|id| world.clusters.get(id));
 
         Fleet {
-            at_ms: c.now,
+            at_ms: self.now,
             source,
-            leader: leader(c),
-            in_flight: c.in_flight.len(),
+            leader: leader(self),
+            in_flight: self.in_flight.len(),
             clusters: clusters.map(cluster_state).collect(),
             problems: Vec::new(),
             counts: count_states(connectors.iter().map(|connector| connector.state)),
             connectors,
-            unpaired: unpaired::hops(c, kubectl),
-            orphans: orphans::views(c),
+            unpaired: unpaired::hops(self, kubectl),
+            orphans: orphans::views(self),
         }
     }
 
@@ -46,12 +45,12 @@ impl Machine {
     }
 }
 
-fn leader(c: &Machine) -> Leader {
-    let until = c.leadership.wait_until;
+fn leader(m: &Machine) -> Leader {
+    let until = m.leadership.wait_until;
     Leader {
-        leads: c.leadership.is_leader,
+        leads: m.leadership.is_leader,
         holder: None,
-        waits_until_ms: c.leadership.waits_for_lease(c.now).then_some(until),
+        waits_until_ms: m.leadership.waits_for_lease(m.now).then_some(until),
     }
 }
 

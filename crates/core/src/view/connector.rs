@@ -15,24 +15,24 @@ use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
 
 /// A connector in the tables.
-pub(super) struct ConnectorAt<'c> {
-    c: &'c Machine,
+pub(super) struct ConnectorAt<'m> {
+    m: &'m Machine,
     /// As the labels of a hub Connector name it. Without labels, it is known by the uid of its
     /// namespace.
-    upstream: Option<UpstreamAt<'c>>,
+    upstream: Option<UpstreamAt<'m>>,
     /// Its namespace and name at hubs and edges.
-    place: Option<&'c NamespacedName>,
-    hubs: Vec<HubAt<'c>>,
-    edges: Vec<EdgeAt<'c>>,
+    place: Option<&'m NamespacedName>,
+    hubs: Vec<HubAt<'m>>,
+    edges: Vec<EdgeAt<'m>>,
 }
 
-impl<'c> ConnectorAt<'c> {
+impl<'m> ConnectorAt<'m> {
     /// Every connector once: by its name at hubs and edges, or else by its upstream name.
-    pub(super) fn all(c: &'c Machine) -> Vec<Self> {
-        let connectors = names(c).into_iter().map(|name| (name, Self::at(c, name)));
+    pub(super) fn all(m: &'m Machine) -> Vec<Self> {
+        let connectors = names(m).into_iter().map(|name| (name, Self::at(m, name)));
         let mut connectors: BTreeMap<_, _> = connectors.collect();
         let mut upstream_alone = Vec::new();
-        for upstream in unlinked(c) {
+        for upstream in unlinked(m) {
             let place = place_by_namespace(upstream);
             let connector = place.and_then(|place| connectors.get_mut(&place));
             match connector.filter(|connector| connector.upstream.is_none()) {
@@ -42,7 +42,7 @@ impl<'c> ConnectorAt<'c> {
         }
 
         let upstream_alone = upstream_alone.into_iter().map(|upstream| Self {
-            c,
+            m,
             upstream: Some(upstream),
             place: None,
             hubs: Vec::new(),
@@ -51,46 +51,46 @@ impl<'c> ConnectorAt<'c> {
         connectors.into_values().chain(upstream_alone).collect()
     }
 
-    fn at(c: &'c Machine, name: &'c NamespacedName) -> Self {
-        let hubs = HubAt::all(c, name);
+    fn at(m: &'m Machine, name: &'m NamespacedName) -> Self {
+        let hubs = HubAt::all(m, name);
         let upstream = hubs.iter().find_map(|hub| hub.upstream);
-        Self { c, upstream, place: Some(name), hubs, edges: EdgeAt::all(c, name) }
+        Self { m, upstream, place: Some(name), hubs, edges: EdgeAt::all(m, name) }
     }
 
     /// The worst of its hops, computed without their texts.
     pub(super) fn state(&self) -> State {
-        let c = self.c;
+        let m = self.m;
         let at_hubs = self.hubs.iter().map(|hub| hub.judged().state);
         let at_edges = self
             .edges
             .iter()
-            .flat_map(|edge| [edge.judged(c, self.hubs.first()).state, edge.announced_state(c)]);
+            .flat_map(|edge| [edge.judged(m, self.hubs.first()).state, edge.announced_state(m)]);
         let elsewhere = self.missing_edges().into_iter().map(|(_, judged)| judged.state);
-        let upstream = self.upstream.and_then(|upstream| upstream.judged(c));
-        let unreplicated = self.unreplicated().map(|upstream| unreplicated(c, upstream));
+        let upstream = self.upstream.and_then(|upstream| upstream.judged(m));
+        let unreplicated = self.unreplicated().map(|upstream| unreplicated(m, upstream));
         let upstream = upstream.into_iter().chain(unreplicated).map(|judged| judged.state);
         let all = at_hubs.chain(at_edges).chain(elsewhere).chain(upstream);
         all.max().unwrap_or(State::Ok)
     }
 
     pub(super) fn view(&self, kubectl: Kubectl<'_>) -> Connector {
-        let c = self.c;
+        let m = self.m;
         let at_edges: Vec<_> = self.edges.iter().map(|edge| edge.row).collect();
         let at_hub = self.hubs.first().and_then(|hub| hub.says(&at_edges));
 
         let mut hops = Vec::new();
-        hops.extend(self.upstream.and_then(|upstream| upstream.hop(c)));
-        hops.extend(self.unreplicated().and_then(|upstream| unreplicated_hop(c, upstream)));
+        hops.extend(self.upstream.and_then(|upstream| upstream.hop(m)));
+        hops.extend(self.unreplicated().and_then(|upstream| unreplicated_hop(m, upstream)));
         hops.extend(self.hubs.iter().map(|hub| hub.hop(&at_edges)));
         hops.extend(self.carried_hops(at_hub.as_ref()));
-        hops.extend(self.edges.iter().flat_map(|edge| edge.announced_hops(c)));
+        hops.extend(self.edges.iter().flat_map(|edge| edge.announced_hops(m)));
         let names = Names {
-            upstream: self.upstream.map(UpstreamAt::named),
+            upstream: self.upstream.map(UpstreamAt::upstream_name),
             connector: self.place.map(NamespacedName::key),
             hub: self.hub_cluster().map(|hub| hub.name.clone()),
         };
         let liveness = self.liveness(&hops);
-        let key = |hop: &HopAt<'c>| (hop.hop, hop.cluster.name.clone(), hop.object.clone());
+        let key = |hop: &HopAt<'m>| (hop.hop, hop.cluster.name.clone(), hop.object.clone());
         hops.sort_by_cached_key(key);
         let hops: Vec<_> = hops.into_iter().map(|hop| hop.view(&names, kubectl)).collect();
 
@@ -105,15 +105,15 @@ impl<'c> ConnectorAt<'c> {
     }
 
     /// The upstream Connector, if a hub should have the connector but does not.
-    fn unreplicated(&self) -> Option<UpstreamAt<'c>> {
-        let has_hub = self.c.world.hubs().next().is_some();
+    fn unreplicated(&self) -> Option<UpstreamAt<'m>> {
+        let has_hub = self.m.world.hubs().next().is_some();
         self.upstream.filter(|_| has_hub && self.hubs.is_empty())
     }
 
     /// The hub that has the connector, or that should have it.
-    fn hub_cluster(&self) -> Option<&'c Cluster> {
+    fn hub_cluster(&self) -> Option<&'m Cluster> {
         let with_it = self.hubs.first().map(|hub| hub.cluster);
-        with_it.or_else(|| self.c.world.hubs().next())
+        with_it.or_else(|| self.m.world.hubs().next())
     }
 
     /// The liveness upstream. For a Connector that is gone, the expected liveness at the hub; if
@@ -127,10 +127,10 @@ impl<'c> ConnectorAt<'c> {
         known.or_else(|| self.edges.first().map(EdgeAt::says))
     }
 
-    fn carried_hops(&self, at_hub: Option<&LivenessView>) -> Vec<HopAt<'c>> {
+    fn carried_hops(&self, at_hub: Option<&LivenessView>) -> Vec<HopAt<'m>> {
         let hub = self.hubs.first();
         let expected = || at_hub.cloned();
-        let at_edges = self.edges.iter().map(|edge| edge.hop(self.c, hub, expected()));
+        let at_edges = self.edges.iter().map(|edge| edge.hop(self.m, hub, expected()));
         let object = || self.place.map(NamespacedName::key);
         let elsewhere = self.missing_edges().into_iter().map(|(cluster, judged)| HopAt {
             expected: expected(),
@@ -141,16 +141,16 @@ impl<'c> ConnectorAt<'c> {
 
     /// Edges without the Connector that affect its state: those that are not watched and may have
     /// it, or all if no edge has it. The carrier decides which edges should have it.
-    fn missing_edges(&self) -> Vec<(&'c Cluster, Judged<'c>)> {
+    fn missing_edges(&self) -> Vec<(&'m Cluster, Judged<'m>)> {
         let (Some(place), Some(hub)) = (self.place, self.hubs.first()) else { return Vec::new() };
         let has_it = |edge: &Cluster| edge.edge.connectors.get(place).is_some();
-        let without = self.c.world.edges().filter(|edge| !has_it(edge));
+        let without = self.m.world.edges().filter(|edge| !has_it(edge));
         let without: Vec<_> = without.collect();
 
         let hidden = without.iter().filter_map(|edge| {
             // An edge that was once listed did not have the Connector then.
             let was_seen = edge.watch(Kind::Connector).unknown_since.is_some();
-            let unknown = Judged::not_live(self.c, edge, &[Kind::Connector])?;
+            let unknown = Judged::not_live(self.m, edge, &[Kind::Connector])?;
             (self.edges.is_empty() || !was_seen).then_some((*edge, unknown))
         });
         let hidden: Vec<_> = hidden.collect();
@@ -158,35 +158,35 @@ impl<'c> ConnectorAt<'c> {
         if is_placed || hub.digest().is_none() {
             return hidden;
         }
-        let unknown = Judged::not_live(self.c, hub.cluster, &[Kind::Connector]);
+        let unknown = Judged::not_live(self.m, hub.cluster, &[Kind::Connector]);
         vec![(hub.cluster, unknown.unwrap_or(Judged::cause(State::Held, Cause::NotPlaced)))]
     }
 }
 
 /// The state of a Connector that no hub has.
-fn unreplicated<'c>(c: &'c Machine, upstream: UpstreamAt<'c>) -> Judged<'c> {
-    let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
-    if let Some(unknown) = c.world.hubs().chain(upstream.cluster).find_map(not_live) {
+fn unreplicated<'m>(m: &'m Machine, upstream: UpstreamAt<'m>) -> Judged<'m> {
+    let not_live = |cluster| Judged::not_live(m, cluster, &[Kind::Connector]);
+    if let Some(unknown) = m.world.hubs().chain(upstream.cluster).find_map(not_live) {
         return unknown;
     }
-    let whole = c.notes.of_whole(upstream.of, &[Cause::NotReplicated]);
-    let problem = whole.or_else(|| renamed(c, upstream)).map(Judged::problem);
+    let whole = m.notes.of_whole(upstream.cluster_name, &[Cause::NotReplicated]);
+    let problem = whole.or_else(|| renamed(m, upstream)).map(Judged::problem);
     problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
 }
 
 /// The problem that hub objects use another name for its upstream.
-fn renamed<'c>(c: &'c Machine, upstream: UpstreamAt<'_>) -> Option<&'c Problem> {
+fn renamed<'m>(m: &'m Machine, upstream: UpstreamAt<'_>) -> Option<&'m Problem> {
     let is_it = |problem: &&Problem| {
         problem.cause == Cause::UpstreamUnknown
-            && problem.facts.what.as_deref() == Some(upstream.of.as_str())
+            && problem.facts.what.as_deref() == Some(upstream.cluster_name.as_str())
     };
-    c.notes.of_wholes().find(is_it)
+    m.notes.of_wholes().find(is_it)
 }
 
 /// `None` without a hub.
-fn unreplicated_hop<'c>(c: &'c Machine, upstream: UpstreamAt<'c>) -> Option<HopAt<'c>> {
-    let hub = c.world.hubs().next()?;
-    let judged = unreplicated(c, upstream);
+fn unreplicated_hop<'m>(m: &'m Machine, upstream: UpstreamAt<'m>) -> Option<HopAt<'m>> {
+    let hub = m.world.hubs().next()?;
+    let judged = unreplicated(m, upstream);
     Some(HopAt {
         expected: upstream.says(),
         since: match judged.state {
@@ -201,12 +201,12 @@ fn unreplicated_hop<'c>(c: &'c Machine, upstream: UpstreamAt<'c>) -> Option<HopA
 /// the upstream namespace.
 fn place_by_namespace(upstream: UpstreamAt<'_>) -> Option<NamespacedName> {
     let UpstreamAt { cluster, name, .. } = upstream;
-    let uid = cluster?.namespace_uid(name.namespace())?.text()?;
-    Some(NamespacedName::new(&format!("ns-{uid}"), name.name()))
+    let hub_namespace = cluster?.namespace_uid(name.namespace())?.hub_namespace()?;
+    Some(NamespacedName::new(&hub_namespace, name.name()))
 }
 
-fn names(c: &Machine) -> BTreeSet<&NamespacedName> {
-    let world = &c.world;
+fn names(m: &Machine) -> BTreeSet<&NamespacedName> {
+    let world = &m.world;
     let at_hubs = world.hubs().flat_map(|hub| hub.hub_connectors.keys().map(move |at| (hub, at)));
     let at_edges =
         world.edges().flat_map(|edge| edge.edge.connectors.keys().map(move |at| (edge, at)));
@@ -215,27 +215,22 @@ fn names(c: &Machine) -> BTreeSet<&NamespacedName> {
 }
 
 /// The upstream Connectors that no hub Connector names.
-fn unlinked(c: &Machine) -> impl Iterator<Item = UpstreamAt<'_>> {
-    let world = &c.world;
+fn unlinked(m: &Machine) -> impl Iterator<Item = UpstreamAt<'_>> {
+    let world = &m.world;
     let upstreams = world.clusters.values().filter(|cluster| cluster.has(Role::Upstream));
-    let all = upstreams.flat_map(|cluster| {
-        cluster.upstream_connectors.iter().map(move |(name, row)| {
-            (
-                cluster,
-                UpstreamAt {
-                    of: &cluster.name,
-                    cluster: Some(cluster),
-                    name,
-                    row: Some(&row.seen),
-                },
-            )
-        })
+    let rows = upstreams.flat_map(|cluster| {
+        cluster.upstream_connectors.iter().map(move |(name, row)| (cluster, name, &row.seen))
     });
-    let unlinked = all.filter(|(cluster, UpstreamAt { name, .. })| {
+    let unlinked = rows.filter(|(cluster, name, _)| {
         let named = UpstreamRef { cluster: cluster.name.clone(), name: (*name).clone() };
         cluster.is_upstream_namespace(name.namespace())
             && world.keeps_replicas_of(cluster, name.namespace())
             && world.links.linked(&named).is_empty()
     });
-    unlinked.map(|(_, upstream)| upstream)
+    unlinked.map(|(cluster, name, row)| UpstreamAt {
+        cluster_name: &cluster.name,
+        cluster: Some(cluster),
+        name,
+        row: Some(row),
+    })
 }

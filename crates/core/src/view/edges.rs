@@ -14,37 +14,37 @@ use crate::world::cluster::Cluster;
 use crate::world::edge::EdgeConnector;
 use crate::write_queue::QueueKey;
 
-pub(super) struct EdgeAt<'c> {
-    pub(super) cluster: &'c Cluster,
-    name: &'c NamespacedName,
-    pub(super) row: &'c EdgeConnector,
-    gateways: Vec<GatewayAt<'c>>,
+pub(super) struct EdgeAt<'m> {
+    pub(super) cluster: &'m Cluster,
+    name: &'m NamespacedName,
+    pub(super) row: &'m EdgeConnector,
+    gateways: Vec<GatewayAt<'m>>,
 }
 
 /// A Gateway, or the name of one that does not exist.
-struct GatewayAt<'c> {
-    c: &'c Machine,
-    cluster: &'c Cluster,
-    name: &'c NamespacedName,
+struct GatewayAt<'m> {
+    m: &'m Machine,
+    cluster: &'m Cluster,
+    name: &'m NamespacedName,
     /// The target that announces its connectors.
     target: Option<Target>,
-    memory: Option<&'c TouchMemory>,
-    judged: Judged<'c>,
+    memory: Option<&'m TouchMemory>,
+    judged: Judged<'m>,
 }
 
-impl<'c> EdgeAt<'c> {
+impl<'m> EdgeAt<'m> {
     /// The edge Connectors of a name, by edge.
-    pub(super) fn all(c: &'c Machine, name: &NamespacedName) -> Vec<Self> {
-        let edges = c.world.edges();
+    pub(super) fn all(m: &'m Machine, name: &NamespacedName) -> Vec<Self> {
+        let edges = m.world.edges();
         let edges = edges.filter(|edge| edge.is_hub_namespace(name.namespace()));
-        edges.filter_map(|cluster| Self::find(c, cluster, name)).collect()
+        edges.filter_map(|cluster| Self::find(m, cluster, name)).collect()
     }
 
-    fn find(c: &'c Machine, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
+    fn find(m: &'m Machine, cluster: &'m Cluster, name: &NamespacedName) -> Option<Self> {
         let name = cluster.edge.connectors.key(name)?;
         let row = cluster.edge.connectors.seen(name)?;
         let gateways = cluster.edge.gateways_of(name).iter();
-        let gateways = gateways.map(|gateway| GatewayAt::new(c, cluster, gateway)).collect();
+        let gateways = gateways.map(|gateway| GatewayAt::new(m, cluster, gateway)).collect();
         Some(Self { cluster, name, row, gateways })
     }
 
@@ -52,13 +52,13 @@ impl<'c> EdgeAt<'c> {
         LivenessView::new(self.row.stamp)
     }
 
-    pub(super) fn judged(&self, c: &'c Machine, hub: Option<&HubAt<'c>>) -> Judged<'c> {
+    pub(super) fn judged(&self, m: &'m Machine, hub: Option<&HubAt<'m>>) -> Judged<'m> {
         // If no known hub has the Connector, a hub that is not watched may have it.
-        let is_needed = hub.is_none() && c.settings.mirror.enabled;
-        let hubs = c.world.hubs().filter(|_| is_needed);
+        let is_needed = hub.is_none() && m.settings.mirror.enabled;
+        let hubs = m.world.hubs().filter(|_| is_needed);
         let mut compared =
             std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs);
-        let not_live = |cluster| Judged::not_live(c, cluster, &[Kind::Connector]);
+        let not_live = |cluster| Judged::not_live(m, cluster, &[Kind::Connector]);
         if let Some(unknown) = compared.find_map(not_live) {
             return unknown;
         }
@@ -75,11 +75,11 @@ impl<'c> EdgeAt<'c> {
 
     pub(super) fn hop(
         &self,
-        c: &'c Machine,
-        hub: Option<&HubAt<'c>>,
+        m: &'m Machine,
+        hub: Option<&HubAt<'m>>,
         expected: Option<LivenessView>,
-    ) -> HopAt<'c> {
-        let judged = self.judged(c, hub);
+    ) -> HopAt<'m> {
+        let judged = self.judged(m, hub);
         let out_of_sync_since =
             hub.and_then(|hub| hub.memory?.hop.out_of_sync_since(self.cluster.id));
         let since = match judged.state {
@@ -100,23 +100,23 @@ impl<'c> EdgeAt<'c> {
     }
 
     /// The hops of its Gateways, or one hop if there are none.
-    pub(super) fn announced_hops(&self, c: &'c Machine) -> Vec<HopAt<'c>> {
+    pub(super) fn announced_hops(&self, m: &'m Machine) -> Vec<HopAt<'m>> {
         match self.gateways.is_empty() {
-            true => vec![self.unreferenced_hop(c)],
+            true => vec![self.unreferenced_hop(m)],
             false => self.gateways.iter().map(|gateway| gateway.hop(self.says())).collect(),
         }
     }
 
     /// The worst of its Gateways.
-    pub(super) fn announced_state(&self, c: &'c Machine) -> State {
+    pub(super) fn announced_state(&self, m: &'m Machine) -> State {
         let states = self.gateways.iter().map(|gateway| gateway.judged.state);
-        states.max().unwrap_or_else(|| no_gateway(c, self.cluster).state)
+        states.max().unwrap_or_else(|| no_gateway(m, self.cluster).state)
     }
 
     /// The hop of a connector that no HTTPProxy references.
-    fn unreferenced_hop(&self, c: &'c Machine) -> HopAt<'c> {
-        let unknown = Judged::not_live(c, self.cluster, Role::Edge.liveness_kinds());
-        let judged = no_gateway(c, self.cluster);
+    fn unreferenced_hop(&self, m: &'m Machine) -> HopAt<'m> {
+        let unknown = Judged::not_live(m, self.cluster, Role::Edge.liveness_kinds());
+        let judged = no_gateway(m, self.cluster);
         HopAt {
             expected: Some(self.says()),
             since: unknown.and_then(|unknown| unknown.unknown_since),
@@ -125,34 +125,34 @@ impl<'c> EdgeAt<'c> {
     }
 }
 
-impl<'c> GatewayAt<'c> {
-    fn new(c: &'c Machine, cluster: &'c Cluster, name: &'c NamespacedName) -> Self {
+impl<'m> GatewayAt<'m> {
+    fn new(m: &'m Machine, cluster: &'m Cluster, name: &'m NamespacedName) -> Self {
         let target = cluster.edge.target_of(&cluster.object(Kind::Gateway, name));
-        let memory = target.as_ref().and_then(|of| c.memory.targets.get(of));
+        let memory = target.as_ref().and_then(|of| m.memory.targets.get(of));
         let memory = memory.map(Box::as_ref);
         let judged = Judged::ok();
-        let mut gateway = Self { c, cluster, name, target, memory, judged };
+        let mut gateway = Self { m, cluster, name, target, memory, judged };
         gateway.judged = gateway.judge();
         gateway
     }
 
-    fn judge(&self) -> Judged<'c> {
-        let Self { c, cluster, memory, .. } = *self;
-        if !c.settings.touch.enabled {
+    fn judge(&self) -> Judged<'m> {
+        let Self { m, cluster, memory, .. } = *self;
+        if !m.settings.touch.enabled {
             return Judged::cause(State::Ok, Cause::RuleOff);
         }
         let is_known =
             cluster.edge.ready_since.is_some() && cluster.is_hub_namespace(self.name.namespace());
-        let Some(target) = &self.target else { return no_gateway(c, cluster) };
+        let Some(target) = &self.target else { return no_gateway(m, cluster) };
         if !is_known {
-            let unknown = Judged::not_live(c, cluster, Role::Edge.liveness_kinds());
+            let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
             return unknown.unwrap_or(Judged::state(State::Unknown));
         }
         if let Some(worst) = Judged::worst(self.problems()) {
             return worst;
         }
 
-        let touch = touch::view(&c.world, target, &c.settings, c.now);
+        let touch = touch::view(&m.world, target, &m.settings, m.now);
         let is_announced = touch.as_ref().zip(memory).is_some_and(|(touch, memory)| {
             let announced = memory.announced_digest(touch.trigger());
             !memory.is_pending() && touch.desired.is_some() && announced == touch.desired
@@ -161,19 +161,19 @@ impl<'c> GatewayAt<'c> {
             return Judged::ok();
         }
         let finder = Finder::Whole(cluster.name.clone(), Cause::TouchesQueued);
-        let queued = c.notes.of(&finder).first().filter(|_| self.is_queued(target));
+        let queued = m.notes.of(&finder).first().filter(|_| self.is_queued(target));
         Judged { state: State::Pending, ..queued.map_or(Judged::ok(), Judged::problem) }
     }
 
     /// Its touch is due and waits for the edge's rate limit.
     fn is_queued(&self, target: &Target) -> bool {
-        let queue = self.c.scheduler.queue(QueueKey::Touches(self.cluster.id));
+        let queue = self.m.scheduler.queue(QueueKey::Touches(self.cluster.id));
         let due = queue.and_then(|queue| queue.due_of(&Subject::Target(target.clone())));
-        due.is_some_and(|due| due.at <= self.c.now)
+        due.is_some_and(|due| due.at <= self.m.now)
     }
 
-    fn hop(&self, expected: LivenessView) -> HopAt<'c> {
-        let Self { c, judged, memory, .. } = *self;
+    fn hop(&self, expected: LivenessView) -> HopAt<'m> {
+        let Self { m, judged, memory, .. } = *self;
         let is_ready = self.cluster.edge.ready_since.is_some();
         let is_open = is_ready && !matches!(judged.state, State::Ok | State::Held);
         let since = match judged.state {
@@ -191,7 +191,7 @@ impl<'c> GatewayAt<'c> {
         HopAt {
             expected: Some(expected),
             since,
-            next_attempt: write.and_then(|write| next_attempt(write, c.now)),
+            next_attempt: write.and_then(|write| next_attempt(write, m.now)),
             evidence,
             ..HopAt::new(Hop::Announced, self.cluster, Kind::Gateway, object, judged)
         }
@@ -199,8 +199,8 @@ impl<'c> GatewayAt<'c> {
 
     /// The trigger, and which Gateway carries it for the whole class.
     fn trigger(&self) -> Option<String> {
-        let c = self.c;
-        let touch = touch::view(&c.world, self.target.as_ref()?, &c.settings, c.now)?;
+        let m = self.m;
+        let touch = touch::view(&m.world, self.target.as_ref()?, &m.settings, m.now)?;
         let trigger = touch.trigger()?;
         match touch.gateway == self.name {
             true => Some(format!("trigger {trigger}")),
@@ -209,18 +209,18 @@ impl<'c> GatewayAt<'c> {
     }
 
     /// The problems of the target that announces its connectors.
-    fn problems(&self) -> &'c [Problem] {
+    fn problems(&self) -> &'m [Problem] {
         let target = self.target.clone().map(Subject::Target);
-        target.map_or(&[], |target| self.c.notes.of_subject(&target))
+        target.map_or(&[], |target| self.m.notes.of_subject(&target))
     }
 }
 
 /// The state if no Gateway announces a connector. It is unknown until the lists of the edge are
 /// complete.
-fn no_gateway<'c>(c: &'c Machine, cluster: &Cluster) -> Judged<'c> {
-    if !c.settings.touch.enabled {
+fn no_gateway<'m>(m: &'m Machine, cluster: &Cluster) -> Judged<'m> {
+    if !m.settings.touch.enabled {
         return Judged::cause(State::Ok, Cause::RuleOff);
     }
-    let unknown = Judged::not_live(c, cluster, Role::Edge.liveness_kinds());
+    let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
     unknown.unwrap_or(Judged::cause(State::Ok, Cause::NoGateway))
 }

@@ -21,31 +21,31 @@ use crate::write_state::{Contention, WriteState};
 /// The uid of a namespace shows which upstream namespace a hub Connector was made from.
 const COMPARED: [Kind; 2] = [Kind::Connector, Kind::Namespace];
 
-pub(super) struct HubAt<'c> {
-    c: &'c Machine,
-    pub(super) cluster: &'c Cluster,
+pub(super) struct HubAt<'m> {
+    m: &'m Machine,
+    pub(super) cluster: &'m Cluster,
     name: NamespacedName,
-    row: &'c HubConnector,
+    row: &'m HubConnector,
     /// `None` at rest.
-    pub(super) memory: Option<&'c HubMemory>,
+    pub(super) memory: Option<&'m HubMemory>,
     /// As its labels name it; `None` without labels.
-    pub(super) upstream: Option<UpstreamAt<'c>>,
+    pub(super) upstream: Option<UpstreamAt<'m>>,
     /// When upstream's status last changed, or when the Connector became absent.
     changed_at: Option<UnixMillis>,
     verdict: Verdict,
-    problems: &'c [Problem],
+    problems: &'m [Problem],
 }
 
-impl<'c> HubAt<'c> {
+impl<'m> HubAt<'m> {
     /// The hub Connectors of a name, by hub.
-    pub(super) fn all(c: &'c Machine, name: &NamespacedName) -> Vec<Self> {
-        let hubs = c.world.hubs();
+    pub(super) fn all(m: &'m Machine, name: &NamespacedName) -> Vec<Self> {
+        let hubs = m.world.hubs();
         let hubs = hubs.filter(|hub| hub.is_hub_namespace(name.namespace()));
-        hubs.filter_map(|hub| Self::find(c, hub, name)).collect()
+        hubs.filter_map(|hub| Self::find(m, hub, name)).collect()
     }
 
-    fn find(c: &'c Machine, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
-        let Machine { world, memory, breakers, leadership, settings, .. } = c;
+    fn find(m: &'m Machine, cluster: &'m Cluster, name: &NamespacedName) -> Option<Self> {
+        let Machine { world, memory, breakers, leadership, settings, .. } = m;
         let at = cluster.object(Kind::Connector, name);
         let row = &cluster.hub_connectors.get(name)?.seen;
         let upstream = row.upstream.as_ref().map(|named| UpstreamAt::find(world, named));
@@ -55,14 +55,14 @@ impl<'c> HubAt<'c> {
         let mirror = memory.map_or(&at_rest, |memory| &memory.mirror);
         let place = Place::find(world, &at)?;
         let breaker = place.named().map(|upstream| breakers.removals_of(upstream));
-        let view = mirror::View::new(place, mirror, settings, leadership.is_leader, c.now);
+        let view = mirror::View::new(place, mirror, settings, leadership.is_leader, m.now);
         let view = mirror::View { breaker: breaker.unwrap_or_default(), ..view };
         let verdict = mirror::plan(&view).verdict;
 
         let changed_at = place.upstream.map(|upstream| upstream.changed_at());
-        let problems = c.notes.of_subject(&Subject::HubConnector(at));
+        let problems = m.notes.of_subject(&Subject::HubConnector(at));
         let name = name.clone();
-        Some(Self { c, cluster, name, row, memory, upstream, changed_at, verdict, problems })
+        Some(Self { m, cluster, name, row, memory, upstream, changed_at, verdict, problems })
     }
 
     pub(super) fn digest(&self) -> Option<Digest> {
@@ -70,7 +70,7 @@ impl<'c> HubAt<'c> {
     }
 
     /// The upstream cluster, if it is in the run.
-    fn followed(&self) -> Option<&'c Cluster> {
+    fn followed(&self) -> Option<&'m Cluster> {
         self.upstream?.cluster
     }
 
@@ -78,7 +78,7 @@ impl<'c> HubAt<'c> {
         self.verdict.routes_as_desired()
     }
 
-    pub(super) fn judged(&self) -> Judged<'c> {
+    pub(super) fn judged(&self) -> Judged<'m> {
         let is_configured = self.upstream.is_none() || self.followed().is_some();
         match self.verdict {
             Verdict::Disabled => return Judged::cause(State::Ok, Cause::RuleOff),
@@ -113,7 +113,7 @@ impl<'c> HubAt<'c> {
     }
 
     /// If no part of a status fits, nothing is mirrored until the status is shorter.
-    fn remarked(&self, problem: &'c Problem) -> Judged<'c> {
+    fn remarked(&self, problem: &'m Problem) -> Judged<'m> {
         let is_too_large = problem.cause == Cause::StatusTooLarge && self.digest().is_none();
         let judged = Judged::problem(problem);
         if is_too_large { Judged { state: State::Held, ..judged } } else { judged }
@@ -134,27 +134,27 @@ impl<'c> HubAt<'c> {
         is_failure && self.is_mirrored()
     }
 
-    fn not_live(&self, cluster: &'c Cluster) -> Judged<'c> {
-        let not_live = Judged::not_live(self.c, cluster, &COMPARED);
+    fn not_live(&self, cluster: &'m Cluster) -> Judged<'m> {
+        let not_live = Judged::not_live(self.m, cluster, &COMPARED);
         not_live.unwrap_or(Judged::state(State::Unknown))
     }
 
-    fn not_configured(&self) -> Judged<'c> {
+    fn not_configured(&self) -> Judged<'m> {
         let causes = [Cause::ProjectMissing, Cause::UpstreamUnknown];
-        let named = self.upstream.map(|upstream| upstream.of);
-        let whole = named.and_then(|named| self.c.notes.of_whole(named, &causes));
+        let named = self.upstream.map(|upstream| upstream.cluster_name);
+        let whole = named.and_then(|named| self.m.notes.of_whole(named, &causes));
         whole.map_or(Judged::cause(State::Held, Cause::UpstreamUnknown), Judged::problem)
     }
 
-    fn held(&self, cause: Cause) -> Judged<'c> {
-        let named = self.upstream.map(|upstream| upstream.of);
+    fn held(&self, cause: Cause) -> Judged<'m> {
+        let named = self.upstream.map(|upstream| upstream.cluster_name);
         let problem = match cause {
             Cause::ObjectUnreadable => self.unreadable(),
-            Cause::UpstreamRestored => named.and_then(|name| self.c.notes.of_whole(name, &[cause])),
+            Cause::UpstreamRestored => named.and_then(|name| self.m.notes.of_whole(name, &[cause])),
             Cause::RemovalsHeld => {
                 let keys = named.map(|name| BreakerKey::Removals(name.clone()));
                 let keys = keys.into_iter().chain([BreakerKey::FleetRemovals]);
-                let mut found = keys.map(|key| self.c.notes.of(&Finder::Breaker(key)).first());
+                let mut found = keys.map(|key| self.m.notes.of(&Finder::Breaker(key)).first());
                 found.find_map(|problem| problem)
             }
             cause => self.problems.iter().find(|problem| problem.cause == cause),
@@ -165,17 +165,17 @@ impl<'c> HubAt<'c> {
 
     /// The problem of an unreadable object. If a list lacks the Connector, any unreadable object
     /// may be it.
-    fn unreadable(&self) -> Option<&'c Problem> {
+    fn unreadable(&self) -> Option<&'m Problem> {
         let upstream = self.followed()?;
         let own = self.upstream.map(|upstream| upstream.name);
         let any = upstream.watch(Kind::Connector).unreadable.first();
         own.into_iter().chain(any).find_map(|name| {
             let at = upstream.object(Kind::Connector, name);
-            self.c.notes.of(&Finder::Object(at)).first()
+            self.m.notes.of(&Finder::Object(at)).first()
         })
     }
 
-    pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'c> {
+    pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'m> {
         let judged = self.judged();
         let upstream = self.followed().map(|_| self.upstream_says());
         let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
@@ -206,14 +206,14 @@ impl<'c> HubAt<'c> {
         says.unwrap_or_else(|| LivenessView::new(Stamp::default()))
     }
 
-    fn write(&self) -> Option<&'c WriteState> {
+    fn write(&self) -> Option<&'m WriteState> {
         Some(&self.memory?.mirror.write)
     }
 
     /// `None` unless this instance leads; only the leader writes.
     pub(super) fn next_attempt(&self) -> Option<UnixMillis> {
-        let write = self.write().filter(|_| self.c.leadership.is_leader)?;
-        next_attempt(write, self.c.now)
+        let write = self.write().filter(|_| self.m.leadership.is_leader)?;
+        next_attempt(write, self.m.now)
     }
 
     fn evidence(&self) -> Vec<String> {
@@ -229,8 +229,8 @@ impl<'c> HubAt<'c> {
 
     /// Evidence about the hop to the edges.
     pub(super) fn carried_evidence(&self) -> Vec<String> {
-        let settings = &self.c.settings.mirror;
-        let nudges = self.memory.map_or(0, |memory| memory.nudge.nudges(settings, self.c.now));
+        let settings = &self.m.settings.mirror;
+        let nudges = self.memory.map_or(0, |memory| memory.nudge.nudges(settings, self.m.now));
         let nudged = (nudges > 0).then(|| format!("nudged {} lately", times(nudges)));
         let write = self.write().filter(|_| self.is_mirrored());
         let write = write.and_then(|write| write_evidence(write, &[]));
@@ -238,7 +238,7 @@ impl<'c> HubAt<'c> {
     }
 
     /// The problem between the hub and an edge that is out of sync with it.
-    pub(super) fn not_carried(&self, edge: &Cluster) -> Option<Judged<'c>> {
+    pub(super) fn not_carried(&self, edge: &Cluster) -> Option<Judged<'m>> {
         let of_edge = |problem: &&Problem| {
             problem.cause == Cause::NotCarried && problem.about.cluster == edge.name
         };
@@ -247,7 +247,7 @@ impl<'c> HubAt<'c> {
         not_carried.or_else(|| Judged::worst(nudges))
     }
 
-    fn contention(&self) -> Option<&'c Contention> {
+    fn contention(&self) -> Option<&'m Contention> {
         self.memory?.mirror.write.contention()
     }
 
@@ -262,7 +262,7 @@ impl<'c> HubAt<'c> {
         let seen = self.memory.and_then(|memory| memory.mirror.sync.in_sync_since());
         seen.or_else(|| {
             let live_since =
-                [self.cluster, self.followed()?].map(|c| c.live_since(Kind::Connector));
+                [self.cluster, self.followed()?].map(|cluster| cluster.live_since(Kind::Connector));
             live_since.into_iter().chain([self.changed_at]).flatten().max()
         })
     }

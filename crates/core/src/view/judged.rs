@@ -10,16 +10,16 @@ use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judged<'c> {
+pub(super) struct Judged<'m> {
     pub(super) state: State,
     pub(super) cause: Option<Cause>,
     /// An open problem with this cause.
-    pub(super) problem: Option<&'c Problem>,
+    pub(super) problem: Option<&'m Problem>,
     /// If the state is unknown because a watch is not live: since when.
     pub(super) unknown_since: Option<UnixMillis>,
 }
 
-impl<'c> Judged<'c> {
+impl<'m> Judged<'m> {
     pub(super) fn state(state: State) -> Self {
         Self { state, cause: None, problem: None, unknown_since: None }
     }
@@ -33,13 +33,13 @@ impl<'c> Judged<'c> {
     }
 
     /// The state and cause of an open problem.
-    pub(super) fn problem(problem: &'c Problem) -> Self {
+    pub(super) fn problem(problem: &'m Problem) -> Self {
         let state = problem.cause.info().state.unwrap_or(State::Ok);
         Self { problem: Some(problem), ..Self::cause(state, problem.cause) }
     }
 
     /// The first of the problems with the worst state. Ignores problems without a state.
-    pub(super) fn worst(problems: impl IntoIterator<Item = &'c Problem>) -> Option<Self> {
+    pub(super) fn worst(problems: impl IntoIterator<Item = &'m Problem>) -> Option<Self> {
         let all = problems.into_iter().filter(|problem| problem.cause.info().state.is_some());
         all.map(Self::problem).reduce(|worst, next| match next.state > worst.state {
             true => next,
@@ -48,13 +48,13 @@ impl<'c> Judged<'c> {
     }
 
     /// The first of these kinds whose watch is not live, with the cause of the problem.
-    pub(super) fn not_live(c: &'c Machine, cluster: &Cluster, kinds: &[Kind]) -> Option<Self> {
+    pub(super) fn not_live(m: &'m Machine, cluster: &Cluster, kinds: &[Kind]) -> Option<Self> {
         let kind = *kinds.iter().find(|kind| !cluster.is_live(**kind))?;
         // Where tiers share a cluster, a live watch also needs the watch of namespaces.
         let is_own = cluster.watch(kind).live_since().is_none();
         let kind = if is_own { kind } else { Kind::Namespace };
 
-        let problem = c.notes.of(&Finder::Watch(cluster.id, kind)).first();
+        let problem = m.notes.of(&Finder::Watch(cluster.id, kind)).first();
         let cause = problem.map(|problem| problem.cause);
         let unknown_since = cluster.watch(kind).unknown_since;
         Some(Self { state: State::Unknown, cause, problem, unknown_since })
@@ -62,12 +62,12 @@ impl<'c> Judged<'c> {
 }
 
 /// A hop before its texts are added.
-pub(super) struct HopAt<'c> {
+pub(super) struct HopAt<'m> {
     pub(super) hop: Hop,
-    pub(super) cluster: &'c Cluster,
+    pub(super) cluster: &'m Cluster,
     pub(super) kind: Kind,
     pub(super) object: Option<ObjectKey>,
-    pub(super) judged: Judged<'c>,
+    pub(super) judged: Judged<'m>,
     pub(super) says: Option<LivenessView>,
     pub(super) expected: Option<LivenessView>,
     /// The start of the state, unless a problem has it.
@@ -85,13 +85,13 @@ pub(super) struct Names {
     pub(super) hub: Option<ClusterName>,
 }
 
-impl<'c> HopAt<'c> {
+impl<'m> HopAt<'m> {
     pub(super) fn new(
         hop: Hop,
-        cluster: &'c Cluster,
+        cluster: &'m Cluster,
         kind: Kind,
         object: Option<ObjectKey>,
-        judged: Judged<'c>,
+        judged: Judged<'m>,
     ) -> Self {
         Self {
             hop,

@@ -10,24 +10,24 @@ use crate::data::name::NamespacedName;
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 
-pub(super) fn hops(c: &Machine, kubectl: Kubectl<'_>) -> Vec<HopView> {
-    let edges = c.world.edges();
-    let mut hops: Vec<_> = edges.flat_map(|edge| unpaired_at(c, edge, kubectl)).collect();
+pub(super) fn hops(m: &Machine, kubectl: Kubectl<'_>) -> Vec<HopView> {
+    let edges = m.world.edges();
+    let mut hops: Vec<_> = edges.flat_map(|edge| unpaired_at(m, edge, kubectl)).collect();
     hops.sort_by(|a, b| (&a.cluster, &a.object).cmp(&(&b.cluster, &b.object)));
     hops
 }
 
-fn unpaired_at(c: &Machine, cluster: &Cluster, kubectl: Kubectl<'_>) -> Vec<HopView> {
+fn unpaired_at(m: &Machine, cluster: &Cluster, kubectl: Kubectl<'_>) -> Vec<HopView> {
     let edge = &cluster.edge;
     let names: BTreeSet<_> = edge.proxies.keys().chain(edge.gateways.keys()).collect();
     let names = names.into_iter().filter(|name| cluster.is_hub_namespace(name.namespace()));
-    names.flat_map(|name| hops_of(c, cluster, name, kubectl)).collect()
+    names.flat_map(|name| hops_of(m, cluster, name, kubectl)).collect()
 }
 
 /// A hop for each missing Connector that its HTTPProxy references, or one hop for a Gateway without
 /// connectors.
 fn hops_of(
-    c: &Machine,
+    m: &Machine,
     cluster: &Cluster,
     name: &NamespacedName,
     kubectl: Kubectl<'_>,
@@ -39,14 +39,14 @@ fn hops_of(
         let hop = |connector: &NamespacedName| {
             let names = Names { connector: Some(connector.key()), ..Names::default() };
             let missing = Judged::cause(State::Ok, Cause::ConnectorMissing);
-            hop(c, cluster, name, Kind::HttpProxy, missing).view(&names, kubectl)
+            hop(m, cluster, name, Kind::HttpProxy, missing).view(&names, kubectl)
         };
         return missing.map(hop).collect();
     }
 
     let has_gateway = edge.gateways.get(name).is_some();
     let kind = if has_gateway { Kind::Gateway } else { Kind::HttpProxy };
-    let hop = hop(c, cluster, name, kind, Judged::ok());
+    let hop = hop(m, cluster, name, kind, Judged::ok());
     let why = match edge.proxies.get(name) {
         None => "no HTTPProxy has its name, so it announces no connector",
         Some(_) => "the HTTPProxy of this name references no connector",
@@ -57,13 +57,13 @@ fn hops_of(
 }
 
 /// Once the lists of the edge are complete, an object that they lack does not exist.
-fn hop<'c>(
-    c: &'c Machine,
-    cluster: &'c Cluster,
+fn hop<'m>(
+    m: &'m Machine,
+    cluster: &'m Cluster,
     name: &NamespacedName,
     kind: Kind,
-    judged: Judged<'c>,
-) -> HopAt<'c> {
-    let unknown = Judged::not_live(c, cluster, Role::Edge.liveness_kinds());
+    judged: Judged<'m>,
+) -> HopAt<'m> {
+    let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
     HopAt::new(Hop::Announced, cluster, kind, Some(name.key()), unknown.unwrap_or(judged))
 }

@@ -11,27 +11,27 @@ use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
 use crate::world::upstream::UpstreamConnector;
 
+/// An upstream Connector, or the name of one that does not exist.
 #[derive(Clone, Copy)]
-pub(super) struct UpstreamAt<'c> {
-    /// The name of its cluster.
-    pub(super) of: &'c ClusterName,
+pub(super) struct UpstreamAt<'m> {
+    pub(super) cluster_name: &'m ClusterName,
     /// `None` if the cluster is not in the run.
-    pub(super) cluster: Option<&'c Cluster>,
-    pub(super) name: &'c NamespacedName,
+    pub(super) cluster: Option<&'m Cluster>,
+    pub(super) name: &'m NamespacedName,
     /// `None` if the cluster has no such Connector.
-    pub(super) row: Option<&'c UpstreamConnector>,
+    pub(super) row: Option<&'m UpstreamConnector>,
 }
 
-impl<'c> UpstreamAt<'c> {
-    pub(super) fn find(world: &'c World, named: &'c UpstreamRef) -> Self {
-        let UpstreamRef { cluster: of, name } = named;
-        let cluster = world.upstream_named(of);
+impl<'m> UpstreamAt<'m> {
+    pub(super) fn find(world: &'m World, named: &'m UpstreamRef) -> Self {
+        let UpstreamRef { cluster: cluster_name, name } = named;
+        let cluster = world.upstream_named(cluster_name);
         let row = cluster.and_then(|cluster| cluster.upstream_connectors.seen(name));
-        Self { of, cluster, name, row }
+        Self { cluster_name, cluster, name, row }
     }
 
-    pub(super) fn named(self) -> UpstreamName {
-        UpstreamName { cluster: self.of.clone(), object: self.name.key() }
+    pub(super) fn upstream_name(self) -> UpstreamName {
+        UpstreamName { cluster: self.cluster_name.clone(), object: self.name.key() }
     }
 
     pub(super) fn says(self) -> Option<LivenessView> {
@@ -39,20 +39,20 @@ impl<'c> UpstreamAt<'c> {
     }
 
     /// `None` if the cluster is not in the run.
-    pub(super) fn judged(self, c: &'c Machine) -> Option<Judged<'c>> {
-        let not_live = Judged::not_live(c, self.cluster?, &[Kind::Connector]);
+    pub(super) fn judged(self, m: &'m Machine) -> Option<Judged<'m>> {
+        let not_live = Judged::not_live(m, self.cluster?, &[Kind::Connector]);
         Some(not_live.unwrap_or(Judged::ok()))
     }
 
     /// `None` if the cluster is not in the run.
-    pub(super) fn hop(self, c: &'c Machine) -> Option<HopAt<'c>> {
-        let Self { of, cluster, name, row } = self;
+    pub(super) fn hop(self, m: &'m Machine) -> Option<HopAt<'m>> {
+        let Self { cluster_name, cluster, name, row } = self;
         let status = row.and_then(|row| row.status.as_ref()).map(|status| status.text.text());
         let says = self.says();
         let why_not = says.as_ref().filter(|says| !says.online).and(status.as_deref());
-        let judged = self.judged(c)?;
+        let judged = self.judged(m)?;
         let is_absent = row.is_none() && judged.state == State::Ok;
-        let absent = is_absent.then(|| format!("{of} has no Connector {}", name.key()));
+        let absent = is_absent.then(|| format!("{cluster_name} has no Connector {}", name.key()));
 
         let hop = HopAt::new(Hop::Upstream, cluster?, Kind::Connector, Some(name.key()), judged);
         Some(HopAt {
@@ -70,7 +70,8 @@ impl<'c> UpstreamAt<'c> {
 /// The reason in upstream's status why the connector is not online.
 fn why_not_ready(status: &str) -> Option<String> {
     let status: serde_json::Value = serde_json::from_str(status).ok()?;
-    let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;
+    let ready =
+        status["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")?;
     let words = [&ready["reason"], &ready["message"]].map(|word| word.as_str().unwrap_or_default());
     let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
     let words = words.join(": ");
