@@ -17,8 +17,8 @@ use crate::world::hub::UpstreamRef;
 /// A connector in the tables.
 pub(super) struct ConnectorAt<'m> {
     m: &'m Machine,
-    /// As the labels of a hub Connector name it. Without labels, it is known by the uid of its
-    /// namespace.
+    /// As the labels of a hub Connector name it: the first one whose cluster is in the run, or else
+    /// the first one. Without labels, it is known by the uid of its namespace.
     upstream: Option<UpstreamAt<'m>>,
     /// Its namespace and name at hubs and edges.
     place: Option<&'m NamespacedName>,
@@ -53,7 +53,9 @@ impl<'m> ConnectorAt<'m> {
 
     fn at(m: &'m Machine, name: &'m NamespacedName) -> Self {
         let hubs = HubAt::all(m, name);
-        let upstream = hubs.iter().find_map(|hub| hub.upstream);
+        let named = || hubs.iter().filter_map(|hub| hub.upstream);
+        let upstream = named().find(|upstream| upstream.cluster.is_some());
+        let upstream = upstream.or_else(|| named().next());
         Self { m, upstream, place: Some(name), hubs, edges: EdgeAt::all(m, name) }
     }
 
