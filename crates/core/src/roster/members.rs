@@ -84,7 +84,7 @@ impl Members {
         self.outbox.pop_front()
     }
 
-    /// The error is when it may join.
+    /// The error is when to try again.
     pub(super) fn join(
         &mut self,
         source: SourceName,
@@ -148,7 +148,8 @@ struct RecentJoins {
 }
 
 impl RecentJoins {
-    /// Counts a join. The error is when the next one is allowed.
+    /// Counts a join. The error is when to try again: a minute after the latest join, though an
+    /// earlier attempt may succeed.
     fn take(&mut self, cluster: &ClusterName, now: UnixMillis) -> Result<(), UnixMillis> {
         self.sweep(now);
 
@@ -186,6 +187,6 @@ mod tests {
 
         assert_eq!([0, 10, 20].map(&mut take), [Ok(()); 3]);
         assert_eq!(take(30), Err(UnixMillis(20 + MINUTE_MS)));
-        assert_eq!(take(10 + MINUTE_MS), Ok(()), "one of them counts");
+        assert_eq!(take(10 + MINUTE_MS), Ok(()), "only the join at 20 counts");
     }
 }

@@ -94,6 +94,7 @@ pub(crate) struct Finished {
     pub(crate) written: Option<Written>,
 }
 
+/// A touch that the API server stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) trigger: Trigger,
@@ -462,7 +463,7 @@ pub(crate) fn plan(view: &View<'_>, memory: &TouchMemory, admitted_by: Option<Qu
 
 struct DueTouch {
     due: Due,
-    /// 0 announces.
+    /// 0: an announcement.
     confirmation: u32,
     because: &'static str,
 }

@@ -268,7 +268,7 @@ impl EdgeTables {
 
 /// Updates from writes.
 impl EdgeTables {
-    /// Returns whether the trigger is another one than the watch has shown.
+    /// Returns whether this changed the trigger in the table.
     pub(crate) fn on_touched(
         &mut self,
         name: &NamespacedName,
