@@ -5,6 +5,7 @@ use std::fs;
 
 use serde::Serialize;
 use throughline_core::view::fleet::LivenessView;
+use throughline_core::view::orphans::OrphanCandidate;
 
 use crate::causes::paused;
 use crate::consistency::assert_consistent;
@@ -371,13 +372,16 @@ fn in_json(value: impl Serialize) -> Value {
 /// Whatever `told` has a line of.
 pub(crate) fn known(stage: &Stage) -> Vec<String> {
     let (fleet, machine) = (stage.fleet(), &stage.machine);
-    let next_at = machine.poll_deadline().map(|at| at.0 - START);
+    let deadline = machine.poll_deadline();
+    let members = machine.membership_counts().into_iter();
+    let members =
+        members.map(|it| format!("{} {} of {}", it.clusters, it.state.as_str(), it.source));
     let routes = machine.candidates();
     let mut lines = vec![
         format!("leader {}", in_json(&fleet.leader)),
-        format!("next at {next_at:?}"),
-        format!("members {:?}", machine.membership_counts()),
-        format!("unknown upstreams {:?}", machine.unknown_upstreams()),
+        deadline.map_or("no timer".to_owned(), |at| format!("next at {}", at.0 - START)),
+        format!("members: {}", listed(members)),
+        format!("unknown upstreams: {}", listed(machine.unknown_upstreams())),
         format!("routes that may be orphans: {}", routes.len()),
     ];
     for connector in &fleet.connectors {
@@ -386,10 +390,22 @@ pub(crate) fn known(stage: &Stage) -> Vec<String> {
     }
     lines.extend(fleet.unpaired.iter().map(|hop| format!("unpaired: {}", hop_line(hop))));
     lines.extend(fleet.orphans.iter().map(|orphan| in_json(orphan).to_string()));
-    lines.extend(
-        routes.iter().map(|it| format!("{}: {:?} {:?}", it.route, it.kept, it.kept_because)),
-    );
+    lines.extend(routes.iter().map(candidate_line));
     lines
+}
+
+fn listed(all: impl IntoIterator<Item = impl ToString>) -> String {
+    let all: Vec<_> = all.into_iter().map(|one| one.to_string()).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+fn candidate_line(candidate: &OrphanCandidate) -> String {
+    let OrphanCandidate { route, kept, kept_because, .. } = candidate;
+    assert_eq!(kept.is_some(), kept_because.is_some());
+    match kept.zip(kept_because.as_ref()) {
+        None => format!("{route}: may be deleted"),
+        Some((cause, because)) => format!("{route}: kept, {}: {because}", cause.as_str()),
+    }
 }
 
 fn connector_line(connector: &Connector) -> String {
@@ -397,8 +413,11 @@ fn connector_line(connector: &Connector) -> String {
     let upstream = upstream.as_ref().map_or("no upstream".to_owned(), ToString::to_string);
     let name = name.as_ref().map_or("nowhere else".to_owned(), ToString::to_string);
     let liveness = online.map(|online| LivenessView { online, node: node.clone() });
-    let hops = hops.len();
-    format!("{upstream}, {name}: {}, {}, {hops} hops", state.as_str(), says(liveness.as_ref()))
+    let hops = match hops.len() {
+        1 => "1 hop".to_owned(),
+        n => format!("{n} hops"),
+    };
+    format!("{upstream}, {name}: {}, {}, {hops}", state.as_str(), says(liveness.as_ref()))
 }
 
 fn hop_line(hop: &HopView) -> String {
@@ -439,17 +458,15 @@ fn noted(stage: &Stage, note: &Note) -> String {
         NoteKind::Began(problem) => {
             let (cause, since) = (problem.cause.as_str(), problem.since.0 - START);
             let object = stage.machine.involved_object(&problem.about);
-            let on = object.map_or("nothing".to_owned(), |it| {
-                format!("{} {} in {}", it.kind, it.object, it.cluster)
+            let on = object.map_or(String::new(), |it| {
+                format!(" on {} {} in {}", it.kind, it.object, it.cluster)
             });
-            format!("{at} +{cause} on {on} since {since}: {}", problem.sentence())
+            format!("{at} +{cause}{on} since {since}: {}", problem.sentence())
         }
         NoteKind::Ended(problem) => format!("{at} -{}", problem.cause.as_str()),
         NoteKind::HopPassed { hop, cluster, after_ms, online, .. } => {
-            format!(
-                "{at} {} in {cluster} passed after {after_ms:?}, online: {online}",
-                hop.as_str()
-            )
+            let after = after_ms.map_or(String::new(), |ms| format!(" after {ms} ms"));
+            format!("{at} {} in {cluster} passed{after}, online: {online}", hop.as_str())
         }
         NoteKind::Symptom { symptom, change, .. } => format!("{at} {symptom:?} {change:?}"),
     }
