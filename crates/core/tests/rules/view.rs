@@ -22,6 +22,12 @@ const SCENES: &[Row] = &[
     It("offline", |s| _ = s.upstream(Some(EXPIRED))),
     It("the hub is lost", |s| _ = s.pass(1).lost("hub", "Connector")),
     It("an edge has it, by the uid of its namespace", |s| _ = s.pass(1).edge(N1)),
+    Scene("two upstreams have a namespace with one uid", Stage::default),
+    It("one is shown at the place that both have, the other alone", |s| {
+        let other = Tenant { cluster: "other", ..UP };
+        s.join("other", Role::Upstream).list("other", "Namespace", [other.namespace()]);
+        s.list("other", "Connector", [other.connector("lab", N2)]).upstream(N1).edge(N1);
+    }),
     Scene("a connector that no edge has", Stage::default),
     It("mirrored", |s| _ = s.upstream(N1).hub(N1)),
     It("the hub is lost", |s| _ = s.lost("hub", "Connector")),
@@ -41,6 +47,12 @@ const SCENES: &[Row] = &[
     It("the hub is lost", |s| _ = s.lost("hub", "Connector")),
     It("the edge is lost", |s| _ = s.pass(1).lost("edge", "Gateway")),
     It("a list runs", |s| _ = s.pass(1).list_started("hub", "Connector")),
+    Scene("a cluster that leaves ends only the problems of its own", || {
+        Stage::settled(Settings::default())
+    }),
+    It("both are lost", |s| _ = s.lost("hub", "Connector").lost("edge", "Gateway")),
+    It("the edge leaves", |s| _ = s.leave("edge")),
+    It("the hub is resumed", |s| _ = s.resumed("hub", "Connector")),
     Scene("hops are sorted by the way, then by cluster, then by object", Stage::default),
     It("two edges", |s| {
         add_edge(s.upstream(N1).hub(N1).edge(N1), "aside").applied("aside", UP.copy("lab", N1));
