@@ -19,6 +19,7 @@ fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
             }
             stage.gateway(&after);
             let again = stage.finish(&touch, applied(Some(&stored))).action_at(605_000);
+            assert!(number_of(&again) > number_of(&touch), "no number is used twice");
             let required = &again.action.precondition;
             assert_eq!(required.resource_version.is_some(), is_foreign);
             let before = required.annotation.as_deref().map(|before| &before.value);
@@ -27,6 +28,11 @@ fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
             assert_eq!(stage.settle_to(900_000).len(), 2, "two confirmations, and no other touch");
         }
     }
+}
+
+/// The number of the trigger that it writes.
+fn number_of(touch: &Decision) -> u32 {
+    Trigger::parse(written(touch).unwrap()).unwrap().n
 }
 
 /// The trigger that it writes, as a member of a JSON object.
