@@ -162,7 +162,8 @@ fn who_joins_and_leaves_after_each_step() {
     assert_told(String::new(), SCENES, "roster.txt");
 }
 
-/// Its Connectors are seen in all tiers, and at the hub and the edge until after it left.
+/// Each project's Connectors are seen in all tiers; those at the hub and the edge are deleted only after
+/// the project has left.
 #[test]
 fn nothing_is_kept_of_a_thousand_projects_that_came_and_went() {
     let mut fleet = joined(&["stays", "too", "three", "four"]);
