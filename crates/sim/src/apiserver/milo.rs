@@ -28,6 +28,7 @@ pub(super) struct Milo {
     state: Mutex<MiloState>,
 }
 
+/// Locked before the state of any server.
 #[derive(Default)]
 pub(super) struct MiloState {
     /// Control planes that were ever requested, by project.

@@ -52,10 +52,10 @@ impl SimMilo {
     }
 }
 
-/// A running Milo.
+/// A running Milo. It stops when the last `root` is dropped.
 pub struct SimMiloHandle {
     /// The server of the root, which holds the Projects. Its address, connections, mode and latency
-    /// are those of all projects, too. Dropping it stops the Milo and closes its connections.
+    /// are those of all projects, too.
     pub root: Arc<SimApiServerHandle>,
     milo: Arc<Milo>,
 }
