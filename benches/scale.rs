@@ -38,6 +38,7 @@ fn drive(machine: &mut Machine, event: &Event) -> usize {
         machine.handle_event(&Event { at: event.at, kind });
     }
     while machine.poll_note().is_some() {}
+    while machine.poll_answers().is_some() {}
     actions
 }
 
