@@ -20,7 +20,7 @@ pub(crate) async fn eventually(
     let succeeds = async {
         while let Err(error) = check().await {
             last = error;
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let succeeded = tokio::time::timeout(timeout, succeeds).await.is_ok();
