@@ -11,6 +11,9 @@ use crate::sim_apiserver::version;
 /// Namespaces that a real server creates itself.
 const BUILT_IN_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
+/// Posts Events in the namespace `default` of a real server that starts slowly.
+const BUILT_IN_REPORTER: &str = "ipallocator-repair-controller";
+
 const UUID_LEN: usize = 36;
 
 /// The uids and resourceVersions of one server, in the order in which they appeared.
@@ -96,6 +99,9 @@ impl Normalizer {
         for item in list["items"].as_array().unwrap() {
             let name = item["metadata"]["name"].as_str().unwrap();
             if kind == "Namespace" && BUILT_IN_NAMESPACES.contains(&name) {
+                continue;
+            }
+            if kind == "Event" && item["reportingComponent"] == BUILT_IN_REPORTER {
                 continue;
             }
             assert!(version(list) >= version(item), "a list older than its items: {list}");
