@@ -44,18 +44,18 @@ SIM_SEEDS ?=
 # Another commit, other seeds.
 SIM_FIRST ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1))
 
-# Built for speed, which takes minutes once; `test` is the build that the other tests have.
-SIM_PROFILE ?= simulation
+# Built for speed, which takes minutes once; 0 is the build that the other tests have.
+sim sim-shards crash-points: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
 
 sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N or SIM_PLAN='…' alone
 	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
-	  cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
+	  cargo test --locked --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
 
 sim-shards: ## Forty times two rollouts between numbers of shards (some minutes after the build)
-	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture shards::many_rollouts_end_right
+	cargo test --locked --test simulation -- --include-ignored --exact --nocapture shards::many_rollouts_end_right
 
 crash-points: ## An instance killed at each point of eight scenarios, one run for each (a few minutes after the build)
-	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --nocapture every_crash
+	cargo test --locked --test simulation -- --include-ignored --nocapture every_crash
 
 MISTAKE ?=
 
