@@ -92,23 +92,23 @@ impl ObjectWrite<'_> {
         let new = self.parse(body)?;
         let key = self.target.key();
         let resource = self.resource();
-        let Some(old) = cluster.get(resource, &key) else {
-            if resource != Resource::Leases {
-                return Err(Failure::not_found(resource, &key.name));
-            }
-            self.check_name(&new)?;
-            let stored = cluster.put_raw(resource, key, new);
-            return Ok(json_response(201, &stored.to_value()));
-        };
+        let old = cluster.get(resource, &key);
+        if old.is_none() && resource != Resource::Leases {
+            return Err(Failure::not_found(resource, &key.name));
+        }
         self.check_name(&new)?;
         let uid = metadata(&new, "uid");
-        if !uid.is_empty() && uid != old.uid() {
+        let old_uid = old.as_ref().map_or("", ServedObject::uid);
+        if !uid.is_empty() && uid != old_uid {
             let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                old.uid()
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
             );
             return Err(Failure::conflict(resource, resource.plural(), &key.name, &why));
         }
+        let Some(old) = old else {
+            let stored = cluster.put_raw(resource, key, new);
+            return Ok(json_response(201, &stored.to_value()));
+        };
         if metadata(&new, "resourceVersion").is_empty() {
             let why = FieldError {
                 reason: "FieldValueInvalid",
