@@ -32,7 +32,7 @@ use crate::field_owner::field_owner;
 use crate::kubectl::own_contexts;
 use crate::leader::election::{LeaseRequest, LeaseResponse};
 use crate::leader::group::Group;
-use crate::leader::lease::{LeaseApi, LeaseClient};
+use crate::leader::lease::LeaseClient;
 use crate::leader::no_leader;
 use crate::report::style::{count, join_first};
 

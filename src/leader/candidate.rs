@@ -12,7 +12,7 @@ use super::election::{Election, LeaseRequest, LeaseResponse, Timings};
 use super::gate::GateKeeper;
 use super::group::{Group, Obstacle};
 use super::handover::Visibility;
-use super::lease::{LeaseApi, RenewTimes};
+use super::lease::{LeaseClient, RenewTimes};
 use super::publish::Publisher;
 use crate::clock::sleep_until_opt;
 use crate::core::contract::error_cause::RequestFailure;
@@ -75,57 +75,53 @@ impl Candidate {
     }
 
     /// Takes part until it is `resigned`.
-    pub(super) async fn run<A: LeaseApi>(
-        mut self,
-        mut api: A,
-        mut resigned: oneshot::Receiver<()>,
-    ) {
+    pub(super) async fn run(mut self, mut lease: LeaseClient, mut resigned: oneshot::Receiver<()>) {
         loop {
             tokio::select! {
                 biased;
                 _ = &mut resigned => break,
                 // A write to the Lease that is cancelled here counts as unanswered.
-                () = self.attempt_and_pause(&mut api) => {}
+                () = self.attempt_and_pause(&mut lease) => {}
             }
         }
-        self.resign(&api);
-        self.release(&mut api).await;
+        self.resign(&lease);
+        self.release(&mut lease).await;
     }
 
     /// Closes the gate for good.
-    fn resign(&mut self, api: &impl LeaseApi) {
+    fn resign(&mut self, lease: &LeaseClient) {
         self.election.resign();
         self.publish();
-        self.publisher.post_events(api);
+        self.publisher.post_events(lease);
     }
 
     /// Releases the Lease, once the leader's writes have ended.
-    async fn release(&mut self, api: &mut impl LeaseApi) {
+    async fn release(&mut self, lease: &mut LeaseClient) {
         for _ in 0..RELEASE_ATTEMPTS_MAX {
-            let failure = self.attempt(api).await;
-            self.publisher.log_attempt(&self.election, failure, &api.about());
+            let failure = self.attempt(lease).await;
+            self.publisher.log_attempt(&self.election, failure, &lease.about());
             if !self.election.owns_lease() {
                 break;
             }
         }
     }
 
-    async fn attempt_and_pause(&mut self, api: &mut impl LeaseApi) {
+    async fn attempt_and_pause(&mut self, lease: &mut LeaseClient) {
         let began = self.keeper.now_ms();
-        let mut failure = self.attempt(api).await;
+        let mut failure = self.attempt(lease).await;
         if failure.is_none() {
-            failure = self.look_at_group(api).await.err();
+            failure = self.look_at_group(lease).await.err();
         }
-        self.publisher.log_attempt(&self.election, failure, &api.about());
+        self.publisher.log_attempt(&self.election, failure, &lease.about());
         self.hand_over_if_blind();
-        self.publisher.post_events(api);
+        self.publisher.post_events(lease);
         let now = self.keeper.now_ms();
-        let foreign = api.foreign_holder();
+        let foreign = lease.foreign_holder();
         self.publisher.report_unled(
             now,
             &self.election,
             &self.timings,
-            &api.about(),
+            &lease.about(),
             foreign.as_deref(),
         );
         let is_holder = self.election.is_holder(now);
@@ -145,14 +141,14 @@ impl Candidate {
                 () = sleep_until(next) => break,
                 () = sleep_until_opt(self.next_gate_change()) => {
                     self.publish();
-                    self.publisher.post_events(api);
+                    self.publisher.post_events(lease);
                 }
             }
         }
     }
 
     /// Returns why it failed.
-    async fn attempt(&mut self, api: &mut impl LeaseApi) -> Option<RequestFailure> {
+    async fn attempt(&mut self, lease: &mut LeaseClient) -> Option<RequestFailure> {
         let mut failure = None;
         let mut obstacle = None;
         self.end_lapsed_tenure();
@@ -162,7 +158,7 @@ impl Candidate {
             let takes = request != LeaseRequest::Get && !self.election.is_resigning();
             self.end_lapsed_tenure();
             if takes && !self.election.is_holder(self.keeper.now_ms()) {
-                match self.find_obstacle(api).await {
+                match self.find_obstacle(lease).await {
                     Ok(None) => {}
                     Ok(found) => obstacle = found,
                     Err(error) => failure = Some(error),
@@ -171,7 +167,7 @@ impl Candidate {
                     break;
                 }
             }
-            let (response, why) = self.answer_to(api.send(&request)).await;
+            let (response, why) = self.answer_to(lease.send(&request)).await;
             // A conflict means that another instance was faster, which is no failure unless this
             // instance holds the Lease.
             let lost_race = response == LeaseResponse::Conflict && self.election.owns_lease();
@@ -184,7 +180,7 @@ impl Candidate {
             let renew_time = self.renew_times.next_time();
             next = self.election.handle_response(&request, response, now, &renew_time);
             self.publish();
-            self.publisher.post_events(api);
+            self.publisher.post_events(lease);
         }
         // A holder looks after the attempt.
         if !self.election.owns_lease() && !self.election.is_resigning() {
@@ -242,7 +238,7 @@ impl Candidate {
 
     /// After an attempt. Before its first write a new holder looks whether another number of shards began
     /// meanwhile; a leader looks now and then whether all shards are held.
-    async fn look_at_group(&mut self, api: &mut impl LeaseApi) -> Result<(), RequestFailure> {
+    async fn look_at_group(&mut self, lease: &mut LeaseClient) -> Result<(), RequestFailure> {
         let now = self.keeper.now_ms();
         if !self.election.is_holder(now) {
             self.publisher.listeners.held.set(None);
@@ -250,9 +246,9 @@ impl Candidate {
         }
         if self.group_check != GroupCheck::Unconfirmed {
             if self.group.is_shared() && now >= self.listed_at + self.timings.renew_deadline_ms {
-                let obstacle = self.find_obstacle(api).await?;
+                let obstacle = self.find_obstacle(lease).await?;
                 let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
-                self.publisher.report_unheld(&unheld, &api.about());
+                self.publisher.report_unheld(&unheld, &lease.about());
                 self.doubt(obstacle);
                 self.publish();
             }
@@ -261,26 +257,26 @@ impl Candidate {
 
         // Twice where the label has to go: what is seen before a write says nothing about after it.
         for _ in 0..2 {
-            match self.find_obstacle(api).await {
+            match self.find_obstacle(lease).await {
                 Ok(obstacle) => self.publisher.set_obstacle(obstacle),
                 Err(error) => {
                     // Another instance may be able to look.
-                    self.give_back(api).await?;
+                    self.give_back(lease).await?;
                     return Err(error);
                 }
             }
             if self.publisher.obstacle.is_some() {
-                return self.give_back(api).await;
+                return self.give_back(lease).await;
             }
-            if self.group.is_shared() || !api.is_labelled() {
+            if self.group.is_shared() || !lease.is_labelled() {
                 if self.election.is_holder(self.keeper.now_ms()) {
                     self.group_check = GroupCheck::Confirmed;
                     self.asks_for_group = false;
                 }
                 break;
             }
-            api.take_label_off();
-            if let Some(failure) = self.attempt(api).await {
+            lease.take_label_off();
+            if let Some(failure) = self.attempt(lease).await {
                 return Err(failure);
             }
         }
@@ -301,12 +297,12 @@ impl Candidate {
     }
 
     /// Gives the Lease back that it has not led by, or once the writes of then have ended.
-    async fn give_back(&mut self, api: &mut impl LeaseApi) -> Result<(), RequestFailure> {
+    async fn give_back(&mut self, lease: &mut LeaseClient) -> Result<(), RequestFailure> {
         if self.keeper.now_ms() < self.led_until + self.timings.write_ms {
             return Ok(());
         }
         self.election.resign();
-        let failure = self.attempt(api).await;
+        let failure = self.attempt(lease).await;
         self.election.rejoin();
         failure.map_or(Ok(()), Err)
     }
@@ -315,14 +311,14 @@ impl Candidate {
     /// has no label asks nothing.
     async fn find_obstacle(
         &mut self,
-        api: &mut impl LeaseApi,
+        lease: &mut LeaseClient,
     ) -> Result<Option<Obstacle>, RequestFailure> {
-        self.asks_for_group |= self.group.is_shared() || api.is_labelled();
+        self.asks_for_group |= self.group.is_shared() || lease.is_labelled();
         if !self.asks_for_group {
             return Ok(None);
         }
         let asked_at = self.keeper.now_ms();
-        let list = self.answer_to(api.list_group()).await?;
+        let list = self.answer_to(lease.list_group()).await?;
         let now = self.keeper.now_ms();
         self.listed_at = asked_at;
         self.group.observe(list, now);

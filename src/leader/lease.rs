@@ -26,38 +26,6 @@ pub use format::{RenewTimes, fill, read, read_list};
 
 const LEASES: &str = "leases.coordination.k8s.io";
 
-/// Sends the election's requests.
-pub trait LeaseApi: Send {
-    /// Sends a request and waits for its response, for at most the time of one request. The text says
-    /// why it failed, if it did.
-    fn send(
-        &mut self,
-        request: &LeaseRequest,
-    ) -> impl Future<Output = (LeaseResponse, Option<RequestFailure>)> + Send;
-
-    /// The Lease, as the subject of a problem.
-    fn about(&self) -> About;
-
-    /// Posts a Kubernetes Event on the Lease, without waiting.
-    fn post_event(&self, message: String);
-
-    /// Reads the group's Leases, each with its name, as they are now.
-    fn list_group(
-        &mut self,
-    ) -> impl Future<Output = Result<Vec<(String, LeaseRecord)>, RequestFailure>> + Send;
-
-    /// Whether the Lease, as last read or written, has the label of a group.
-    fn is_labelled(&self) -> bool;
-
-    /// Makes the next write remove the label.
-    fn take_label_off(&mut self);
-
-    /// The holder of the Lease, if it is not a throughline, according to the writer of its name.
-    fn foreign_holder(&self) -> Option<String> {
-        None
-    }
-}
-
 /// The Lease of a cluster.
 #[derive(Debug)]
 pub struct LeaseClient {
@@ -95,6 +63,81 @@ impl LeaseClient {
     /// The creation time of the Lease as last read, by the API server's clock.
     pub fn created_at(&self) -> Option<UnixMillis> {
         UnixMillis::parse_rfc3339(self.object["metadata"]["creationTimestamp"].as_str()?)
+    }
+
+    /// Sends a request and waits for its response, for at most the time of one request. Also returns the
+    /// error, if there is one.
+    pub async fn send(
+        &mut self,
+        request: &LeaseRequest,
+    ) -> (LeaseResponse, Option<RequestFailure>) {
+        let response = tokio::time::timeout(self.timeout, self.call(request)).await;
+        let error = match response.unwrap_or(Err(CallError::TimedOut(self.timeout))) {
+            Ok(response) => return (response, None),
+            Err(error) => error,
+        };
+        let verb = match request {
+            LeaseRequest::Get => "get",
+            LeaseRequest::Create(_) => "create",
+            LeaseRequest::Update(..) => "update",
+        };
+        let text = format!("{verb} of Lease {}: {error}", self.name);
+        let why = RequestFailure::new(error.cause(), text);
+        let response = match (&error, request) {
+            (CallError::Status { code: 409, .. }, _) => LeaseResponse::Conflict,
+            // A 404 about the namespace or the API is no evidence about the Lease.
+            (_, LeaseRequest::Get | LeaseRequest::Update(..))
+                if error.is_absence_of(LEASES, &self.name) =>
+            {
+                LeaseResponse::NotFound
+            }
+            _ => LeaseResponse::Failed,
+        };
+        (response, Some(why))
+    }
+
+    /// The Lease, as the subject of a problem.
+    pub(crate) fn about(&self) -> About {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let object = Some(ObjectKey::new(namespace, &self.name));
+        About { object, ..About::cluster(self.cluster.name()) }
+    }
+
+    /// Posts a Kubernetes Event on the Lease, without waiting.
+    pub fn post_event(&self, message: String) {
+        let (Some(events), Some(object)) = (&self.events, self.reference()) else { return };
+        let about = ("Normal", "LeaderElection".to_owned());
+        let event = events.event(wall_clock_now(), object, about, &message);
+        events.post(self.cluster.name(), &event);
+    }
+
+    /// Reads the group's Leases, each with its name, as they are now.
+    pub(crate) async fn list_group(
+        &mut self,
+    ) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
+        let response = tokio::time::timeout(self.timeout, self.list()).await;
+        response.unwrap_or(Err(CallError::TimedOut(self.timeout))).map_err(|error| {
+            let text = format!("list of the Leases of group {}: {error}", self.group);
+            RequestFailure::new(error.cause(), text)
+        })
+    }
+
+    /// Whether the Lease, as last read or written, has the label of a group.
+    pub(crate) fn is_labelled(&self) -> bool {
+        self.object["metadata"]["labels"][GROUP_LABEL].is_string()
+    }
+
+    /// Makes the next write remove the label.
+    pub(crate) fn take_label_off(&mut self) {
+        self.labels = Some(false);
+    }
+
+    /// The holder of the Lease, if it is not a throughline, according to the writer of its name.
+    pub(crate) fn foreign_holder(&self) -> Option<String> {
+        let holder = self.object["spec"]["holderIdentity"].as_str()?;
+        let writer = field_owner(&self.object, &["spec", "holderIdentity"])?;
+        let is_foreign = writer.manager != FIELD_MANAGER && !holder.is_empty();
+        is_foreign.then(|| holder.to_owned())
     }
 
     /// The path of all Leases in the namespace.
@@ -174,69 +217,5 @@ impl LeaseClient {
             uid: self.object["metadata"]["uid"].as_str().map(str::to_owned),
             ..ObjectReference::default()
         })
-    }
-}
-
-impl LeaseApi for LeaseClient {
-    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
-        let response = tokio::time::timeout(self.timeout, self.call(request)).await;
-        let error = match response.unwrap_or(Err(CallError::TimedOut(self.timeout))) {
-            Ok(response) => return (response, None),
-            Err(error) => error,
-        };
-        let verb = match request {
-            LeaseRequest::Get => "get",
-            LeaseRequest::Create(_) => "create",
-            LeaseRequest::Update(..) => "update",
-        };
-        let text = format!("{verb} of Lease {}: {error}", self.name);
-        let why = RequestFailure::new(error.cause(), text);
-        let response = match (&error, request) {
-            (CallError::Status { code: 409, .. }, _) => LeaseResponse::Conflict,
-            // A 404 about the namespace or the API is no evidence about the Lease.
-            (_, LeaseRequest::Get | LeaseRequest::Update(..))
-                if error.is_absence_of(LEASES, &self.name) =>
-            {
-                LeaseResponse::NotFound
-            }
-            _ => LeaseResponse::Failed,
-        };
-        (response, Some(why))
-    }
-
-    fn about(&self) -> About {
-        let namespace = self.namespace.as_deref().unwrap_or_default();
-        let object = Some(ObjectKey::new(namespace, &self.name));
-        About { object, ..About::cluster(self.cluster.name()) }
-    }
-
-    fn post_event(&self, message: String) {
-        let (Some(events), Some(object)) = (&self.events, self.reference()) else { return };
-        let about = ("Normal", "LeaderElection".to_owned());
-        let event = events.event(wall_clock_now(), object, about, &message);
-        events.post(self.cluster.name(), &event);
-    }
-
-    async fn list_group(&mut self) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
-        let response = tokio::time::timeout(self.timeout, self.list()).await;
-        response.unwrap_or(Err(CallError::TimedOut(self.timeout))).map_err(|error| {
-            let text = format!("list of the Leases of group {}: {error}", self.group);
-            RequestFailure::new(error.cause(), text)
-        })
-    }
-
-    fn is_labelled(&self) -> bool {
-        self.object["metadata"]["labels"][GROUP_LABEL].is_string()
-    }
-
-    fn take_label_off(&mut self) {
-        self.labels = Some(false);
-    }
-
-    fn foreign_holder(&self) -> Option<String> {
-        let holder = self.object["spec"]["holderIdentity"].as_str()?;
-        let writer = field_owner(&self.object, &["spec", "holderIdentity"])?;
-        let is_foreign = writer.manager != FIELD_MANAGER && !holder.is_empty();
-        is_foreign.then(|| holder.to_owned())
     }
 }

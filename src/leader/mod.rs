@@ -27,7 +27,7 @@ use crate::problems::Outside;
 use candidate::Candidate;
 use election::Timings;
 use group::Group;
-use lease::LeaseApi;
+use lease::LeaseClient;
 pub(crate) use publish::no_leader;
 
 /// The receivers of an election's events.
@@ -57,8 +57,8 @@ pub struct LeaderElection {
 impl LeaderElection {
     /// Joins the election of a shard under `identity`, which no other instance may ever have (see
     /// [`identity`]). `orphans`, which is only logged, says what is done with orphaned routes.
-    pub fn start<A: LeaseApi + 'static>(
-        api: A,
+    pub fn start(
+        lease: LeaseClient,
         identity: String,
         group: Group,
         timings: Timings,
@@ -71,7 +71,7 @@ impl LeaderElection {
         info!(identity, lease = group.own_lease(), "joined the leader election");
         let candidate = Candidate::new(identity, group, timings, keeper, orphans, listeners);
         let mut task = JoinSet::new();
-        task.spawn(here(candidate.run(api, resigned)));
+        task.spawn(here(candidate.run(lease, resigned)));
         Self { resign, task }
     }
 

@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use super::Listeners;
 use super::election::{Election, LeaseResponse, Timings};
 use super::group::Obstacle;
-use super::lease::LeaseApi;
+use super::lease::LeaseClient;
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::{About, Cause, Facts, Problem};
 use crate::core::contract::error_cause::RequestFailure;
@@ -63,9 +63,9 @@ impl Publisher {
     }
 
     /// Posts the Events that are not posted yet.
-    pub(super) fn post_events(&mut self, api: &impl LeaseApi) {
+    pub(super) fn post_events(&mut self, lease: &LeaseClient) {
         for message in self.unposted_events.drain(..) {
-            api.post_event(format!("{} {message}", self.identity));
+            lease.post_event(format!("{} {message}", self.identity));
         }
     }
 

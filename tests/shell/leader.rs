@@ -1,37 +1,49 @@
-//! Instances in an election whose Lease API responds, hangs, fails and loses responses. Time is paused:
+//! Instances in an election whose API server responds, hangs, fails and loses responses. Time is paused:
 //! it advances only while every task waits.
 
 mod handover;
 mod several;
 mod shards;
 
-use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throughline::core::contract::cause::About;
-use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
-use throughline::core::contract::event::EventKind;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use http::{Method, Response};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use throughline::client::ClusterClient;
+use throughline::core::contract::event::{ClusterSpec, EventKind};
 use throughline::core::contract::note::NoteKind;
-use throughline::core::data::ids::Role;
+use throughline::core::data::ids::{ObjectKey, Role};
 use throughline::core::data::shard::Shard;
-use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
+use throughline::events::Recorder;
+use throughline::leader::election::Timings;
 use throughline::leader::gate::Gate;
-use throughline::leader::group::Group;
-use throughline::leader::lease::LeaseApi;
+use throughline::leader::group::{GROUP_LABEL, Group};
+use throughline::leader::lease::LeaseClient;
 use throughline::leader::{LeaderElection, Listeners};
 use throughline::metrics::Metrics;
 use throughline::problems::Outside;
-use tokio::sync::mpsc;
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{Resource, SimApiServer, SimApiServerHandle};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::{client, configured};
 use crate::log::Log;
+use crate::sim_apiserver::{answer, body_of};
 
 const TIMINGS: Timings =
     Timings { lease_ms: 15_000, renew_deadline_ms: 10_000, retry_ms: 2_000, write_ms: 5_000 };
 const LEASE: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(2);
+
+/// The Lease of a single instance.
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/tl";
 
 #[derive(Clone, Copy, Default)]
 enum Behaviour {
@@ -47,156 +59,98 @@ enum Behaviour {
     Conflicts,
 }
 
-#[derive(Default)]
-struct Server {
-    leases: BTreeMap<String, StoredLease>,
-    version: u64,
-    /// How it behaves towards the instances of a Lease.
-    behaviours: BTreeMap<String, Behaviour>,
-    events: Vec<String>,
-    /// How often the group was listed.
-    lists: usize,
-}
-
-#[derive(Clone, Default)]
-struct StoredLease {
-    record: LeaseRecord,
-    version: String,
-    is_labelled: bool,
-}
-
-/// An API server, as one instance uses it.
+/// The API server, as one client reaches it.
 #[derive(Clone)]
-struct FakeApi {
-    server: Arc<Mutex<Server>>,
-    /// The instance's Lease.
-    name: String,
-    label: Option<bool>,
+struct Api {
+    server: Arc<SimApiServerHandle>,
+    behaviour: Arc<Mutex<Behaviour>>,
+    /// A write was carried out.
+    written: Arc<Notify>,
 }
 
-impl FakeApi {
-    /// As a single instance uses it.
+impl Api {
     fn new() -> Self {
-        Self { server: Arc::default(), name: "tl".to_owned(), label: None }
-    }
-
-    /// As an instance of a shard uses it.
-    fn of(&self, group: &Group) -> Self {
-        let label = group.is_shared().then_some(true);
-        Self { server: self.server.clone(), name: group.own_lease(), label }
-    }
-
-    /// From now on it behaves so towards this instance.
-    fn behaviour(&self, behaviour: Behaviour) {
-        self.server.lock().unwrap().behaviours.insert(self.name.clone(), behaviour);
-    }
-
-    fn towards(&self) -> Behaviour {
-        self.server.lock().unwrap().behaviours.get(&self.name).copied().unwrap_or_default()
-    }
-
-    fn edit(&self, edit: impl FnOnce(&mut LeaseRecord)) {
-        let mut record = self.lease().record;
-        edit(&mut record);
-        self.write(&record, None);
+        let hub = ClusterSpec { name: "hub".into(), roles: vec![Role::Hub] };
+        let sim = Arc::new(Mutex::new(SimClusters::new(std::slice::from_ref(&hub), 0)));
+        let (address, settings) = (([0, 0, 0, 0], 0).into(), Default::default());
+        let server = SimApiServer::start_without_listener(sim, hub.name, address, settings);
+        Self { server: Arc::new(server), behaviour: Arc::default(), written: Arc::default() }
     }
 
     fn released() -> Self {
         let api = Self::new();
-        api.edit(|record| record.lease_ms = 1_000);
+        api.put("tl", json!({"spec": {"leaseDurationSeconds": 1}}));
         api
     }
 
+    /// The same server, as another client reaches it.
+    fn of_another(&self) -> Self {
+        let server = self.server.clone();
+        Self { server, behaviour: Arc::default(), written: Arc::default() }
+    }
+
+    fn client(&self) -> kube::Client {
+        let api = self.clone();
+        let answer = move |request| api.clone().answer(request);
+        kube::Client::new(Router::new().fallback(answer), "default")
+    }
+
+    /// From now on it behaves so.
+    fn behaves(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
+    }
+
+    async fn answer(self, request: Request) -> Response<Body> {
+        let is_write = *request.method() != Method::GET;
+        let behaviour = *self.behaviour.lock().unwrap();
+        let code = match behaviour {
+            Behaviour::Hangs => return pending().await,
+            Behaviour::Lands(ms) if is_write => {
+                tokio::spawn(self.carry_out(ms, request));
+                return pending().await;
+            }
+            Behaviour::Slow(ms) => return self.carry_out(ms, request).await,
+            Behaviour::Conflicts if is_write => 409,
+            Behaviour::Fails => 500,
+            _ => return self.carry_out(5, request).await,
+        };
+        Response::builder().status(code).body(Body::empty()).unwrap()
+    }
+
+    async fn carry_out(self, after_ms: u64, request: Request) -> Response<Body> {
+        sleep(Duration::from_millis(after_ms)).await;
+        let (head, body) = request.into_parts();
+        let is_update = head.method == Method::PUT;
+        let body = body.collect().await.unwrap().to_bytes();
+        let response = self.server.answer(Request::from_parts(head, body)).await;
+        if is_update && response.status().is_success() {
+            self.written.notify_waiters();
+        }
+        response.map(Body::from)
+    }
+
+    /// Creates or replaces a Lease.
+    fn put(&self, name: &str, lease: Value) {
+        self.server.put_raw(Resource::Leases, ObjectKey::new("default", name), lease);
+    }
+
+    async fn edit(&self, spec: Value) {
+        answer(&self.client(), "PATCH", PATH, &json!({ "spec": spec })).await.unwrap();
+    }
+
     fn delete(&self) {
-        self.server.lock().unwrap().leases.remove(&self.name);
+        self.server.remove(Resource::Leases, &ObjectKey::new("default", "tl"));
     }
 
-    fn lease(&self) -> StoredLease {
-        self.server.lock().unwrap().leases.get(&self.name).cloned().unwrap_or_default()
+    async fn get(&self, path: &str) -> Value {
+        body_of(answer(&self.client(), "GET", path, &Value::Null).await.unwrap()).await.1
     }
 
-    /// Waits until the Lease is written again.
-    async fn is_written(&self) {
-        let before = self.lease().version;
-        while self.lease().version == before {
-            sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    fn write(&self, record: &LeaseRecord, label: Option<bool>) -> LeaseResponse {
-        let mut server = self.server.lock().unwrap();
-        server.version += 1;
-        let version = server.version.to_string();
-        let lease = server.leases.entry(self.name.clone()).or_default();
-        let is_labelled = label.unwrap_or(lease.is_labelled);
-        *lease = StoredLease { record: record.clone(), version: version.clone(), is_labelled };
-        LeaseResponse::Current(record.clone(), version)
-    }
-
-    fn carry_out(&self, request: &LeaseRequest) -> LeaseResponse {
-        let stored = self.server.lock().unwrap().leases.get(&self.name).cloned();
-        match (request, stored) {
-            (LeaseRequest::Get, None) => LeaseResponse::NotFound,
-            (LeaseRequest::Get, Some(lease)) => LeaseResponse::Current(lease.record, lease.version),
-            _ if matches!(self.towards(), Behaviour::Conflicts) => LeaseResponse::Conflict,
-            (LeaseRequest::Create(record), None) => self.write(record, self.label),
-            (LeaseRequest::Update(record, version), Some(lease)) if *version == lease.version => {
-                self.write(record, self.label)
-            }
-            _ => LeaseResponse::Conflict,
-        }
-    }
-}
-
-impl LeaseApi for FakeApi {
-    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
-        let gives_up = sleep(Duration::from_millis(TIMINGS.request_ms()));
-        match self.towards() {
-            Behaviour::Fails => {}
-            Behaviour::Hangs => gives_up.await,
-            Behaviour::Lands(ms) if *request != LeaseRequest::Get => {
-                let (api, request) = (self.clone(), request.clone());
-                tokio::spawn(async move {
-                    sleep(Duration::from_millis(ms)).await;
-                    api.carry_out(&request);
-                });
-                gives_up.await;
-            }
-            behaviour => {
-                let ms = if let Behaviour::Slow(ms) = behaviour { ms } else { 5 };
-                sleep(Duration::from_millis(ms)).await;
-                return (self.carry_out(request), None);
-            }
-        }
-        (LeaseResponse::Failed, Some(RequestFailure::new(ErrorCause::Other, "no answer")))
-    }
-
-    async fn list_group(&mut self) -> Result<Vec<(String, LeaseRecord)>, RequestFailure> {
-        sleep(Duration::from_millis(5)).await;
-        let behaviour = self.towards();
-        let mut server = self.server.lock().unwrap();
-        server.lists += 1;
-        if !matches!(behaviour, Behaviour::Responds) {
-            return Err(RequestFailure::new(ErrorCause::Other, "500 InternalError"));
-        }
-        let labelled = server.leases.iter().filter(|(_, lease)| lease.is_labelled);
-        Ok(labelled.map(|(name, lease)| (name.clone(), lease.record.clone())).collect())
-    }
-
-    fn is_labelled(&self) -> bool {
-        self.lease().is_labelled
-    }
-
-    fn take_label_off(&mut self) {
-        self.label = Some(false);
-    }
-
-    fn about(&self) -> About {
-        About::cluster(&"hub".into())
-    }
-
-    fn post_event(&self, message: String) {
-        self.server.lock().unwrap().events.push(message);
+    /// The messages of all Events.
+    async fn events(&self) -> Vec<String> {
+        let list = self.get("/api/v1/namespaces/default/events").await;
+        let events = list["items"].as_array().unwrap().iter();
+        events.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
     }
 }
 
@@ -209,14 +163,14 @@ struct Instance {
     unled: mpsc::UnboundedReceiver<NoteKind>,
     /// That nobody leads another shard.
     unheld: mpsc::UnboundedReceiver<NoteKind>,
-    api: FakeApi,
+    api: Api,
 }
 
-fn instance(name: &str, api: &FakeApi) -> Instance {
+fn instance(name: &str, api: &Api) -> Instance {
     instance_of(name, api, Shard::WHOLE, TIMINGS)
 }
 
-fn instance_of(name: &str, api: &FakeApi, shard: Shard, timings: Timings) -> Instance {
+fn instance_of(name: &str, api: &Api, shard: Shard, timings: Timings) -> Instance {
     let cluster = |name: &str, role| client(configured(name, &[role], None));
     let clusters =
         [cluster("up", Role::Upstream), cluster("hub", Role::Hub), cluster("edge", Role::Edge)];
@@ -229,15 +183,20 @@ fn instance_of(name: &str, api: &FakeApi, shard: Shard, timings: Timings) -> Ins
     let listeners =
         Listeners { events: changes, usable, led, held, metrics: metrics.clone(), clusters };
     let group = Group::new("tl", shard);
-    let api = api.of(&group);
+    let api = api.of_another();
+    let hub = ClusterClient::with_client("hub".into(), api.client(), metrics.clone());
+    let (hub, patience) = (Arc::new(hub), Duration::from_millis(timings.request_ms()));
+    let (recorder, mut workers) = Recorder::start(vec![hub.clone()], 30, metrics.clone());
+    workers.detach_all();
+    let lease = LeaseClient::new(hub, None, &group, patience, Some(recorder));
     let election =
-        LeaderElection::start(api.clone(), identity, group, timings, keeper, orphans, listeners);
+        LeaderElection::start(lease, identity, group, timings, keeper, orphans, listeners);
     Instance { election, metrics, gate, events, unled, unheld, api }
 }
 
 /// An instance that leads a released Lease at once, and its API server.
-async fn leader() -> (FakeApi, Instance) {
-    let api = FakeApi::released();
+async fn leader() -> (Api, Instance) {
+    let api = Api::released();
     let mut one = instance("one", &api);
     one.becomes(true, Duration::from_millis(100)).await;
     (api, one)
@@ -274,25 +233,25 @@ impl Instance {
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
     let (log, _guard) = Log::capture();
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut one = instance("one", &api);
     let first = one.events.recv().await;
     let Some(EventKind::LeadershipPending { wait_ms, .. }) = first else { panic!("{first:?}") };
     assert!(Duration::from_millis(wait_ms).abs_diff(LEASE) < Duration::from_millis(100));
     let after = one.becomes(true, LEASE + RETRY).await;
     assert!(after.abs_diff(LEASE) < Duration::from_millis(100), "{after:?}");
-    assert_eq!(api.lease().record.holder, "one");
+    assert_eq!(api.get(PATH).await["spec"]["holderIdentity"], "one");
     let said = log.text();
     for part in ["waiting up to 15 s for a Lease that was not there", "became leader"] {
         assert_eq!(said.matches(part).count(), 1, "{said}");
     }
     assert!(!said.contains("another instance"), "{said}");
 
-    let api = FakeApi::new();
+    let api = Api::new();
     let mut two = instance("two", &api);
     let first = two.events.recv().await;
     assert!(matches!(first, Some(EventKind::LeadershipPending { .. })), "{first:?}");
-    api.edit(|record| record.holder = "somebody".to_owned());
+    api.edit(json!({"holderIdentity": "somebody"})).await;
     let then = timeout(2 * RETRY, two.events.recv()).await;
     assert!(matches!(then, Ok(Some(EventKind::LeadershipLost))), "{then:?}");
     let then = two.events.recv().await;
@@ -305,41 +264,44 @@ async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_hangs_or_fails_closes_the_gate_in_time_however_often() {
-    let (api, mut one) = leader().await;
+    let (_, mut one) = leader().await;
     for behaviour in [Behaviour::Hangs, Behaviour::Fails, Behaviour::Conflicts, Behaviour::Hangs] {
         sleep(Duration::from_secs(7)).await;
-        api.behaviour(behaviour);
+        one.api.behaves(behaviour);
         let gate = Duration::from_millis(TIMINGS.gate_ms());
         let after = one.becomes(false, gate + Duration::from_millis(5)).await;
         assert!(after > gate - RETRY - Duration::from_millis(50), "{after:?}");
         // For hours, without another event.
         one.stays(Duration::from_secs(4 * 3600)).await;
-        api.behaviour(Behaviour::Responds);
+        one.api.behaves(Behaviour::Responds);
         one.becomes(true, 8 * RETRY).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_and_slow_responses_do_not_lose_the_lease() {
-    let (api, mut one) = leader().await;
+    let (_, mut one) = leader().await;
     for _ in 0..5 {
-        api.behaviour(Behaviour::Lands(0));
+        one.api.behaves(Behaviour::Lands(0));
         one.stays(Duration::from_millis(TIMINGS.request_ms())).await;
-        api.behaviour(Behaviour::Slow(1_500));
+        one.api.behaves(Behaviour::Slow(1_500));
         one.stays(Duration::from_secs(30)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_deleted_or_edited_is_led_again_a_lease_duration_later() {
-    let give_away: fn(&FakeApi) = |api| api.edit(|record| record.holder = "somebody".to_owned());
-    for edit in [FakeApi::delete, give_away] {
+    for is_deleted in [true, false] {
         let (api, mut one) = leader().await;
-        edit(&api);
+        match is_deleted {
+            true => api.delete(),
+            false => api.edit(json!({"holderIdentity": "somebody"})).await,
+        }
         one.becomes(false, 2 * RETRY).await;
         let after = one.becomes(true, 2 * LEASE).await;
         assert!((LEASE - RETRY..LEASE + RETRY).contains(&after), "{after:?}");
         let events = ["one became leader", "one stopped leading", "one became leader"];
-        assert_eq!(api.server.lock().unwrap().events, events);
+        sleep(RETRY).await;
+        assert_eq!(api.events().await, events);
     }
 }

@@ -10,7 +10,7 @@ use throughline::core::data::shard::Shard;
 use throughline::events::Recorder;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse};
 use throughline::leader::group::Group;
-use throughline::leader::lease::{LeaseApi, LeaseClient};
+use throughline::leader::lease::LeaseClient;
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
 

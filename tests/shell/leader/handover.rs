@@ -18,7 +18,7 @@ impl Instance {
 }
 
 /// Two instances that see everything; the first one leads.
-async fn two() -> (FakeApi, Instance, Instance) {
+async fn two() -> (Api, Instance, Instance) {
     let (api, one) = leader().await;
     let two = instance("two", &api);
     for instance in [&one, &two] {
@@ -46,7 +46,7 @@ async fn a_leader_that_lost_an_upstream_for_long_hands_over_once() {
     assert!(after > LEASE - 2 * RETRY, "{after:?}");
     // The next one never saw the upstream: it leads on.
     tokio::join!(one.stays(Duration::from_secs(600)), two.stays(Duration::from_secs(600)));
-    let events = api.server.lock().unwrap().events.clone();
+    let events = api.events().await;
     let said = "one stands down: it lost the watches of a cluster";
     assert!(events.iter().any(|event| event == said), "{events:?}");
 }
@@ -66,8 +66,8 @@ async fn a_leader_that_nobody_replaces_leads_again() {
 /// A holder that is gone may have left a Lease of an hour.
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_absurd_length_that_nobody_renews_is_a_problem() {
-    let api = FakeApi::new();
-    api.edit(|record| (record.holder, record.lease_ms) = ("gone".to_owned(), 3_600_000));
+    let api = Api::new();
+    api.put("tl", json!({"spec": {"holderIdentity": "gone", "leaseDurationSeconds": 3_600}}));
     let mut one = instance("one", &api);
     one.stays(LEASE - RETRY).await;
     assert!(one.unled.is_empty(), "its holder may still renew it");

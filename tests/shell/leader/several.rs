@@ -20,7 +20,7 @@ async fn after_a_crash_another_instance_leads_within_a_lease_and_a_retry_period(
         let (api, one) = leader().await;
         let mut two = instance("two", &api);
         two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
-        api.is_written().await;
+        one.api.written.notified().await;
         drop(one.election);
         // A dropped election closes its gate at once.
         tokio::task::yield_now().await;
@@ -39,7 +39,7 @@ async fn an_edit_of_the_leaders_own_lease_does_not_make_another_instance_leader(
         let (api, mut one) = leader().await;
         let mut two = instance("two", &api);
         two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
-        api.edit(|record| record.renew_time = "edited".to_owned());
+        api.edit(json!({"renewTime": "edited"})).await;
         let minute = Duration::from_secs(60);
         tokio::join!(
             async {

@@ -1,17 +1,18 @@
 //! Several shards, and several numbers of shards, on one API server.
 
 use throughline::core::contract::cause::Cause;
+use throughline_sim::apiserver::{ApiVerb, Fault};
 
 use super::*;
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn shard(api: &FakeApi, index: u16, of: u16) -> Instance {
+fn shard(api: &Api, index: u16, of: u16) -> Instance {
     let name = format!("{index}of{of}");
     instance_of(&name, api, Shard { index, of }, TIMINGS)
 }
 
-fn shards(api: &FakeApi, of: u16) -> Vec<Instance> {
+fn shards(api: &Api, of: u16) -> Vec<Instance> {
     (0..of).map(|index| shard(api, index, of)).collect()
 }
 
@@ -20,9 +21,10 @@ async fn all_become(instances: &mut [Instance], leads: bool, within: Duration) {
 }
 
 /// A shard labelled its Lease, and is gone.
-fn release(api: &FakeApi, index: u16, of: u16) {
-    let released = LeaseRecord { lease_ms: 1_000, ..LeaseRecord::default() };
-    api.of(&Group::new("tl", Shard { index, of })).write(&released, Some(true));
+fn release(api: &Api, index: u16, of: u16) {
+    let released =
+        json!({"metadata": {"labels": {GROUP_LABEL: "tl"}}, "spec": {"leaseDurationSeconds": 1}});
+    api.put(&Group::new("tl", Shard { index, of }).own_lease(), released);
 }
 
 async fn all_stay(instances: &mut [Instance], long: Duration) {
@@ -33,11 +35,12 @@ async fn all_stay(instances: &mut [Instance], long: Duration) {
 /// ones has gone, and then each leads.
 #[tokio::test(start_paused = true)]
 async fn numbers_of_shards_follow_one_another_and_never_overlap() {
-    let api = FakeApi::released();
+    let api = Api::released();
     let mut before = shards(&api, 1);
     all_become(&mut before, true, RETRY).await;
     all_stay(&mut before, LONG).await;
-    assert_eq!(api.server.lock().unwrap().lists, 0, "a single instance asks for no group");
+    let list = (ApiVerb::List, Resource::Leases);
+    assert!(!api.server.requests().contains_key(&list), "a single instance asks for no group");
     for of in [2, 4, 1, 4, 1] {
         let mut next = shards(&api, of);
         tokio::join!(all_stay(&mut before, LONG), all_stay(&mut next, LONG));
@@ -49,7 +52,8 @@ async fn numbers_of_shards_follow_one_another_and_never_overlap() {
         all_stay(&mut next, LONG).await;
         last.unwrap().election.release(RETRY).await;
         all_become(&mut next, true, 2 * LEASE).await;
-        assert_eq!(api.lease().is_labelled, of > 1);
+        let label = &api.get(PATH).await["metadata"]["labels"][GROUP_LABEL];
+        assert_eq!(label.is_string(), of > 1);
         before = next;
     }
 }
@@ -57,8 +61,8 @@ async fn numbers_of_shards_follow_one_another_and_never_overlap() {
 /// Two numbers that start in the same moment, at any offset.
 #[tokio::test(start_paused = true)]
 async fn of_two_numbers_that_start_together_one_leads() {
-    for round in 0..100_u64 {
-        let api = FakeApi::released();
+    for round in 0..50_u64 {
+        let api = Api::released();
         release(&api, 0, 2);
         let two = shard(&api, 1, 2);
         sleep(Duration::from_millis(round % 25)).await;
@@ -80,8 +84,8 @@ async fn of_two_numbers_that_start_together_one_leads() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_lands_late_makes_no_second_leader() {
     let mut landed = 0;
-    for round in 0..60_u64 {
-        let api = FakeApi::released();
+    for round in 0..30_u64 {
+        let api = Api::released();
         for (index, of) in [(0, 2), (1, 2), (1, 4)] {
             release(&api, index, of);
         }
@@ -91,29 +95,29 @@ async fn a_renewal_that_lands_late_makes_no_second_leader() {
         let mut two = shard(2);
         two.becomes(true, RETRY).await;
         let four = shard(4);
-        two.api.is_written().await;
+        two.api.written.notified().await;
         // The renewals hang, until one of them is on its way shortly before the deadline.
-        two.api.behaviour(Behaviour::Hangs);
-        sleep(Duration::from_millis(7_000 + round * 30)).await;
-        two.api.behaviour(Behaviour::Lands(6_500 + round * 40));
+        two.api.behaves(Behaviour::Hangs);
+        sleep(Duration::from_millis(7_000 + round * 60)).await;
+        two.api.behaves(Behaviour::Lands(6_500 + round * 80));
         sleep(Duration::from_millis(2_300)).await;
-        two.api.behaviour(Behaviour::Hangs);
-        let lands = timeout(Duration::from_secs(9), two.api.is_written()).await;
+        two.api.behaves(Behaviour::Hangs);
+        let lands = timeout(Duration::from_secs(9), two.api.written.notified()).await;
         landed += u32::from(lands.is_ok());
-        two.api.behaviour(Behaviour::Responds);
-        for _ in 0..6_000 {
+        two.api.behaves(Behaviour::Responds);
+        for _ in 0..3_000 {
             sleep(Duration::from_millis(10)).await;
             let open = [two.gate.is_open(), four.gate.is_open()];
             assert_ne!(open, [true; 2], "round {round}");
         }
     }
-    assert!(landed > 10, "{landed} landed");
+    assert!(landed > 5, "{landed} landed");
 }
 
 /// A single instance would see nothing of a shard whose first Lease is gone.
 #[tokio::test(start_paused = true)]
 async fn a_shard_stops_when_the_lease_of_shard_0_is_deleted() {
-    let api = FakeApi::released();
+    let api = Api::released();
     let mut two = shards(&api, 2);
     all_become(&mut two, true, 2 * LEASE).await;
     drop(two.remove(0).election);
@@ -130,7 +134,7 @@ async fn a_shard_stops_when_the_lease_of_shard_0_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_tells_which_shards_nobody_holds() {
-    let api = FakeApi::released();
+    let api = Api::released();
     let mut first = shard(&api, 0, 3);
     first.becomes(true, 2 * LEASE).await;
     let mut second = shard(&api, 1, 3);
@@ -148,15 +152,14 @@ async fn a_leader_tells_which_shards_nobody_holds() {
 /// Another number of shards may begin unseen.
 #[tokio::test(start_paused = true)]
 async fn nobody_leads_where_the_group_cannot_be_listed() {
-    let api = FakeApi::released();
+    let api = Api::released();
     let mut first = shard(&api, 0, 2);
     first.becomes(true, 2 * LEASE).await;
     for _ in 0..2 {
-        // Only lists fail.
-        api.behaviour(Behaviour::Slow(5));
+        api.server.inject(&Fault::on_watches(Resource::Leases, 500), 1_000);
         first.becomes(false, LEASE + RETRY).await;
         first.stays(LONG).await;
-        api.behaviour(Behaviour::Responds);
+        api.server.clear_faults();
         first.becomes(true, 2 * LEASE).await;
     }
 }

@@ -145,7 +145,11 @@ fn timeout_of(uri: &Uri) -> Option<Duration> {
 }
 
 /// Handles a request, and repeats it later if a repetition was set.
-fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+pub(super) fn answer(
+    site: &Site,
+    client: u32,
+    request: Request<Bytes>,
+) -> Result<Response<Body>, Failure> {
     let server = match site {
         Site::Cluster(server) => server,
         Site::Milo(milo) => {

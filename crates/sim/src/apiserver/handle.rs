@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Collected};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Server;
-use super::connection::{Site, serve};
+use super::connection::{Site, answer, serve};
 use super::fault::{Fault, ServerMode};
 use super::front::Front;
 use super::resource::{ApiVerb, Resource};
@@ -65,6 +68,14 @@ impl SimApiServerHandle {
         client: u32,
     ) -> impl Future<Output = ()> + Send + 'static {
         serve(Site::Cluster(self.server.clone()), stream, None, client)
+    }
+
+    /// Answers a request that is no watch, without a connection.
+    pub async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let response = answer(&Site::Cluster(self.server.clone()), 0, request);
+        let (head, body) = response.unwrap_or_else(|failure| failure.response()).into_parts();
+        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+        Response::from_parts(head, body)
     }
 
     /// Connections, watches and requests.
