@@ -49,7 +49,8 @@ macro_rules! table {
 table! {
     CredentialsRejected: Error, None, Some(Unknown), false, [NotWatched],
         ["{cluster} rejects the credentials (401)."],
-        ["Renew the token or certificate in {file}; it is read again at once."];
+        ["Renew the token or certificate in {file}; it is read again at once.",
+         "Renew the token or certificate; it is read again at once."];
     PermissionMissing: Error, None, Some(Unknown), false, [NotWatched],
         ["{cluster} does not allow throughline to {verb} {kind} objects."],
         ["As an administrator: `@{cluster} -n {namespace} create role {role} --verb={verb} \
@@ -66,7 +67,8 @@ table! {
         ["`@{cluster} get --raw '/readyz?verbose'`"];
     KubeconfigInvalid: Error, None, Some(Unknown), false, [NotWatched],
         ["The kubeconfig of {cluster} cannot be used: {error}."],
-        ["Correct {file}; it is read again before each attempt."];
+        ["Correct {file}; it is read again before each attempt.",
+         "Correct it; it is read again before each attempt."];
     ObjectUnreadable: Warning, None, Some(Unknown), true, [Ticket],
         ["{kind} {object} in {cluster} cannot be decoded."],
         ["`@{cluster} -n {namespace} get {kind} {name} -o yaml`"];
@@ -197,7 +199,7 @@ table! {
         ["`@{cluster} -n {namespace} annotate {kind} {name} throughline.datumapis.com/paused-`"];
     RuleOff: Info, None, None, false, [],
         ["This rule is switched off for {cluster}."],
-        ["Set `touch.enabled: true`, or give the role to another instance."];
+        ["Let another instance do it; for touches, set `touch.enabled: true`."];
     ConfigRefused: Warning, None, None, false, [Ticket],
         ["The changed file {file} is not used: {error}."],
         ["`throughline config --config {file}`"];
