@@ -183,6 +183,15 @@ const SCENES: &[Row] = &[
     It("changed", |s| _ = s.upstream(OFFLINE).hub(OFFLINE).edge(OFFLINE)),
     It("late", |s| s.run_to(660_000, |s, touch| _ = s.finish(touch, forbidden()))),
     It("unknown", |s| _ = s.lost("edge", "Connector")),
+    Scene("a Gateway no longer references one of two connectors that wait for it", settled),
+    It("two", |s| _ = s.proxy(&["lab", "two"]).applied("edge", UP.copy("two", N1)).pass(100)),
+    End("announced", DONE),
+    It("settled", |s| _ = s.settle_to(700_000)),
+    It("both go offline", |s| {
+        s.leave("up").leave("hub").edge(OFFLINE).applied("edge", UP.copy("two", OFFLINE));
+    }),
+    It("one waits, from the time that it has waited since", |s| _ = s.pass(50).proxy(&["lab"])),
+    It("late", |s| s.run_to(760_000, |s, touch| _ = s.finish(touch, forbidden()))),
     Scene("an annotation that is overwritten again and again", settled),
     It("right at the moment", |s| {
         for _ in 0..3 {
