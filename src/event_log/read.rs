@@ -157,7 +157,8 @@ impl<R: BufRead> LogReader<R> {
 
     /// Continues with the next file, if one remains. After a gap its header may name new clusters.
     fn next_file(&mut self) -> bool {
-        let Some(next) = self.later.pop_front() else { return false };
+        let Some(mut next) = self.later.pop_front() else { return false };
+        self.parser.warnings.append(&mut next.parser.warnings);
         self.parser.add_clusters(&next.header);
         self.parser.file = next.parser.file;
         self.input = next.input;

@@ -25,7 +25,7 @@ use throughline::problems::Outside;
 use throughline::replay::{Replay, ReplayMode};
 
 use crate::fixtures;
-use crate::read_log::replayed;
+use crate::read_log::{gzip, replayed};
 use crate::reading::START_MS;
 use crate::temp_folder::temp_folder;
 
@@ -149,8 +149,14 @@ fn a_rotated_log_replays_as_one() {
     // Reading an older part leaves out the later ones.
     assert_eq!(open(&numbered(&file, 2)).files().count(), parts as usize - 2);
     // The latest part alone may hold no outcome.
-    fs::write(&file, fs::read_to_string(&file).unwrap().lines().next().unwrap()).unwrap();
+    let begin = fs::read_to_string(&file).unwrap().lines().next().unwrap().to_owned();
+    fs::write(&file, &begin).unwrap();
     assert_eq!(holds_outcomes(file.to_str().unwrap()).unwrap(), Some(true));
+    // It may be cut off right after its header.
+    let cut = gzip(&begin);
+    fs::write(&file, &cut[..cut.len() - 4]).unwrap();
+    let warnings = verified(&file).warnings;
+    assert!(warnings[0].contains("run.jsonl:1: warning: the compressed stream is cut off"));
 
     fs::remove_file(numbered(&file, 3)).unwrap();
     let cut = verified(&file);
