@@ -101,11 +101,6 @@ impl Executor {
         self.applier = std::mem::take(&mut self.applier).with_projects(projects);
     }
 
-    /// Actions waiting for their attempt.
-    pub fn queued(&self) -> usize {
-        self.queues.values().map(Queue::waiting).sum()
-    }
-
     /// Actions with an attempt in flight.
     pub fn in_flight(&self) -> usize {
         self.tasks.len()

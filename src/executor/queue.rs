@@ -76,11 +76,6 @@ impl Queue {
         self.routing.len + self.rest.len
     }
 
-    /// Actions that wait for their attempt, ready or behind one in flight.
-    pub(super) fn waiting(&self) -> usize {
-        self.slots.values().filter(|slot| slot.waiting.is_some()).count()
-    }
-
     /// Whether only one write at a time is sent, because requests time out.
     pub(super) fn is_narrow(&self) -> bool {
         self.time_outs > 0
