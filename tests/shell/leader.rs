@@ -13,7 +13,6 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use http::{Method, Response};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use throughline::client::ClusterClient;
 use throughline::core::contract::event::{ClusterSpec, EventKind};
@@ -119,14 +118,12 @@ impl Api {
 
     async fn carry_out(self, after_ms: u64, request: Request) -> Response<Body> {
         sleep(Duration::from_millis(after_ms)).await;
-        let (head, body) = request.into_parts();
-        let is_update = head.method == Method::PUT;
-        let body = body.collect().await.unwrap().to_bytes();
-        let response = self.server.answer(Request::from_parts(head, body)).await;
+        let is_update = *request.method() == Method::PUT;
+        let response = self.server.answer(request).await;
         if is_update && response.status().is_success() {
             self.written.notify_waiters();
         }
-        response.map(Body::from)
+        response.map(Body::new)
     }
 
     /// Creates or replaces a Lease.

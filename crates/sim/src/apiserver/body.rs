@@ -9,9 +9,9 @@ use hyper::body::Frame;
 /// The connection ends without the last chunk, as after a crash of the server.
 #[derive(Debug, thiserror::Error)]
 #[error("the watch was cut")]
-pub(super) struct WatchCut;
+pub struct WatchCut;
 
-pub(super) type Body = UnsyncBoxBody<Bytes, WatchCut>;
+pub type Body = UnsyncBoxBody<Bytes, WatchCut>;
 
 pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()

@@ -2,13 +2,14 @@
 //! the client agrees to it (ALPN).
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::Body as HttpBody;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -106,10 +107,11 @@ async fn serve_http2(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin, cl
     let _ = connection.await;
 }
 
-async fn respond(
+/// Answers a request as the server behaves now; a request that gets no response waits for ever.
+pub(super) async fn respond(
     site: Site,
     client: u32,
-    request: Request<Incoming>,
+    request: Request<impl HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>>,
 ) -> Result<Response<Body>, Infallible> {
     let front = site.front().clone();
     let _counted = front.requests.count();
@@ -145,11 +147,7 @@ fn timeout_of(uri: &Uri) -> Option<Duration> {
 }
 
 /// Handles a request, and repeats it later if a repetition was set.
-pub(super) fn answer(
-    site: &Site,
-    client: u32,
-    request: Request<Bytes>,
-) -> Result<Response<Body>, Failure> {
+fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
     let server = match site {
         Site::Cluster(server) => server,
         Site::Milo(milo) => {

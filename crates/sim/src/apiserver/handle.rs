@@ -1,18 +1,19 @@
 //! The handle of a running server, for tests and the demo: injects faults, counts requests.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Collected};
+use hyper::body::Body as HttpBody;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Server;
-use super::connection::{Site, answer, serve};
+use super::body::Body;
+use super::connection::{Site, respond, serve};
 use super::fault::{Fault, ServerMode};
 use super::front::Front;
 use super::resource::{ApiVerb, Resource};
@@ -70,12 +71,13 @@ impl SimApiServerHandle {
         serve(Site::Cluster(self.server.clone()), stream, None, client)
     }
 
-    /// Answers a request that is no watch, without a connection.
-    pub async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
-        let response = answer(&Site::Cluster(self.server.clone()), 0, request);
-        let (head, body) = response.unwrap_or_else(|failure| failure.response()).into_parts();
-        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-        Response::from_parts(head, body)
+    /// Answers a request without a connection.
+    pub async fn answer(
+        &self,
+        request: Request<impl HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>>,
+    ) -> Response<Body> {
+        let Ok(response) = respond(Site::Cluster(self.server.clone()), 0, request).await;
+        response
     }
 
     /// Connections, watches and requests.

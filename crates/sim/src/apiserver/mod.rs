@@ -46,6 +46,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+pub use body::{Body, WatchCut};
 pub use fault::{Fault, ServerMode};
 pub use handle::{ServerLoad, SimApiServerHandle};
 pub use milo_handle::{SimMilo, SimMiloHandle};
@@ -54,7 +55,6 @@ pub use status::reason_of;
 pub use store::ServerBackup;
 
 use crate::{SimClusters, WatchNotice};
-use body::Body;
 use connection::{Site, accept};
 use front::{Front, Gauge};
 use request::{QueryParams, RequestTarget};
