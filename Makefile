@@ -45,7 +45,7 @@ SIM_SEEDS ?=
 SIM_FIRST ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1))
 
 # Built for speed, which takes minutes once; 0 is the build that the other tests have.
-sim sim-shards crash-points: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
+sim sim-shards crash-points mistakes: export CARGO_PROFILE_DEV_OPT_LEVEL ?= 1
 
 sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N or SIM_PLAN='…' alone
 	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
