@@ -1,7 +1,7 @@
 //! An instance: the real run, on a computer of its own, with its event log kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -240,8 +240,11 @@ static KUBECONFIG: LazyLock<PathBuf> = LazyLock::new(|| {
     let contexts: Vec<_> = names.iter().map(context).collect();
     let content = json!({ "apiVersion": "v1", "kind": "Config", "clusters": clusters,
         "contexts": contexts, "users": [{ "name": "u", "user": {} }] });
-    let file = std::env::temp_dir().join(format!("throughline-sim-{}.json", std::process::id()));
-    std::fs::write(&file, content.to_string()).unwrap();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulation.kubeconfig");
+    // Another process may be reading it.
+    let new = file.with_extension(std::process::id().to_string());
+    std::fs::write(&new, content.to_string()).unwrap();
+    std::fs::rename(new, &file).unwrap();
     file
 });
 
