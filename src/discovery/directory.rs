@@ -127,7 +127,7 @@ impl Directory {
 
     /// Sends all files as one list, so that files that disappear together count as one loss.
     async fn list(&mut self, files: Stamps) {
-        self.ledger.new_list();
+        self.ledger.new_list().await;
         let mut before = self.listed.take().unwrap_or_default();
         let mut listed = BTreeMap::new();
         for (file, stamp) in files {

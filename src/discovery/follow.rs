@@ -168,7 +168,7 @@ impl Follower {
             self.ledger.resumed().await;
         }
         match event {
-            Event::Init => self.ledger.new_list(),
+            Event::Init => self.ledger.new_list().await,
             Event::InitApply(object) => {
                 self.ledger.listed((self.reader)(&object, &self.ledger)).await;
             }

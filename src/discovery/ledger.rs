@@ -158,9 +158,13 @@ impl Ledger {
         let _ = self.bus.send(event).await;
     }
 
-    /// Starts a new list. It begins with the first answer.
-    pub(super) fn new_list(&mut self) {
+    /// Starts a new list. The first begins at once, because from then on clusters may join; a later
+    /// one begins with the first answer.
+    pub(super) async fn new_list(&mut self) {
         self.is_list_begun = false;
+        if self.lists == 0 {
+            self.begin_list().await;
+        }
     }
 
     async fn begin_list(&mut self) {

@@ -46,7 +46,7 @@ impl Bench {
 
     /// Lists these offers; returns the missing names, and whether they are suspiciously many.
     async fn list(&mut self, offers: &[Offer]) -> (Vec<String>, bool) {
-        self.ledger.new_list();
+        self.ledger.new_list().await;
         for offer in offers {
             self.ledger.listed(offer.clone()).await;
         }

@@ -71,8 +71,10 @@ impl Machine {
 
     /// An event from cluster discovery.
     pub(crate) fn on_discovery(&mut self, event: &EventKind) {
-        naming::on_discovery_started(self);
         self.with_roster(|roster, facts| roster.on_event(event, facts));
+        if let EventKind::DiscoveryFinished { .. } = event {
+            naming::on_discovery_finished(self);
+        }
     }
 
     /// An action ended. Plans its subject again. After a success, it also plans the subjects whose

@@ -21,11 +21,9 @@ pub(super) fn on_change(m: &mut Machine, change: &Change) {
     }
 }
 
-pub(super) fn on_discovery_started(m: &mut Machine) {
-    if !m.roster.has_sources() {
-        m.memory.naming.on_discovery_started(m.now);
-        schedule(m);
-    }
+pub(super) fn on_discovery_finished(m: &mut Machine) {
+    m.memory.naming.on_discovery_finished(m.now);
+    schedule(m);
 }
 
 pub(super) fn report(m: &mut Machine) {
@@ -34,8 +32,10 @@ pub(super) fn report(m: &mut Machine) {
         return;
     }
 
-    let is_deleted = |name: &_| m.roster.deleted_project(name).is_some();
-    for (upstream, verdict) in m.memory.naming.on_deadline(&m.world, is_deleted, m.now) {
+    let roster = &m.roster;
+    let is_deleted = |name: &_| roster.deleted_project(name).is_some();
+    let may_join = !roster.are_sources_live();
+    for (upstream, verdict) in m.memory.naming.on_deadline(&m.world, is_deleted, may_join, m.now) {
         whole::on_named(m, &upstream, verdict);
     }
     schedule(m);

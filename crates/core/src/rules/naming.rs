@@ -103,25 +103,31 @@ impl NamingMemory {
         self.due.set(name.clone(), Some(at));
     }
 
-    /// The first source begins to list its clusters, so a cluster that hub Connectors name may
-    /// still join.
-    pub(crate) fn on_discovery_started(&mut self, now: UnixMillis) {
+    /// A source has listed its clusters, so a cluster that hub Connectors name may be about to join.
+    pub(crate) fn on_discovery_finished(&mut self, now: UnixMillis) {
         let not_before = now.plus(UNDISCOVERED_MS);
         for name in self.take_due(not_before) {
-            self.due.set(name, Some(not_before));
+            let is_wrong = self.wrong.contains(&name);
+            self.due.set(name, Some(if is_wrong { now.plus(OVER_MS) } else { not_before }));
         }
     }
 
+    /// `may_join`: a source does not show all its clusters, and what it lacks is no news.
     pub(crate) fn on_deadline(
         &mut self,
         world: &World,
         is_deleted: impl Fn(&ClusterName) -> bool,
+        may_join: bool,
         now: UnixMillis,
     ) -> Vec<(ClusterName, Verdict)> {
         let mut judged = Vec::new();
         for name in self.take_due(now) {
             let verdict = judge(world, &name, is_deleted(&name));
             match verdict {
+                Verdict::NotFollowed(_) if may_join && !self.wrong.contains(&name) => {
+                    self.due.set(name, Some(now.plus(UNDISCOVERED_MS)));
+                    continue;
+                }
                 Verdict::Unknown => {}
                 Verdict::Fits => {
                     self.wrong.remove(&name);

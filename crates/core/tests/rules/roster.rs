@@ -10,7 +10,7 @@ use OfferState::{NotReady, Ready};
 use crate::scenes::Row::{self, It, Scene};
 use crate::scenes::assert_told;
 use crate::stage::*;
-use stage::{joined, needed, projects, with_gone};
+use stage::{joined, listing, needed, projects, with_gone};
 
 const SCENES: &[Row] = &[
     Scene("another uid makes another cluster", || joined(&["a"])),
@@ -129,6 +129,15 @@ const SCENES: &[Row] = &[
     It("two of six, of which x is known", |f| _ = f.unname("y")),
     It("one whose deletion was seen is none of them", |f| _ = f.withdraw("a", "1").pass(2_000)),
     It("no list is complete", |f| _ = f.started_by(SourceName::KubeconfigDir, JoinRule::All)),
+    Scene("what a source does not show yet may join", || {
+        listing(JoinRule::Needed, Settings::default())
+    }),
+    It("named while the list lasts", |f| _ = f.name("x").pass(HOUR)),
+    It("listed without it", |f| _ = f.finished().pass(MINUTE - 1)),
+    It("a minute after the list", |f| _ = f.pass(1)),
+    It("another while the source is lost", |f| _ = f.discovery_lost().name("y").pass(HOUR)),
+    It("the first joins", |f| _ = f.join("x", Role::Upstream).pass(1_000)),
+    It("the source is back", |f| _ = f.discovery_resumed().pass(MINUTE)),
     Scene("a deleted project that is offered again", || with_gone(Settings::default())),
     It("offered", |f| _ = f.offer("a", "2", NotReady)),
     Scene("a deleted project that nothing names", || with_gone(Settings::default())),
