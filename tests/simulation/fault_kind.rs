@@ -134,8 +134,8 @@ impl FaultKind {
             Self::ConnectionsReset
             | Self::WatchesCut
             | Self::HistoryCompacted
-            | Self::PagesExpire => &[CUT, LATE],
-            Self::KindNotServed => &[CUT, LATE, &[Cause::KindNotServed]],
+            | Self::PagesExpire => &[CUT, LATE, OVERWRITTEN],
+            Self::KindNotServed => &[CUT, LATE, OVERWRITTEN, &[Cause::KindNotServed]],
             Self::WatchesLate => &[LATE, OVERWRITTEN],
             Self::ReadsStale | Self::TimeTravel => &[RESTORED, LATE, OVERWRITTEN],
             Self::InstanceKilled
@@ -144,7 +144,8 @@ impl FaultKind {
             | Self::InstanceFrozen
             | Self::LeaseDeleted
             | Self::LeaseEdited => &[LEADERLESS, LATE],
-            Self::DiskFull | Self::DiskHangs => &[&[Cause::EventLogFailing]],
+            // No route is deleted that could not be written down first.
+            Self::DiskFull | Self::DiskHangs => &[&[Cause::EventLogFailing, Cause::WriteFailing]],
             Self::ReplicatorWritesOldStatus
             | Self::TriggerOverwritten
             | Self::OldTriggerWritten
