@@ -13,9 +13,7 @@ use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
-use throughline_sim::apiserver::{
-    Resource, SimApiServer, SimApiServerHandle, SimApiServerSettings, SimMilo, SimMiloHandle,
-};
+use throughline_sim::apiserver::{Resource, SimApiServer, SimApiServerSettings, SimMilo};
 use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
 
@@ -31,9 +29,9 @@ const SETTLED: usize = 0;
 
 struct Clusters {
     sim: Arc<Mutex<SimClusters>>,
-    milo: SimMiloHandle,
-    hub: SimApiServerHandle,
-    edge: SimApiServerHandle,
+    milo: SimMilo,
+    hub: SimApiServer,
+    edge: SimApiServer,
     size: FleetSize,
     /// Projects with connectors so far.
     projects: usize,
@@ -212,7 +210,7 @@ impl Clusters {
     fn load(&self) -> Load {
         let load = self.milo.root.load();
         let watched = self.milo.watched_projects().into_iter();
-        let writes = |server: &SimApiServerHandle| -> u64 {
+        let writes = |server: &SimApiServer| -> u64 {
             let is_ours = |resource| !matches!(resource, Resource::Leases | Resource::Events);
             let requests = server.requests().into_iter();
             requests.filter(|((verb, r), _)| verb.is_write() && is_ours(*r)).map(|(_, n)| n).sum()

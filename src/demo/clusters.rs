@@ -17,9 +17,7 @@ use crate::core::contract::event::ClusterSpec;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::replay::RequestCounts;
 use throughline_sim::SimClusters;
-use throughline_sim::apiserver::{
-    ServerMode, SimApiServer, SimApiServerHandle, SimApiServerSettings,
-};
+use throughline_sim::apiserver::{ServerMode, SimApiServer, SimApiServerSettings};
 
 /// A temporary folder of this run; removed when dropped.
 pub(super) struct TempFolder(PathBuf);
@@ -53,7 +51,7 @@ impl Drop for TempFolder {
 
 /// The clusters of a recording, served until this is dropped.
 pub(super) struct DemoClusters {
-    servers: Vec<(ClusterSpec, SimApiServerHandle)>,
+    servers: Vec<(ClusterSpec, SimApiServer)>,
 }
 
 impl DemoClusters {
@@ -82,7 +80,7 @@ impl DemoClusters {
 
     /// Writes a kubeconfig for the clusters and returns their configuration.
     pub(super) fn write_kubeconfig(&self, folder: &Path) -> anyhow::Result<Vec<ClusterConfig>> {
-        let each = |entry: fn(&ClusterSpec, &SimApiServerHandle) -> Value| -> Vec<Value> {
+        let each = |entry: fn(&ClusterSpec, &SimApiServer) -> Value| -> Vec<Value> {
             self.servers.iter().map(|(spec, server)| entry(spec, server)).collect()
         };
         let content = json!({
@@ -100,7 +98,7 @@ impl DemoClusters {
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|mut file| file.write_all(content.to_string().as_bytes()))
             .with_context(|| format!("writing {}", path.display()))?;
-        let config = |(spec, _): &(ClusterSpec, SimApiServerHandle)| ClusterConfig {
+        let config = |(spec, _): &(ClusterSpec, SimApiServer)| ClusterConfig {
             name: spec.name.clone(),
             roles: spec.roles.clone(),
             kubeconfig: Some(path.clone()),
@@ -126,7 +124,7 @@ impl DemoClusters {
 
     /// The requests that the API servers received.
     pub(super) fn requests(&self) -> Vec<RequestCounts> {
-        let of_one = |(spec, server): &(ClusterSpec, SimApiServerHandle)| {
+        let of_one = |(spec, server): &(ClusterSpec, SimApiServer)| {
             let cluster = spec.name.clone();
             let requests = server.requests().into_iter();
             requests.map(move |((verb, resource), count)| RequestCounts {

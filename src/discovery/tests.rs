@@ -24,7 +24,7 @@ use crate::core::data::ids::{ClusterName, Role};
 use crate::metrics::Metrics;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{
-    ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle,
+    ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMilo,
 };
 
 const SOURCE: SourceName = SourceName::KubeconfigSecrets;
@@ -242,7 +242,7 @@ async fn an_unknown_name_is_asked_for_once_an_hour_while_it_is_named() {
 }
 
 /// A Milo root with the Project `there`.
-async fn root() -> (SimMiloHandle, Arc<ProjectRoot>) {
+async fn root() -> (SimMilo, Arc<ProjectRoot>) {
     let sim = Arc::new(Mutex::new(SimClusters::new(&[], 0)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let milo = SimMilo::start(sim, listener, None, SimApiServerSettings::default()).unwrap();

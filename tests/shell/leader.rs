@@ -28,7 +28,7 @@ use throughline::leader::{LeaderElection, Listeners};
 use throughline::metrics::Metrics;
 use throughline::problems::Outside;
 use throughline_sim::SimClusters;
-use throughline_sim::apiserver::{Resource, SimApiServer, SimApiServerHandle};
+use throughline_sim::apiserver::{Resource, SimApiServer};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -61,7 +61,7 @@ enum Behaviour {
 /// The API server, as one client reaches it.
 #[derive(Clone)]
 struct Api {
-    server: Arc<SimApiServerHandle>,
+    server: Arc<SimApiServer>,
     behaviour: Arc<Mutex<Behaviour>>,
     /// A write was carried out.
     written: Arc<Notify>,

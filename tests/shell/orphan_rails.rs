@@ -16,7 +16,7 @@ use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
 use throughline_sim::apiserver::{
-    ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMiloHandle,
+    ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMilo,
 };
 
 use crate::cluster::{SHOP, absent, client_at, project_and_hub, write};
@@ -36,7 +36,7 @@ struct Place {
     backup: PathBuf,
     may: bool,
     /// A root with one project, which is another.
-    milo: SimMiloHandle,
+    milo: SimMilo,
 }
 
 fn route() -> Value {

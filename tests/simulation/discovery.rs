@@ -10,7 +10,7 @@ use throughline::config::{Config, KubeconfigSecretsConfig, MiloConfig};
 use throughline::core::contract::membership::JoinRule;
 use throughline::core::data::ids::{ClusterName, ObjectKey, Role};
 use throughline_sim::apiserver::{
-    ApiVerb, Fault, Resource, SimApiServerHandle, SimApiServerSettings, SimMilo,
+    ApiVerb, Fault, Resource, SimApiServer, SimApiServerSettings, SimMilo,
 };
 
 use crate::fault_kind::FaultKind;
@@ -32,7 +32,7 @@ pub(crate) enum Discovery {
 
 #[derive(Clone)]
 pub(crate) struct Source {
-    pub(crate) server: Arc<SimApiServerHandle>,
+    pub(crate) server: Arc<SimApiServer>,
     resource: Resource,
 }
 
@@ -83,7 +83,7 @@ impl Discovery {
 
     pub(crate) fn start(
         self,
-        servers: &[Arc<SimApiServerHandle>],
+        servers: &[Arc<SimApiServer>],
         world: &World,
         settings: SimApiServerSettings,
         network: &Network,

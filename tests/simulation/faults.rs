@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerHandle};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServer};
 use tokio::time::Instant;
 
 use crate::computer::Disk;
@@ -420,7 +420,7 @@ impl Stage {
 }
 
 /// Watches end, and cannot resume where they ended.
-fn lose_history(host: &SimApiServerHandle) {
+fn lose_history(host: &SimApiServer) {
     host.compact();
     host.cut_watches(None);
 }

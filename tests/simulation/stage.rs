@@ -11,7 +11,7 @@ use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::Role;
 use throughline::environment::{Environment, within};
 use throughline_sim::apiserver::{
-    AuditedRequest, ServerBackup, SimApiServer, SimApiServerHandle, SimApiServerSettings,
+    AuditedRequest, ServerBackup, SimApiServer, SimApiServerSettings,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
@@ -42,7 +42,7 @@ pub(crate) struct Stage {
     pub(crate) config: Config,
     pub(crate) specs: Vec<ClusterSpec>,
     pub(crate) world: World,
-    pub(crate) servers: Vec<Arc<SimApiServerHandle>>,
+    pub(crate) servers: Vec<Arc<SimApiServer>>,
     pub(crate) source: Option<Source>,
     /// Of each upstream, the only one that its server takes where it is discovered.
     pub(crate) tokens: Vec<u32>,

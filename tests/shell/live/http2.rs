@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use throughline::client::{
     CallError, ClusterClient, Connections, Frames, JSON, Server, frames, get,
 };
-use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMiloHandle};
+use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo};
 use tokio::io::{copy, copy_bidirectional, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A Milo behind one listener, and clients that share what they can.
 struct Fleet {
-    milo: SimMiloHandle,
+    milo: SimMilo,
     /// Where clients reach it.
     url: String,
     ca: Vec<u8>,

@@ -10,7 +10,7 @@ pub enum ServerMode {
     /// Connections and requests are accepted but never answered, and watches send nothing, not even
     /// bookmarks: the server hangs, or the network drops all packets.
     Frozen,
-    /// The handle was dropped.
+    /// The server was dropped.
     Stopped,
 }
 

@@ -20,49 +20,43 @@ mod body;
 mod connection;
 mod fault;
 mod front;
-mod handle;
 mod json_patch;
 mod list;
 mod milo;
-mod milo_handle;
 mod reads;
 mod request;
 mod resource;
 mod selector;
+mod sim_api_server;
+mod sim_milo;
 mod status;
 mod store;
 mod watch;
 mod write;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::signal::Sender;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{Request, Response};
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 pub use body::{Body, WatchCut};
 pub use fault::{Fault, ServerMode};
-pub use handle::{ServerLoad, SimApiServerHandle};
-pub use milo_handle::{SimMilo, SimMiloHandle};
 pub use resource::{ApiVerb, Resource};
+pub use sim_api_server::{ServerLoad, SimApiServer};
+pub use sim_milo::SimMilo;
 pub use status::reason_of;
 pub use store::ServerBackup;
 
-use crate::{SimClusters, WatchNotice};
-use connection::{Site, accept};
+use crate::SimClusters;
 use front::{Front, Gauge};
 use request::{QueryParams, RequestTarget};
 use status::{Failure, json_response};
 use store::{LockedCluster, ServerState};
-use throughline_core::contract::event::ClusterSpec;
-use throughline_core::data::ids::{ClusterName, Role};
-use throughline_core::data::objects::{Body as ObjectBody, Meta, Object};
+use throughline_core::data::ids::ClusterName;
 use throughline_core::data::time::UnixMillis;
 
 /// The limit of API servers for a request body.
@@ -94,7 +88,7 @@ pub type Audit = Arc<dyn Fn(&AuditedRequest) + Send + Sync>;
 #[derive(Clone, Debug)]
 pub struct AuditedRequest {
     pub cluster: ClusterName,
-    /// The number that [`SimApiServerHandle::serve`] got for the connection; 0 with a listener.
+    /// The number that [`SimApiServer::serve`] got for the connection; 0 with a listener.
     pub client: u32,
     pub request: Request<Bytes>,
     /// [`Fault::NO_RESPONSE`] for a request that hangs.
@@ -164,69 +158,6 @@ impl Server {
                 cuts[one as usize] += 1;
             }
         });
-    }
-}
-
-/// Serves one simulated cluster.
-pub struct SimApiServer;
-
-impl SimApiServer {
-    /// Serves `cluster` on `listener` until the handle is dropped, in TLS if there is an acceptor.
-    /// Connections use HTTP/2 if acceptor and client agree on the protocol `h2` (ALPN), and HTTP/1.1
-    /// otherwise. Needs a tokio runtime. From now on the clusters keep histories and managed fields,
-    /// and [`SimClusters::poll_event`] returns nothing. The caller makes changes in the clusters and,
-    /// without a clock, advances their time.
-    ///
-    /// # Errors
-    /// The listener has no address.
-    pub fn start(
-        sim: Arc<Mutex<SimClusters>>,
-        cluster: ClusterName,
-        listener: TcpListener,
-        tls: Option<TlsAcceptor>,
-        settings: SimApiServerSettings,
-    ) -> std::io::Result<SimApiServerHandle> {
-        let address = listener.local_addr()?;
-        let is_tls = tls.is_some();
-        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
-        tokio::spawn(accept(Site::Cluster(server.clone()), listener, tls));
-        Ok(SimApiServerHandle { server, address, is_tls })
-    }
-
-    /// Serves one cluster on a free port of this machine. It has the namespace `default` and
-    /// nothing else. Needs a tokio runtime.
-    ///
-    /// # Errors
-    /// No port is available.
-    pub async fn start_one() -> std::io::Result<SimApiServerHandle> {
-        let spec = ClusterSpec { name: ClusterName::from("one"), roles: vec![Role::Edge] };
-        let mut sim = SimClusters::new(std::slice::from_ref(&spec), 0);
-        let meta = Meta { name: "default".into(), ..Meta::default() };
-        let namespace = Object { meta, body: ObjectBody::Namespace };
-        sim.put(&spec.name, namespace, "kube-apiserver", WatchNotice::Applied);
-        let sim = Arc::new(Mutex::new(sim));
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let clock = || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            UnixMillis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
-        };
-        let settings = SimApiServerSettings {
-            clock: Some(Arc::new(clock)),
-            ..SimApiServerSettings::default()
-        };
-        Self::start(sim, spec.name, listener, None, settings)
-    }
-
-    /// Like [`SimApiServer::start`], but without a listener: serves the connections passed to
-    /// [`SimApiServerHandle::serve`]. `address` is only a name.
-    pub fn start_without_listener(
-        sim: Arc<Mutex<SimClusters>>,
-        cluster: ClusterName,
-        address: SocketAddr,
-        settings: SimApiServerSettings,
-    ) -> SimApiServerHandle {
-        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
-        SimApiServerHandle { server, address, is_tls: false }
     }
 }
 

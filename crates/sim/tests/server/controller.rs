@@ -11,12 +11,12 @@ use example::{OWNER, gateways, reconcile, run};
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
-use throughline_sim::apiserver::{ApiVerb, Resource, SimApiServer, SimApiServerHandle};
+use throughline_sim::apiserver::{ApiVerb, Resource, SimApiServer};
 
 use crate::sim_apiserver::client;
 
 struct Stage {
-    server: SimApiServerHandle,
+    server: SimApiServer,
     gateways: Api<DynamicObject>,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use serde_json::{Value, json};
 use throughline_sim::SimClusters;
-use throughline_sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings, SimMiloHandle};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings, SimMilo};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
@@ -19,7 +19,7 @@ const CONNECTORS: &str = "apis/networking.datumapis.com/v1alpha1/connectors";
 
 struct Milo {
     sim: Arc<Mutex<SimClusters>>,
-    handle: SimMiloHandle,
+    handle: SimMilo,
     client: Client,
 }
 

@@ -19,9 +19,7 @@ use throughline_core::contract::event::ClusterSpec;
 use throughline_core::data::ids::{ClusterName, Role};
 use throughline_core::data::objects::{Object, WireObject};
 use throughline_core::data::time::UnixMillis;
-use throughline_sim::apiserver::{
-    SimApiServer, SimApiServerHandle, SimApiServerSettings, SimMilo, SimMiloHandle,
-};
+use throughline_sim::apiserver::{SimApiServer, SimApiServerSettings, SimMilo};
 use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -31,7 +29,7 @@ pub(crate) const START: UnixMillis = UnixMillis(1_795_252_772_000);
 pub(crate) struct TestServer {
     pub(crate) sim: Arc<Mutex<SimClusters>>,
     pub(crate) cluster: ClusterName,
-    pub(crate) handle: SimApiServerHandle,
+    pub(crate) handle: SimApiServer,
     pub(crate) client: Client,
     /// The certificate of a server with TLS, in DER.
     ca: Option<Vec<u8>>,
@@ -81,7 +79,7 @@ async fn start(
 pub(crate) async fn serve_milo(
     settings: SimApiServerSettings,
     tls: Option<TlsAcceptor>,
-) -> (Arc<Mutex<SimClusters>>, SimMiloHandle) {
+) -> (Arc<Mutex<SimClusters>>, SimMilo) {
     let mut sim = SimClusters::new(&[], 0);
     sim.advance(START);
     let sim = Arc::new(Mutex::new(sim));

@@ -1,27 +1,34 @@
-//! The handle of a running server, for tests and the demo: injects faults, counts requests.
+//! A running server, for tests and the demo: injects faults, counts requests.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
 use hyper::body::Body as HttpBody;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
-use super::Server;
 use super::body::Body;
-use super::connection::{Site, respond, serve};
+use super::connection::{Site, accept, respond, serve};
 use super::fault::{Fault, ServerMode};
 use super::front::Front;
 use super::resource::{ApiVerb, Resource};
 use super::store::ServerBackup;
-use throughline_core::data::ids::ObjectKey;
+use super::{Server, SimApiServerSettings};
+use crate::{SimClusters, WatchNotice};
+use throughline_core::contract::event::ClusterSpec;
+use throughline_core::data::ids::{ClusterName, ObjectKey, Role};
+use throughline_core::data::objects::{Body as ObjectBody, Meta, Object};
+use throughline_core::data::time::UnixMillis;
 
-/// A running server. Dropping it stops the server and closes its connections.
-pub struct SimApiServerHandle {
+/// A running server of one simulated cluster. Dropping it stops the server and closes its
+/// connections.
+pub struct SimApiServer {
     pub(super) server: Arc<Server>,
     pub(super) address: SocketAddr,
     pub(super) is_tls: bool,
@@ -41,18 +48,65 @@ pub struct ServerLoad {
     pub requests_max: usize,
 }
 
-impl From<&Front> for ServerLoad {
-    fn from(front: &Front) -> Self {
-        Self {
-            connections: front.connections.now(),
-            connections_max: front.connections.max(),
-            watches: front.watches.now(),
-            requests_max: front.requests.max(),
-        }
+impl SimApiServer {
+    /// Serves `cluster` on `listener` until the server is dropped, in TLS if there is an acceptor.
+    /// Connections use HTTP/2 if acceptor and client agree on the protocol `h2` (ALPN), and HTTP/1.1
+    /// otherwise. Needs a tokio runtime. From now on the clusters keep histories and managed fields,
+    /// and [`SimClusters::poll_event`] returns nothing. The caller makes changes in the clusters and,
+    /// without a clock, advances their time.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn start(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        settings: SimApiServerSettings,
+    ) -> std::io::Result<Self> {
+        let address = listener.local_addr()?;
+        let is_tls = tls.is_some();
+        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
+        tokio::spawn(accept(Site::Cluster(server.clone()), listener, tls));
+        Ok(Self { server, address, is_tls })
     }
-}
 
-impl SimApiServerHandle {
+    /// Serves one cluster on a free port of this machine. It has the namespace `default` and
+    /// nothing else. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// No port is available.
+    pub async fn start_one() -> std::io::Result<Self> {
+        let spec = ClusterSpec { name: ClusterName::from("one"), roles: vec![Role::Edge] };
+        let mut sim = SimClusters::new(std::slice::from_ref(&spec), 0);
+        let meta = Meta { name: "default".into(), ..Meta::default() };
+        let namespace = Object { meta, body: ObjectBody::Namespace };
+        sim.put(&spec.name, namespace, "kube-apiserver", WatchNotice::Applied);
+        let sim = Arc::new(Mutex::new(sim));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let clock = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            UnixMillis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+        };
+        let settings = SimApiServerSettings {
+            clock: Some(Arc::new(clock)),
+            ..SimApiServerSettings::default()
+        };
+        Self::start(sim, spec.name, listener, None, settings)
+    }
+
+    /// Like [`SimApiServer::start`], but without a listener: serves the connections passed to
+    /// [`SimApiServer::serve`]. `address` is only a name.
+    pub fn start_without_listener(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        address: SocketAddr,
+        settings: SimApiServerSettings,
+    ) -> Self {
+        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
+        Self { server, address, is_tls: false }
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -82,7 +136,13 @@ impl SimApiServerHandle {
 
     /// Connections, watches and requests.
     pub fn load(&self) -> ServerLoad {
-        (&*self.server.front).into()
+        let front = &self.server.front;
+        ServerLoad {
+            connections: front.connections.now(),
+            connections_max: front.connections.max(),
+            watches: front.watches.now(),
+            requests_max: front.requests.max(),
+        }
     }
 
     /// Asks the clients of all HTTP/2 connections to open new ones (GOAWAY), as API servers do when
@@ -193,7 +253,7 @@ impl SimApiServerHandle {
         self.restore(&ServerBackup::default());
     }
 
-    /// Creates or replaces an object of a kind that is not in [`SimClusters`](crate::SimClusters).
+    /// Creates or replaces an object of a kind that is not in [`SimClusters`].
     pub fn put_raw(&self, resource: Resource, key: ObjectKey, object: Value) {
         self.server.lock().put_raw(resource, key, object);
     }
@@ -215,7 +275,7 @@ impl SimApiServerHandle {
     }
 }
 
-impl Drop for SimApiServerHandle {
+impl Drop for SimApiServer {
     fn drop(&mut self) {
         self.server.front.mode.set(ServerMode::Stopped);
     }

@@ -1,4 +1,4 @@
-//! The start of a Milo and its handle, for tests: adds, changes and removes projects, injects faults.
+//! A running Milo, for tests: adds, changes and removes projects, injects faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,19 +13,24 @@ use tokio_rustls::TlsAcceptor;
 use super::SimApiServerSettings;
 use super::connection::{Site, accept, serve};
 use super::fault::{Fault, ServerMode};
-use super::handle::SimApiServerHandle;
 use super::milo::Milo;
 use super::resource::Resource;
+use super::sim_api_server::SimApiServer;
 use crate::SimClusters;
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey};
 
-/// Serves projects and their control planes.
-pub struct SimMilo;
+/// A running Milo: projects and their control planes. It stops when the last `root` is dropped.
+pub struct SimMilo {
+    /// The server of the root, which holds the Projects. Its address, connections, mode and latency
+    /// are those of all projects, too.
+    pub root: Arc<SimApiServer>,
+    milo: Arc<Milo>,
+}
 
 impl SimMilo {
-    /// Serves on `listener` until the handle is dropped. Needs a tokio runtime. Each project
+    /// Serves on `listener` until the last `root` is dropped. Needs a tokio runtime. Each project
     /// becomes a cluster of `sim` under its name, with the role of an upstream. Otherwise like
-    /// [`SimApiServer::start`](super::SimApiServer::start).
+    /// [`SimApiServer::start`].
     ///
     /// # Errors
     /// The listener has no address.
@@ -34,33 +39,23 @@ impl SimMilo {
         listener: TcpListener,
         tls: Option<TlsAcceptor>,
         settings: SimApiServerSettings,
-    ) -> std::io::Result<SimMiloHandle> {
+    ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
-        let handle = SimMiloHandle::new(sim, address, tls.is_some(), settings);
-        tokio::spawn(accept(Site::Milo(handle.milo.clone()), listener, tls));
-        Ok(handle)
+        let started = Self::new(sim, address, tls.is_some(), settings);
+        tokio::spawn(accept(Site::Milo(started.milo.clone()), listener, tls));
+        Ok(started)
     }
 
     /// Like [`SimMilo::start`], but without a listener: serves the connections passed to
-    /// [`SimMiloHandle::serve`]. `address` is only a name.
+    /// [`SimMilo::serve`]. `address` is only a name.
     pub fn start_without_listener(
         sim: Arc<Mutex<SimClusters>>,
         address: SocketAddr,
         settings: SimApiServerSettings,
-    ) -> SimMiloHandle {
-        SimMiloHandle::new(sim, address, false, settings)
+    ) -> Self {
+        Self::new(sim, address, false, settings)
     }
-}
 
-/// A running Milo. It stops when the last `root` is dropped.
-pub struct SimMiloHandle {
-    /// The server of the root, which holds the Projects. Its address, connections, mode and latency
-    /// are those of all projects, too.
-    pub root: Arc<SimApiServerHandle>,
-    milo: Arc<Milo>,
-}
-
-impl SimMiloHandle {
     fn new(
         sim: Arc<Mutex<SimClusters>>,
         address: SocketAddr,
@@ -68,11 +63,11 @@ impl SimMiloHandle {
         settings: SimApiServerSettings,
     ) -> Self {
         let milo = Arc::new(Milo::new(sim, settings));
-        let root = SimApiServerHandle { server: milo.root.clone(), address, is_tls };
+        let root = SimApiServer { server: milo.root.clone(), address, is_tls };
         Self { root: Arc::new(root), milo }
     }
 
-    /// As [`SimApiServerHandle::serve`].
+    /// As [`SimApiServer::serve`].
     pub fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -82,7 +77,7 @@ impl SimMiloHandle {
     }
 
     /// From now on, this server is the project's control plane.
-    pub fn adopt(&self, project: &str, server: &SimApiServerHandle) {
+    pub fn adopt(&self, project: &str, server: &SimApiServer) {
         self.milo.state().projects.insert(ClusterName::from(project), server.server.clone());
     }
 
@@ -155,7 +150,7 @@ impl SimMiloHandle {
     }
 
     /// Stops the server as a rolling restart does: all connections end without a warning, and no
-    /// new ones are served until [`SimMiloHandle::resume`]. Earlier watches get a 410.
+    /// new ones are served until [`SimMilo::resume`]. Earlier watches get a 410.
     pub fn stop(&self) {
         self.root.set_mode(ServerMode::Down);
         for server in self.milo.all_servers() {
