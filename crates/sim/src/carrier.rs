@@ -103,16 +103,10 @@ impl HubQueue {
 /// Annotations of one hub Connector that are being carried to an edge.
 #[derive(Default)]
 pub(super) struct PendingCarry {
-    due_at: UnixMillis,
+    pub(super) due_at: UnixMillis,
     annotation_keys: BTreeSet<Box<str>>,
     /// In backoff: nothing happens until the hub object changes again.
     is_stuck: bool,
-}
-
-impl PendingCarry {
-    pub(super) fn due_at(&self) -> UnixMillis {
-        self.due_at
-    }
 }
 
 impl SimClusters {

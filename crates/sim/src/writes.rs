@@ -173,7 +173,7 @@ impl SimClusters {
             self.emit(EventKind::Deleted { cluster: name.clone(), object });
         }
         if let Some(carry) = self.pending_carries.remove(&(name.clone(), key.clone())) {
-            self.carry_queue.remove(&(carry.due_at(), name.clone(), key.clone()));
+            self.carry_queue.remove(&(carry.due_at, name.clone(), key.clone()));
         }
     }
 }

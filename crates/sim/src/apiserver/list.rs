@@ -79,7 +79,7 @@ pub(super) fn list(
         // API servers answer this from the watch cache, without pages.
         limit = 0;
     }
-    let has_expired = after.is_some() && cluster.state.reads.do_pages_expire;
+    let has_expired = after.is_some() && cluster.state.do_pages_expire;
     let snapshot = cluster.state.snapshot(&key(version)).filter(|_| !has_expired);
     let items: Arc<[ServedObject]> = match snapshot {
         Some(items) => items,

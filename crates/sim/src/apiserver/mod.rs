@@ -23,7 +23,6 @@ mod front;
 mod json_patch;
 mod list;
 mod milo;
-mod reads;
 mod request;
 mod resource;
 mod selector;
@@ -34,7 +33,7 @@ mod store;
 mod watch;
 mod write;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::signal::Sender;
@@ -145,7 +144,9 @@ impl Server {
 
     /// Locks the simulated clusters, then the server's own state; always in this order.
     fn lock(&self) -> LockedCluster<'_> {
-        let mut cluster = LockedCluster::lock(&self.sim, &self.state, &self.cluster);
+        let sim = self.sim.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cluster = LockedCluster { sim, state, name: &self.cluster };
         if let Some(now) = &self.front.settings.clock {
             cluster.sim.advance(now());
         }

@@ -210,24 +210,26 @@ impl SimApiServer {
     /// From now on, the watch cache stays at `version`: watches show nothing newer. With `lists`,
     /// neither do lists.
     pub fn lag_reads(&self, version: u64, lists: bool) {
-        self.server.lock().state.reads.lag(version, lists);
+        let mut cluster = self.server.lock();
+        cluster.state.cached = Some(version);
+        cluster.state.are_lists_cached = lists;
     }
 
     /// The watch cache follows etcd again.
     pub fn catch_up(&self) {
         let mut cluster = self.server.lock();
-        cluster.state.reads.catch_up();
+        cluster.state.cached = None;
         cluster.sim.wake_watches(&self.server.cluster);
     }
 
     /// Whether watches get the bookmarks that they requested.
     pub fn set_bookmarks(&self, sends: bool) {
-        self.server.lock().state.reads.has_no_bookmarks = !sends;
+        self.server.lock().state.has_no_bookmarks = !sends;
     }
 
     /// Whether all pages of a list after the first get a 410, as after a compaction.
     pub fn set_pages_expire(&self, expire: bool) {
-        self.server.lock().state.reads.do_pages_expire = expire;
+        self.server.lock().state.do_pages_expire = expire;
     }
 
     /// Repeats each of the next `times` writes after this time, like a proxy that repeats a request

@@ -2,14 +2,13 @@
 //! from the server's own store, all under one resourceVersion.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use serde_json::Value;
 
 use super::fault::Fault;
-use super::reads::Reads;
 use super::resource::{ApiVerb, Resource};
 use crate::{Backup, Change, ChangeHistory, ChangeKind, SimClusters, TooOld, WatchNotice};
 use throughline_core::data::ids::{ClusterName, ObjectKey};
@@ -82,7 +81,16 @@ pub(super) struct ServerState {
     pub(super) initialized: BTreeMap<Resource, Instant>,
     /// The only accepted bearer token; `None`: every request is accepted.
     pub(super) token: Option<String>,
-    pub(super) reads: Reads,
+    /// The resourceVersion at which the watch cache stays; `None`: it follows etcd. Writes and reads
+    /// of single objects use the newest state nevertheless.
+    pub(super) cached: Option<u64>,
+    /// Lists are answered from the watch cache, too. API servers since 1.31 wait for the cache
+    /// instead.
+    pub(super) are_lists_cached: bool,
+    /// Watches get no bookmarks.
+    pub(super) has_no_bookmarks: bool,
+    /// All pages of a list after the first get a 410.
+    pub(super) do_pages_expire: bool,
     /// The next writes to repeat: how long after the first time.
     pub(super) repeats: VecDeque<Duration>,
 }
@@ -110,7 +118,10 @@ impl ServerState {
             initializes_for: Duration::ZERO,
             initialized: BTreeMap::new(),
             token: None,
-            reads: Reads::default(),
+            cached: None,
+            are_lists_cached: false,
+            has_no_bookmarks: false,
+            do_pages_expire: false,
             repeats: VecDeque::new(),
         }
     }
@@ -147,32 +158,23 @@ impl ServerState {
 pub(super) struct LockedCluster<'a> {
     pub(super) sim: MutexGuard<'a, SimClusters>,
     pub(super) state: MutexGuard<'a, ServerState>,
-    name: &'a ClusterName,
+    pub(super) name: &'a ClusterName,
 }
 
-impl<'a> LockedCluster<'a> {
-    pub(super) fn lock(
-        sim: &'a Mutex<SimClusters>,
-        state: &'a Mutex<ServerState>,
-        name: &'a ClusterName,
-    ) -> Self {
-        let sim = sim.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { sim, state, name }
-    }
-
+impl LockedCluster<'_> {
     pub(super) fn version(&self) -> u64 {
         self.sim.version(self.name)
     }
 
     /// The resourceVersion up to which watches show changes.
     pub(super) fn cached_version(&self) -> u64 {
-        self.state.reads.cached_version(self.version())
+        let newest = self.version();
+        self.state.cached.map_or(newest, |cached| cached.min(newest))
     }
 
     /// The resourceVersion of a new list.
     pub(super) fn listed_version(&self) -> u64 {
-        self.state.reads.listed_version(self.version())
+        if self.state.are_lists_cached { self.cached_version() } else { self.version() }
     }
 
     pub(super) fn get(&self, resource: Resource, key: &ObjectKey) -> Option<ServedObject> {
@@ -315,7 +317,7 @@ impl<'a> LockedCluster<'a> {
         let version = self.version();
         self.state.raw_changes.clear(version);
         self.state.snapshots.clear();
-        self.state.reads.catch_up();
+        self.state.cached = None;
     }
 
     pub(super) fn backup(&self) -> Option<ServerBackup> {

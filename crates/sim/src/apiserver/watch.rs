@@ -171,7 +171,7 @@ impl WatchStream {
     /// A watch from a version that the watch cache has not reached gets no bookmark.
     fn may_send_bookmark(&self) -> bool {
         let cluster = self.server.lock();
-        !cluster.state.reads.has_no_bookmarks && cluster.cached_version() >= self.sent_version
+        !cluster.state.has_no_bookmarks && cluster.cached_version() >= self.sent_version
     }
 
     /// Events for all changes not sent yet.
