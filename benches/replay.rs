@@ -58,7 +58,8 @@ fn replay(path: &Path, to: Option<&Path>) -> usize {
     let mode = if outcomes { ReplayMode::Verify } else { ReplayMode::WhatIf };
     let mut reader = LogReader::open(name).expect("the log");
     let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
-    let log = to.map(|path| BufWriter::new(File::create(path).expect("a log")));
+    let mut log = to.map(|path| BufWriter::new(File::create(path).expect("a log")));
+    let log = log.as_mut().map(|log| log as &mut dyn Write);
     let replay =
         replay::replay(&mut reader, name, |_| Ok(()), &options, log, |_| {}).expect("a replay");
     assert!(replay.is_good(), "{:?}", replay.problems);

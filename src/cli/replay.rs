@@ -1,7 +1,7 @@
 //! `throughline replay`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -143,7 +143,8 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
         carrier_rate: args.carrier_rate,
         ..ReplayOptions::default()
     };
-    let log = args.save.as_deref().map(|path| create(path, file)).transpose()?;
+    let mut log = args.save.as_deref().map(|path| create(path, file)).transpose()?;
+    let log = log.as_mut().map(|log| log as &mut dyn Write);
     let mut progress = ReplayProgress::new(file);
     let settings = |settings: &mut Settings| {
         *settings = override_settings(settings, &args.set)?;

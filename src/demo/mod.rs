@@ -205,8 +205,7 @@ async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
             mode: Some(ReplayMode::Verify),
             ..replay::ReplayOptions::default()
         };
-        let log = None::<io::Sink>;
-        replay::replay(&mut reader, &path, |_| Ok(()), &options, log, |_| {})
+        replay::replay(&mut reader, &path, |_| Ok(()), &options, None, |_| {})
     });
     let replayed = replayed.await.context("verifying the run's event log crashed")??;
     let mut replay = recording;

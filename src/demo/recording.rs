@@ -1,7 +1,6 @@
 //! The event log that the demo plays, read into memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::BufRead;
 
 use anyhow::bail;
 
@@ -37,13 +36,11 @@ impl DemoLog {
     pub(super) fn read(path: Option<&str>) -> anyhow::Result<Self> {
         match path {
             Some(path) => Self::load(path, &mut LogReader::open(path)?),
-            None => {
-                Self::load(INCIDENT_NAME, &mut LogReader::decompressing(INCIDENT_NAME, INCIDENT)?)
-            }
+            None => Self::load(INCIDENT_NAME, &mut LogReader::new(INCIDENT_NAME, INCIDENT)?),
         }
     }
 
-    fn load<R: BufRead>(file: &str, reader: &mut LogReader<R>) -> anyhow::Result<Self> {
+    fn load(file: &str, reader: &mut LogReader<'_>) -> anyhow::Result<Self> {
         let header = reader.header().clone();
         if header.clusters.is_empty() {
             bail!("{file}: the header names no clusters, so there is nothing to serve");

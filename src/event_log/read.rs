@@ -12,8 +12,8 @@ use super::{Header, LINE_BYTES_MAX, LineError, LogEntry, LogError, LogPart, Warn
 /// Reads an event log line by line, in memory bounded by its longest line.
 ///
 /// After an error it behaves as at the end of the log.
-pub struct LogReader<R> {
-    input: R,
+pub struct LogReader<'a> {
+    input: Box<dyn BufRead + Send + 'a>,
     progress: Option<Progress>,
     buffer: Vec<u8>,
     line_number: u64,
@@ -36,7 +36,7 @@ enum LineEnd {
     Truncated(io::Error),
 }
 
-impl LogReader<Box<dyn BufRead + Send>> {
+impl LogReader<'static> {
     /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip is detected by its first
     /// bytes, whatever the name.
     ///
@@ -71,28 +71,26 @@ impl LogReader<Box<dyn BufRead + Send>> {
     }
 
     fn open_file(path: &str) -> Result<Self, LogError> {
-        let (name, opened) = if path == "-" {
-            ("stdin", input::decompressing(io::stdin()).map(|input| (input, None)))
-        } else {
-            (path, input::open(path))
-        };
+        if path == "-" {
+            return Self::decompressing("stdin", io::stdin());
+        }
         let (input, progress) =
-            opened.map_err(|source| LogError::Open { file: name.into(), source })?;
-        LogReader::start(name, input, progress)
+            input::open(path).map_err(|source| LogError::Open { file: path.into(), source })?;
+        Self::start(path, input, progress)
     }
 
     /// Reads a log, plain or compressed, from any source; messages call it `name`.
     pub fn decompressing(name: &str, input: impl Read + Send + 'static) -> Result<Self, LogError> {
         let input = input::decompressing(input)
             .map_err(|source| LogError::Open { file: name.into(), source })?;
-        LogReader::new(name, input)
+        Self::start(name, input, None)
     }
 }
 
-impl<R: BufRead> LogReader<R> {
+impl<'a> LogReader<'a> {
     /// Reads an uncompressed log, its header immediately; messages call it `name`.
-    pub fn new(name: &str, input: R) -> Result<Self, LogError> {
-        Self::start(name, input, None)
+    pub fn new(name: &str, input: impl BufRead + Send + 'a) -> Result<Self, LogError> {
+        Self::start(name, Box::new(input), None)
     }
 
     pub fn header(&self) -> &Header {
@@ -171,7 +169,11 @@ impl<R: BufRead> LogReader<R> {
     }
 
     /// Reads the header.
-    fn start(name: &str, input: R, progress: Option<Progress>) -> Result<Self, LogError> {
+    fn start(
+        name: &str,
+        input: Box<dyn BufRead + Send + 'a>,
+        progress: Option<Progress>,
+    ) -> Result<Self, LogError> {
         let mut reader = Self {
             input,
             progress,
@@ -279,7 +281,7 @@ impl<R: BufRead> LogReader<R> {
     }
 }
 
-impl<R: BufRead> Iterator for LogReader<R> {
+impl Iterator for LogReader<'_> {
     type Item = Result<LogEntry, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {

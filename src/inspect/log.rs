@@ -1,7 +1,5 @@
 //! The state at one time of an event log: the lines up to then are fed to a machine.
 
-use std::io::BufRead;
-
 use anyhow::bail;
 
 use super::read_only_settings;
@@ -29,8 +27,8 @@ pub enum LogMoment {
 ///
 /// # Errors
 /// The log can't be read, contains no event, or begins after that time.
-pub fn fleet<R: BufRead>(
-    reader: &mut LogReader<R>,
+pub fn fleet(
+    reader: &mut LogReader<'_>,
     at: LogMoment,
     acted: bool,
 ) -> anyhow::Result<(Fleet, Vec<String>)> {

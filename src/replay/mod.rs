@@ -17,7 +17,7 @@ mod verify;
 mod what_if;
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::sync::mpsc::sync_channel;
 
 use crate::build_info;
@@ -64,13 +64,13 @@ impl Default for ReplayOptions {
 ///
 /// # Errors
 /// The log can't be read, or the new one can't be written.
-pub fn replay<R: BufRead + Send, W: Write>(
-    reader: &mut LogReader<R>,
+pub fn replay(
+    reader: &mut LogReader<'_>,
     file: &str,
     settings: impl FnOnce(&mut Settings) -> anyhow::Result<()>,
     options: &ReplayOptions,
-    log: Option<W>,
-    mut progress: impl FnMut(&LogReader<R>) + Send,
+    log: Option<&mut dyn Write>,
+    mut progress: impl FnMut(&LogReader<'_>) + Send,
 ) -> anyhow::Result<Replay> {
     let mut header = reader.header().clone();
     let is_foreign = header.settings.is_none();
@@ -129,8 +129,8 @@ pub fn replay<R: BufRead + Send, W: Write>(
 
 /// Verify if one of the next [`DETECT_LINES_MAX`] lines contains an outcome, otherwise what-if. Appends
 /// the lines read to `ahead`.
-fn detect_mode<R: BufRead>(
-    reader: &mut LogReader<R>,
+fn detect_mode(
+    reader: &mut LogReader<'_>,
     ahead: &mut Vec<LogEntry>,
 ) -> Result<ReplayMode, LogError> {
     while ahead.len() < DETECT_LINES_MAX {
@@ -151,15 +151,15 @@ fn detect_mode<R: BufRead>(
 const DETECT_LINES_MAX: usize = 200_000;
 
 /// A machine that runs again. What enters and leaves it goes to the replay, and to a new log.
-struct Rerun<W: Write> {
+struct Rerun<'a> {
     machine: Machine,
     replay: Replay,
     /// The names of the replay's clusters.
     joined: BTreeSet<ClusterName>,
-    log: Option<LogWriter<W>>,
+    log: Option<LogWriter<&'a mut dyn Write>>,
 }
 
-impl<W: Write> Rerun<W> {
+impl Rerun<'_> {
     /// Adds the header's clusters, at the time of the first event.
     fn begin(&mut self, at: UnixMillis) {
         self.replay.first_at = at;

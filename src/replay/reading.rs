@@ -1,6 +1,5 @@
 //! Reads the log, in a thread beside the machine's.
 
-use std::io::BufRead;
 use std::sync::mpsc::SyncSender;
 
 use super::recording::Recording;
@@ -15,12 +14,12 @@ pub(super) type LineBatch = Vec<Result<LogEntry, LogError>>;
 
 /// Reads the log to its end; `ahead` are lines that were already read. Returns the recording's own
 /// content.
-pub(super) fn read_batches<R: BufRead>(
-    reader: &mut LogReader<R>,
+pub(super) fn read_batches(
+    reader: &mut LogReader<'_>,
     ahead: Vec<LogEntry>,
     mut recording: Recording,
     batches: &SyncSender<LineBatch>,
-    progress: &mut impl FnMut(&LogReader<R>),
+    progress: &mut impl FnMut(&LogReader<'_>),
 ) -> Recording {
     ahead.iter().for_each(|line| recording.add(line));
     let mut batch: LineBatch = ahead.into_iter().map(Ok).collect();

@@ -34,8 +34,8 @@ fn a_panic_ends_the_replay() {
             let mut reader = LogReader::new("log", Cursor::new(LOG)).unwrap();
             let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
             let replayed = catch_unwind(AssertUnwindSafe(|| {
-                let log = Some(Panics(0));
-                replay(&mut reader, "log", |_| Ok(()), &options, log, |_| {}).map(drop)
+                let mut log = Panics(0);
+                replay(&mut reader, "log", |_| Ok(()), &options, Some(&mut log), |_| {}).map(drop)
             }));
             let how = match replayed {
                 Err(_) => "a panic".to_owned(),

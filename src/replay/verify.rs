@@ -1,8 +1,6 @@
 //! Verify: only the recorded events drive the machine, and its actions must equal the recorded ones, up
 //! to the first retired event.
 
-use std::io::Write;
-
 use super::Rerun;
 use crate::core::contract::action::Decision;
 use crate::event_log::{LogEntry, LogError};
@@ -10,8 +8,8 @@ use crate::event_log::{LogEntry, LogError};
 /// The most differences that are listed; further ones are only counted.
 const DIFFERENCES_MAX: usize = 5;
 
-pub(super) fn run<W: Write>(
-    rerun: &mut Rerun<W>,
+pub(super) fn run(
+    rerun: &mut Rerun<'_>,
     lines: impl Iterator<Item = Result<LogEntry, LogError>>,
 ) -> anyhow::Result<()> {
     // The number of decisions from the latest event.

@@ -1,7 +1,7 @@
 //! What-if: applies the machine's actions in memory, in addition to the recorded changes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::{self, Write};
+use std::io;
 
 use super::overlay::Overlay;
 use super::{ReplayOptions, Rerun, not_converged};
@@ -16,15 +16,15 @@ use crate::event_log::{LogEntry, LogError};
 use throughline_sim::SimClusters;
 
 /// The machine, and the clusters to which its actions are applied.
-struct WhatIf<'a, W: Write> {
-    rerun: &'a mut Rerun<W>,
+struct WhatIf<'a, 'log> {
+    rerun: &'a mut Rerun<'log>,
     clusters: SimClusters,
     /// Actions in flight, by the time of their write.
     writes: BTreeMap<(UnixMillis, ActionId), Action>,
     write_ms: u64,
 }
 
-impl<W: Write> WhatIf<'_, W> {
+impl WhatIf<'_, '_> {
     fn feed(&mut self, event: Event) -> io::Result<()> {
         let decided = self.rerun.feed(event)?;
         for record in self.rerun.replay.actions.iter().rev().take(decided) {
@@ -45,8 +45,8 @@ impl<W: Write> WhatIf<'_, W> {
 }
 
 /// Replays in what-if mode; `is_foreign` means that another tool wrote the log.
-pub(super) fn run<W: Write>(
-    rerun: &mut Rerun<W>,
+pub(super) fn run(
+    rerun: &mut Rerun<'_>,
     options: &ReplayOptions,
     is_foreign: bool,
     lines: impl Iterator<Item = Result<LogEntry, LogError>>,

@@ -4,7 +4,7 @@ mod export;
 mod starts;
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, Cursor};
+use std::io::{self, Cursor};
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -68,12 +68,12 @@ fn write(config: &EventLogConfig, numbers: Range<u64>, bytes: usize) {
     write_lines(config, &header(), &events);
 }
 
-fn open(file: &Path) -> LogReader<Box<dyn BufRead + Send>> {
+fn open(file: &Path) -> LogReader<'static> {
     LogReader::open(file.to_str().unwrap()).unwrap()
 }
 
 /// The numbers of the events.
-fn numbers<R: BufRead>(log: LogReader<R>) -> Vec<u64> {
+fn numbers(log: LogReader<'_>) -> Vec<u64> {
     let number = |line| match line {
         LogEntry::Event(event) => event.at.since(at(0)),
         other => panic!("{other:?}"),

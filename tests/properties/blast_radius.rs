@@ -187,7 +187,7 @@ impl Fleet {
         let mut reader = LogReader::new("fleet", Cursor::new(log)).unwrap();
         let mode = Some(ReplayMode::WhatIf);
         let options = ReplayOptions { mode, run_on_ms: 0, ..ReplayOptions::default() };
-        replay(&mut reader, "fleet", |_| Ok(()), &options, None::<Vec<u8>>, |_| {}).unwrap()
+        replay(&mut reader, "fleet", |_| Ok(()), &options, None, |_| {}).unwrap()
     }
 }
 

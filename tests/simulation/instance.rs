@@ -214,7 +214,7 @@ pub(crate) fn verify_log(name: &str, log: &[u8]) -> Vec<String> {
     let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
     let read = || -> anyhow::Result<_> {
         let mut reader = LogReader::new(name, log)?;
-        replay(&mut reader, name, |_| Ok(()), &options, None::<std::io::Sink>, |_| {})
+        replay(&mut reader, name, |_| Ok(()), &options, None, |_| {})
     };
     match read() {
         Ok(replayed) => {

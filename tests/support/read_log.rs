@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 
 use throughline::core::contract::settings::Settings;
 use throughline::event_log::{LogEntry, LogError, LogReader, LogWriter};
@@ -20,7 +20,7 @@ pub(crate) struct ReadResult {
     pub(crate) has_gaps: bool,
 }
 
-pub(crate) fn drain<R: BufRead>(reader: Result<LogReader<R>, LogError>) -> ReadResult {
+pub(crate) fn drain(reader: Result<LogReader<'_>, LogError>) -> ReadResult {
     let mut result = ReadResult::default();
     let mut reader = match reader {
         Ok(reader) => reader,
@@ -49,8 +49,8 @@ pub(crate) fn drain<R: BufRead>(reader: Result<LogReader<R>, LogError>) -> ReadR
 }
 
 /// Replays a log, and returns the log of that, too.
-pub(crate) fn replayed<R: BufRead + Send>(
-    reader: Result<LogReader<R>, LogError>,
+pub(crate) fn replayed(
+    reader: Result<LogReader<'_>, LogError>,
     mode: ReplayMode,
     change: impl Fn(&mut Settings),
 ) -> (Replay, String) {
@@ -60,7 +60,7 @@ pub(crate) fn replayed<R: BufRead + Send>(
         Ok(())
     };
     let mut written = Vec::new();
-    let log = Some(&mut written);
+    let log = Some(&mut written as &mut dyn Write);
     let replay = replay(&mut reader.unwrap(), "log", settings, &options, log, |_| {});
     (replay.unwrap(), String::from_utf8(written).unwrap())
 }
