@@ -212,6 +212,6 @@ async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
     let not_verified = |problem| format!("the run's event log does not verify: {problem}");
     replay.problems = replayed.problems.into_iter().map(not_verified).collect();
     replay.warnings.extend(replayed.warnings);
-    replay.connectors = replayed.connectors;
+    replay.upstreams = replayed.upstreams;
     Ok(replay)
 }

@@ -88,7 +88,7 @@ impl RunStory {
         let run = Replay::new(&replay.file, ReplayMode::Live, clusters, settings);
         let story = Self {
             observations,
-            replay: Replay { connectors: replay.connectors.clone(), ..run },
+            replay: Replay { upstreams: replay.upstreams.clone(), ..run },
             started,
             seen: Seen::default(),
             notices: Vec::new(),

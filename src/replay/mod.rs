@@ -32,7 +32,7 @@ use crate::event_log::{Header, LogEntry, LogError, LogReader, LogWriter};
 pub use outage::Outage;
 use reading::{BATCHES_MAX, read_batches};
 use recording::Recording;
-pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, RequestCounts};
+pub use result::{ActionRecord, Replay, ReplayMode, RequestCounts};
 pub use span::Span;
 use throughline_sim::CarrierRate;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ConnectorNames, Outage, Replay};
+use super::{Outage, Replay};
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
@@ -56,9 +56,7 @@ impl Recording {
 
     /// Handles the end of the recording.
     pub(crate) fn finish(self, replay: &mut Replay) {
-        let names = |(hub, upstream)| ConnectorNames { upstream: Some(upstream), hub };
-        replay.connectors = self.upstreams.into_iter().map(names).collect();
-        replay.connectors.sort_unstable();
+        replay.upstreams = self.upstreams;
         let notes = if self.bystander.is_some() { &self.notes } else { &replay.notes };
         replay.recorded = Outage::all(notes);
     }

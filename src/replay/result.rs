@@ -1,5 +1,7 @@
 //! The result of a replay.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 
 use super::Outage;
@@ -74,9 +76,10 @@ pub struct Replay {
     /// The reader's warnings.
     #[serde(skip)]
     pub warnings: Vec<String>,
-    /// One for each hub or edge Connector with upstream labels.
+    /// The upstream cluster and Connector of each hub or edge Connector, according to its labels. The
+    /// name at the hub is also that at the edges.
     #[serde(skip)]
-    pub connectors: Vec<ConnectorNames>,
+    pub upstreams: BTreeMap<ObjectKey, (String, ObjectKey)>,
     /// The outages for users in the recording.
     #[serde(skip)]
     pub recorded: Vec<Outage>,
@@ -132,7 +135,7 @@ impl Replay {
             notes: Vec::new(),
             memberships: Vec::new(),
             warnings: Vec::new(),
-            connectors: Vec::new(),
+            upstreams: BTreeMap::new(),
             recorded: Vec::new(),
             replayed: Vec::new(),
             requests: Vec::new(),
@@ -169,14 +172,4 @@ impl Replay {
         let changed = self.actions.iter().filter(applied).count();
         sent.saturating_sub(u64::try_from(changed).unwrap_or(u64::MAX))
     }
-}
-
-/// The names of one connector in the three tiers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConnectorNames {
-    /// The upstream cluster and Connector, from the labels of the hub or edge Connector; `None` if
-    /// it has none (a log of an edge alone).
-    pub upstream: Option<(String, ObjectKey)>,
-    /// Its name at the hub, which is also its name at the edges.
-    pub hub: ObjectKey,
 }

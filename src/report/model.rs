@@ -206,11 +206,9 @@ impl<'a> Report<'a> {
             only,
             known: HashMap::new(),
         };
-        for names in &replay.connectors {
-            let upstream = names.upstream.as_ref().map(|(cluster, key)| Upstream { cluster, key });
-            let is_wanted = |only| &names.hub == only || upstream.is_some_and(|up| up.key == only);
-            if only.is_none_or(is_wanted) {
-                report.add_connector(upstream, Some(&names.hub));
+        for (hub, (cluster, key)) in &replay.upstreams {
+            if only.is_none_or(|only| [hub, key].contains(&only)) {
+                report.add_connector(Some(Upstream { cluster, key }), Some(hub));
             }
         }
         for (at, note) in replay.notes.iter().enumerate() {

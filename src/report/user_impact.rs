@@ -189,8 +189,8 @@ fn unseen_connectors(report: &Report<'_>) -> usize {
         let mut upstreams = replay.clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
         upstreams.any(|cluster| cluster.name.as_str() == name)
     };
-    let wanted = replay.connectors.iter().filter(|names| report.includes(&names.hub));
-    wanted.filter(|names| names.upstream.as_ref().is_some_and(|(cluster, _)| !has(cluster))).count()
+    let wanted = replay.upstreams.iter().filter(|(hub, _)| report.includes(hub));
+    wanted.filter(|(_, (cluster, _))| !has(cluster)).count()
 }
 
 /// The edge, the connector, and the symptom for users.
