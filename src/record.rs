@@ -1,7 +1,7 @@
 //! Records the watches of a live run in an event log, without a machine or an executor: the only
 //! requests are lists and watches. The log replays as a what-if with the configuration's settings.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::core::data::objects::Object;
 use crate::engine;
 use crate::event_log::Header;
 use crate::fleet::Fleet;
@@ -48,7 +47,8 @@ impl std::fmt::Debug for WatchRecorder {
 #[derive(Clone, Debug, Default)]
 pub struct RecordingStats {
     pub events: u64,
-    pub connectors: ConnectorCount,
+    /// The connector of each Connector object.
+    connectors: BTreeMap<(ClusterName, ObjectKey), ConnectorId>,
     /// The number of watches, in all clusters.
     pub watches: usize,
     /// The number of lost watches.
@@ -57,75 +57,37 @@ pub struct RecordingStats {
     pub not_live: BTreeSet<(ClusterName, Kind)>,
 }
 
-/// Counts each connector once, in however many tiers it has a Connector.
-#[derive(Clone, Debug, Default)]
-pub struct ConnectorCount {
-    /// The connector of each Connector object.
-    of_object: BTreeMap<(ClusterName, ObjectKey), ConnectorId>,
-    /// The number of objects of each connector.
-    objects: BTreeMap<ConnectorId, usize>,
-}
-
 /// The upstream cluster of a connector and its name there. A hub or edge Connector without upstream
 /// labels has no cluster; its name is the same as upstream.
 type ConnectorId = (Option<ClusterName>, ObjectKey);
 
-impl ConnectorCount {
-    /// The connectors that exist now.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    fn insert(&mut self, cluster: &ClusterName, is_upstream: bool, object: &Object) {
-        let key = object.meta.key();
-        let id = match object.meta.upstream() {
-            Some((upstream, namespace, name)) => {
-                (Some(upstream.as_str().into()), ObjectKey::new(namespace, name))
-            }
-            None => (is_upstream.then(|| cluster.clone()), key.clone()),
-        };
-        self.remove(cluster, &key);
-        *self.objects.entry(id.clone()).or_default() += 1;
-        self.of_object.insert((cluster.clone(), key), id);
-    }
-
-    fn remove(&mut self, cluster: &ClusterName, key: &ObjectKey) {
-        if let Some(id) = self.of_object.remove(&(cluster.clone(), key.clone())) {
-            self.forget(&id);
-        }
-    }
-
-    fn remove_all_of(&mut self, cluster: &ClusterName) {
-        let gone: Vec<_> =
-            self.of_object.extract_if(.., |(at, _), _| at == cluster).map(|(_, id)| id).collect();
-        gone.iter().for_each(|id| self.forget(id));
-    }
-
-    fn forget(&mut self, id: &ConnectorId) {
-        if let Some(objects) = self.objects.get_mut(id) {
-            *objects -= 1;
-            if *objects == 0 {
-                self.objects.remove(id);
-            }
-        }
-    }
-}
-
 impl RecordingStats {
+    /// The number of connectors that exist now. Each counts once, in however many tiers it has a
+    /// Connector.
+    pub fn connectors(&self) -> usize {
+        self.connectors.values().collect::<HashSet<_>>().len()
+    }
+
     fn count(&mut self, kind: &EventKind, upstreams: &BTreeSet<ClusterName>) {
         self.events += 1;
         match kind {
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }
                 if object.kind() == Kind::Connector =>
             {
-                self.connectors.insert(cluster, upstreams.contains(cluster), object);
+                let key = object.meta.key();
+                let id = match object.meta.upstream() {
+                    Some((upstream, namespace, name)) => {
+                        (Some(upstream.as_str().into()), ObjectKey::new(namespace, name))
+                    }
+                    None => (upstreams.get(cluster).cloned(), key.clone()),
+                };
+                self.connectors.insert((cluster.clone(), key), id);
             }
             EventKind::Deleted { cluster, object } if object.kind() == Kind::Connector => {
-                self.connectors.remove(cluster, &object.meta.key());
+                self.connectors.remove(&(cluster.clone(), object.meta.key()));
             }
             EventKind::ListStarted { cluster, kind: Kind::Connector } => {
-                self.connectors.remove_all_of(cluster);
+                self.connectors.retain(|(at, _), _| at != cluster);
             }
             EventKind::ListFinished { cluster, kind }
             | EventKind::WatchResumed { cluster, kind } => {

@@ -88,7 +88,7 @@ fn redaction_and_end(for_ms: Option<u64>, redact: bool) -> String {
 /// `1,204 events, 300 connectors, 2.1 MB, 11 watches live, 32.0 s`.
 fn summary(stats: &RecordingStats, bytes: u64, started: Instant) -> String {
     let events = count(usize::try_from(stats.events).unwrap_or(usize::MAX), "event");
-    let connectors = count(stats.connectors.len(), "connector");
+    let connectors = count(stats.connectors(), "connector");
     let watches = match stats.not_live.len() {
         0 => format!("{} live", count(stats.watches, "watch")),
         not_live => {
