@@ -105,7 +105,7 @@ impl DemoLoop<'_> {
     }
 
     fn play_at(&self) -> Option<Instant> {
-        self.player.next_at().filter(|_| self.is_playing).map(|(at, _)| at)
+        self.player.next_at().filter(|_| self.is_playing)
     }
 
     /// When to check for convergence.
@@ -147,15 +147,8 @@ impl DemoLoop<'_> {
 
     /// Adds a line about a shortened pause, or about the end of the recording.
     fn announce_next(&mut self) {
-        let line = match self.player.next_at() {
-            Some((_, pause)) => pause,
-            None => {
-                let text = "… the recording ends; waiting until everything has converged";
-                Some(Notice::Text(text.to_owned()))
-            }
-        };
-        if let Some(line) = line {
-            self.story.add_line(self.clock.now(), line);
+        if let Some(text) = self.player.announcement() {
+            self.story.add_line(self.clock.now(), Notice::Text(text));
         }
     }
 

@@ -15,7 +15,7 @@ use crate::core::data::ids::{Kind, Role};
 use crate::core::data::objects::Object;
 use crate::core::data::time::UnixMillis;
 use crate::replay::overlay::Overlay;
-use crate::report::Notice;
+use crate::report::{Notice, duration};
 use throughline_sim::SimClusters;
 use throughline_sim::signal;
 
@@ -97,18 +97,34 @@ impl Player {
         self.remaining.is_empty()
     }
 
-    /// When the next change is due, and the pause before it if it was shortened.
-    pub(super) fn next_at(&self) -> Option<(Instant, Option<Notice>)> {
-        let recorded_ms = self.remaining.front()?.at.since(self.last_recorded_at);
-        let waited_ms = recorded_ms.min(self.longest_pause_ms);
-        let pause = Notice::PauseShortened { recorded_ms, waited_ms };
-        let at = self.last_played_at + Duration::from_millis(waited_ms);
-        Some((at, (waited_ms < recorded_ms).then_some(pause)))
+    /// The recording's pause before the next change.
+    fn recorded_pause_ms(&self) -> Option<u64> {
+        Some(self.remaining.front()?.at.since(self.last_recorded_at))
+    }
+
+    /// When the next change is due.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        let waited_ms = self.recorded_pause_ms()?.min(self.longest_pause_ms);
+        Some(self.last_played_at + Duration::from_millis(waited_ms))
+    }
+
+    /// What comes next, if the story needs a line about it.
+    pub(super) fn announcement(&self) -> Option<String> {
+        let Some(recorded_ms) = self.recorded_pause_ms() else {
+            let text = "… the recording ends; waiting until everything has converged";
+            return Some(text.to_owned());
+        };
+        if recorded_ms <= self.longest_pause_ms {
+            return None;
+        }
+        let recorded = duration(recorded_ms);
+        let waited = duration(self.longest_pause_ms);
+        Some(format!("… {recorded} pause in the recording, shortened to {waited}"))
     }
 
     /// Plays the next change and returns a line about it, if the story needs one.
     pub(super) fn play_next(&mut self, clusters: &DemoClusters) -> Option<Notice> {
-        let (due_at, _) = self.next_at()?;
+        let due_at = self.next_at()?;
         let event = self.remaining.pop_front()?;
         self.last_recorded_at = event.at;
         // The due time rather than the current time, so that delays do not add up.

@@ -7,7 +7,7 @@ use super::ReportOptions;
 use super::model::Report;
 use super::story_entry::{Seen, StoryEntry, story_entries};
 use super::style::Style::{Bold, Dim};
-use super::style::{TextWriter, borrowed, count, duration, offset};
+use super::style::{TextWriter, borrowed, count, offset};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use crate::replay::Replay;
@@ -18,11 +18,6 @@ const LABEL_CHARS_MAX: usize = 24;
 /// An event of a live run that is not in the machine's notes and actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A pause in the recording is shortened.
-    PauseShortened {
-        recorded_ms: u64,
-        waited_ms: u64,
-    },
     /// The recording changed an object, as another client did when it was made.
     RecordedChange {
         cluster: ClusterName,
@@ -73,20 +68,13 @@ fn notice_entries(notices: &[(UnixMillis, Notice)]) -> Vec<StoryEntry> {
     let mut entries = Vec::new();
     let mut changes: BTreeMap<_, (UnixMillis, BTreeSet<&str>)> = BTreeMap::new();
     for (at, notice) in notices {
-        let text = match notice {
+        match notice {
             Notice::RecordedChange { cluster, kind, name, deleted } => {
                 let group = (cluster, *kind, *deleted);
                 changes.entry(group).or_insert((*at, BTreeSet::new())).1.insert(name);
-                continue;
             }
-            Notice::PauseShortened { recorded_ms, waited_ms } => {
-                let recorded = duration(*recorded_ms);
-                let waited = duration(*waited_ms);
-                format!("… {recorded} pause in the recording, shortened to {waited}")
-            }
-            Notice::Text(text) => text.clone(),
-        };
-        entries.push(StoryEntry::notice(*at, text));
+            Notice::Text(text) => entries.push(StoryEntry::notice(*at, text.clone())),
+        }
     }
     for ((cluster, kind, deleted), (at, names)) in changes {
         let objects = match (names.first(), names.last()) {
