@@ -69,12 +69,7 @@ pub(super) struct Files {
 
 impl Files {
     /// Starts a log of at most `size` bytes. A file at `path` becomes `FILE.1`.
-    pub(super) fn start(
-        path: &Path,
-        size: u64,
-        part: LogPart,
-        create: Create,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn start(path: &Path, size: u64, part: LogPart, create: Create) -> io::Result<Self> {
         let is_regular = is_regular(path)?;
         let lock = if is_regular { Some(WriteLock::acquire(path)?) } else { None };
         let mut files = Self::new(path, size, part, create);

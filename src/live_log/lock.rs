@@ -33,28 +33,27 @@ pub(super) struct WriteLock {
     _file: File,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LockError {
-    #[error(
-        "another process writes this event log (it holds {}); give each process a file of its own, \
-         or end that process first",
-        .0.display()
-    )]
-    Held(PathBuf),
-    #[error("{}: {}", .0.display(), .1)]
-    Failed(PathBuf, io::Error),
-}
-
 impl WriteLock {
     /// Locks `FILE.lock`, a separate file because `FILE` itself is renamed when it is rotated.
-    pub(super) fn acquire(log: &Path) -> Result<Self, LockError> {
+    ///
+    /// # Errors
+    /// `WouldBlock`: another process holds it. The text says what to do.
+    pub(super) fn acquire(log: &Path) -> io::Result<Self> {
         let path = super::with_suffix(log, ".lock");
-        let failed = |error| LockError::Failed(path.clone(), error);
+        let failed =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         loop {
             let file = open_append(&path).map_err(failed)?;
             match file.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(LockError::Held(path)),
+                Err(TryLockError::WouldBlock) => {
+                    let held = format!(
+                        "another process writes this event log (it holds {}); give each process a \
+                         file of its own, or end that process first",
+                        path.display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::WouldBlock, held));
+                }
                 // Some network file systems do not support locks.
                 Err(TryLockError::Error(error)) => tracing::warn!(
                     file = %path.display(), %error,

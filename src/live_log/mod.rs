@@ -12,6 +12,7 @@ mod lock;
 mod tests;
 mod writer;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -35,7 +36,6 @@ use crate::problems::Outside;
 pub use deleted::{DeletedRouteLine, DeletedRoutes, deleted_routes_file};
 use files::Files;
 pub(crate) use files::numbered;
-use lock::LockError;
 use writer::{QueuedContent, QueuedLine, Writer};
 
 /// The largest size of the queue. A list of 5,000 connectors in three tiers fits.
@@ -183,13 +183,13 @@ impl LiveLog {
     }
 }
 
-fn not_started(path: &Path, error: &anyhow::Error) -> anyhow::Error {
+fn not_started(path: &Path, error: &io::Error) -> anyhow::Error {
     let path = path.display();
-    if let Some(LockError::Held(_)) = error.downcast_ref() {
-        return anyhow!("eventLog.file {path}: {error:#}");
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return anyhow!("eventLog.file {path}: {error}");
     }
     anyhow!(
-        "eventLog.file {path}: cannot create the event log: {error:#}; choose a file in an existing \
+        "eventLog.file {path}: cannot create the event log: {error}; choose a file in an existing \
          folder in which this user may create and rename files, or remove eventLog.file"
     )
 }
