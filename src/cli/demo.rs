@@ -44,13 +44,16 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         log: args.log.clone(),
         longest_pause_ms: args.longest_pause,
         linger: args.linger,
-        report: (args.output == Output::Text).then(report_options),
+        report: report_options(),
     };
     let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let runtime = runtime.context("starting the runtime")?;
     let played = runtime.block_on(async {
         let stop = stop_on_signals()?;
-        demo::run(&options, stop, &mut io::stdout()).await
+        match args.output {
+            Output::Text => demo::run(&options, stop, &mut io::stdout()).await,
+            Output::Json => demo::run(&options, stop, &mut io::sink()).await,
+        }
     });
     runtime.shutdown_background();
     let written = played.and_then(|replay| {

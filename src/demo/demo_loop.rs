@@ -75,20 +75,17 @@ impl DemoLoop<'_> {
         }
     }
 
-    /// Keeps everything running until `stop` turns true. `is_printed`: says so on `out`.
+    /// Keeps everything running until `stop` turns true.
     pub(super) async fn linger(
         &mut self,
-        is_printed: bool,
         running: &mut JoinHandle<anyhow::Result<()>>,
         stop: &mut watch::Receiver<bool>,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
         self.story.print(out)?;
-        if is_printed {
-            writeln!(out, "\n  the recording is over; throughline keeps running: {}", self.page)?;
-            writeln!(out, "  Ctrl-C ends it")?;
-            out.flush()?;
-        }
+        writeln!(out, "\n  the recording is over; throughline keeps running: {}", self.page)?;
+        writeln!(out, "  Ctrl-C ends it")?;
+        out.flush()?;
         loop {
             let due = sleep_until_opt(self.player.carrier_due_at());
             tokio::select! {

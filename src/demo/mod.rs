@@ -39,15 +39,15 @@ pub struct DemoOptions {
     pub log: Option<String>,
     /// Longer pauses of the recording are shortened to this.
     pub longest_pause_ms: u64,
-    /// How to print the story; `None` prints nothing.
-    pub report: Option<report::ReportOptions>,
+    /// How to print the story.
+    pub report: report::ReportOptions,
     /// Keep clusters, run and live page running after the end, until the demo is stopped.
     pub linger: bool,
 }
 
 impl Default for DemoOptions {
     fn default() -> Self {
-        let report = Some(report::ReportOptions::default());
+        let report = report::ReportOptions::default();
         Self { log: None, longest_pause_ms: 2_000, report, linger: false }
     }
 }
@@ -77,10 +77,8 @@ pub async fn run(
     }
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listening on 127.0.0.1")?;
     let page = format!("http://{}/", listener.local_addr()?);
-    if let Some(report) = &options.report {
-        report::head(&recording.replay, report, out)?;
-        print_introduction(options, &unrecorded, &page, out)?;
-    }
+    report::head(&recording.replay, &options.report, out)?;
+    print_introduction(options, &unrecorded, &page, out)?;
 
     let folder = TempFolder::new()?;
     let log = folder.path().join("events.jsonl");
@@ -108,8 +106,7 @@ pub async fn run(
     let mut ended = demo.run(&mut running, &mut stop, out).await;
     if options.linger
         && matches!(ended, Ok(DemoEnd::Converged { .. } | DemoEnd::NotConverged(_)))
-        && let Err(error) =
-            demo.linger(options.report.is_some(), &mut running, &mut stop, out).await
+        && let Err(error) = demo.linger(&mut running, &mut stop, out).await
     {
         ended = Err(error);
     }
@@ -136,9 +133,7 @@ pub async fn run(
     replay.actions = run.actions;
     replay.problems.extend(problems);
     replay.held = held;
-    if let Some(report) = &options.report {
-        report::summary(&replay, report, out)?;
-    }
+    report::summary(&replay, &options.report, out)?;
     Ok(replay)
 }
 
@@ -150,7 +145,7 @@ fn watched_kinds(recording: &DemoLog) -> (ClusterKinds, ClusterKinds) {
         let kinds = recording.replay.settings.kinds_watched(&spec.roles);
         kinds.into_iter().map(|kind| (spec.name.clone(), kind))
     });
-    watched.partition(|(name, kind)| recording.listed.get(name).is_some_and(|k| k.contains(kind)))
+    watched.partition(|watched| recording.listed.contains(watched))
 }
 
 fn run_config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> Config {

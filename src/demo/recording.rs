@@ -1,6 +1,6 @@
 //! The event log that the demo plays, read into memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::bail;
 
@@ -22,8 +22,8 @@ pub(super) struct DemoLog {
     pub(super) events: Vec<Event>,
     /// The number of first events, which list the initial state of the clusters.
     pub(super) initial_count: usize,
-    /// The kinds that the recording lists, by cluster; it does not contain any others.
-    pub(super) listed: BTreeMap<ClusterName, BTreeSet<Kind>>,
+    /// The kinds that the recording lists; it does not contain any others.
+    pub(super) listed: BTreeSet<(ClusterName, Kind)>,
     /// Whether watches were lost.
     pub(super) has_outages: bool,
 }
@@ -51,13 +51,13 @@ impl DemoLog {
         settings.touch.confirm_after_ms.truncate(1);
         let mut replay = Replay::new(file, ReplayMode::Live, header.clusters, settings);
         let mut recording = Recording::with_symptoms(&replay.clusters, &replay.settings, node_ids);
-        let mut listed: BTreeMap<ClusterName, BTreeSet<Kind>> = BTreeMap::new();
+        let mut listed = BTreeSet::new();
         let mut events = Vec::new();
         while let Some(line) = reader.next_line()? {
             recording.add(&line);
             let LogEntry::Event(event) = line else { continue };
             if let EventKind::ListFinished { cluster, kind } = &event.kind {
-                listed.entry(cluster.clone()).or_default().insert(*kind);
+                listed.insert((cluster.clone(), *kind));
             }
             events.push(event);
         }

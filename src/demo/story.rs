@@ -63,8 +63,7 @@ pub(super) struct RunStory {
     seen: Seen,
     /// Not printed yet.
     notices: Vec<(UnixMillis, Notice)>,
-    /// `None` prints nothing.
-    options: Option<ReportOptions>,
+    options: ReportOptions,
     /// Kinds that must be listed before the recording is played.
     unlisted: BTreeSet<(ClusterName, Kind)>,
     /// All kinds in the recording.
@@ -80,7 +79,7 @@ impl RunStory {
         replay: &Replay,
         started: UnixMillis,
         kinds: BTreeSet<(ClusterName, Kind)>,
-        options: Option<ReportOptions>,
+        options: ReportOptions,
     ) -> (Self, Box<dyn Observer>) {
         let (sender, observations) = unbounded_channel();
         let clusters = replay.clusters.clone();
@@ -180,10 +179,7 @@ impl RunStory {
         self.pending_since = None;
         let seen = std::mem::replace(&mut self.seen, Seen::all_of(&self.replay));
         let notices = std::mem::take(&mut self.notices);
-        match &self.options {
-            Some(options) => report::news(&self.replay, seen, &notices, self.started, options, out),
-            None => Ok(()),
-        }
+        report::news(&self.replay, seen, &notices, self.started, &self.options, out)
     }
 
     /// The actions and notes of the run.

@@ -11,7 +11,6 @@ use serde_json::Value;
 use throughline::core::contract::event::Outcome;
 use throughline::demo::{DemoOptions, run};
 use throughline::replay::{ActionRecord, ReplayMode};
-use throughline::report::ReportOptions;
 use tokio::sync::watch;
 
 use crate::program::{fixture, program};
@@ -79,7 +78,6 @@ async fn recordings_converge_without_needless_writes() {
         let options = DemoOptions {
             log: Some(fixture(name)),
             longest_pause_ms: 200,
-            report: Some(ReportOptions::default()),
             ..DemoOptions::default()
         };
         let (_go_on, stop) = watch::channel(false);
