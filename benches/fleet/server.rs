@@ -96,10 +96,10 @@ async fn carry(sim: Arc<Mutex<SimClusters>>) {
 /// Notes when awaited statuses arrive at the hub.
 async fn follow_hub(sim: Arc<Mutex<SimClusters>>, arrivals: Arc<Mutex<Arrivals>>) {
     let hub = ClusterName::from("hub");
-    let mut versions = sim.lock().unwrap().subscribe(&hub).unwrap();
-    let mut seen = versions.get();
+    let mut hub_changes = sim.lock().unwrap().subscribe(&hub).unwrap();
+    let mut seen = sim.lock().unwrap().version(&hub);
     loop {
-        versions.changed().await;
+        hub_changes.changed().await;
         let changes = sim.lock().unwrap().changes_since(&hub, Kind::Connector, seen).unwrap();
         let now = Instant::now();
         let mut arrivals = arrivals.lock().unwrap();

@@ -34,8 +34,8 @@ pub(super) struct Player {
     last_recorded_at: UnixMillis,
     /// When the last change was played.
     last_played_at: Instant,
-    /// The resourceVersion of each hub; a change may concern the carrier.
-    hub_versions: Vec<signal::Receiver<u64>>,
+    /// The changes of each hub, which may concern the carrier.
+    hub_changes: Vec<signal::Receiver<()>>,
 }
 
 /// Whether an event is not played because the run follows every cluster of the recording from start to
@@ -73,7 +73,7 @@ impl Player {
             longest_pause_ms,
             last_recorded_at,
             last_played_at: Instant::now(),
-            hub_versions: Vec::new(),
+            hub_changes: Vec::new(),
         }
     }
 
@@ -84,12 +84,12 @@ impl Player {
     /// Starts the clock of the recording. The clusters must already be served.
     pub(super) fn start(&mut self) {
         self.last_played_at = Instant::now();
-        let hub_versions = {
+        let hub_changes = {
             let sim = self.lock();
             let hubs = sim.with_role(Role::Hub);
             hubs.filter_map(|hub| sim.subscribe(hub)).collect()
         };
-        self.hub_versions = hub_versions;
+        self.hub_changes = hub_changes;
     }
 
     /// Whether everything has been played.
@@ -172,8 +172,8 @@ impl Player {
 
     /// Waits until a hub changes, which may concern the carrier.
     pub(super) async fn hub_changed(&mut self) {
-        let versions = self.hub_versions.iter_mut();
-        let changes: Vec<_> = versions.map(|version| Box::pin(version.changed())).collect();
+        let hubs = self.hub_changes.iter_mut();
+        let changes: Vec<_> = hubs.map(|hub| Box::pin(hub.changed())).collect();
         if changes.is_empty() {
             return std::future::pending().await;
         }

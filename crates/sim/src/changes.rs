@@ -85,8 +85,8 @@ impl<T: Clone> ChangeHistory<T> {
 /// The history of one cluster.
 pub(super) struct ClusterHistory {
     by_kind: PerKind<ChangeHistory<Arc<Object>>>,
-    /// The resourceVersion of the cluster's last change; watches wait for it to grow.
-    version: signal::Sender<u64>,
+    /// Wakes the watches after a change.
+    changed: signal::Sender<()>,
 }
 
 impl SimCluster {
@@ -114,7 +114,7 @@ impl SimCluster {
         let version = self.version.get();
         let change = Change { version, kind, object: object.clone(), previous };
         history.by_kind[object.kind()].record(change);
-        history.version.set(version);
+        history.changed.set(());
     }
 
     pub(super) fn keep_history(&mut self, changes_per_kind: usize) {
@@ -125,7 +125,7 @@ impl SimCluster {
         let version = self.version.get();
         self.history = Some(Box::new(ClusterHistory {
             by_kind: PerKind::from_fn(|_| ChangeHistory::new(changes_per_kind, version)),
-            version: signal::Sender::new(version),
+            changed: signal::Sender::new(()),
         }));
     }
 }
@@ -150,7 +150,7 @@ impl SimClusters {
         let Some(cluster) = self.clusters.get_mut(cluster) else { return 0 };
         let version = cluster.next_version();
         if let Some(history) = &cluster.history {
-            history.version.set(version);
+            history.changed.set(());
         }
         version
     }
@@ -181,12 +181,12 @@ impl SimClusters {
     /// Wakes watches without a change, because what they show is different now.
     pub(crate) fn wake_watches(&self, cluster: &ClusterName) {
         if let Some(history) = self.clusters.get(cluster).and_then(|c| c.history.as_ref()) {
-            history.version.modify(|_| {});
+            history.changed.set(());
         }
     }
 
-    /// Follows the resourceVersion of a cluster; `None` without a history.
-    pub fn subscribe(&self, cluster: &ClusterName) -> Option<signal::Receiver<u64>> {
-        Some(self.clusters.get(cluster)?.history.as_ref()?.version.subscribe())
+    /// Follows the changes of a cluster; `None` without a history.
+    pub fn subscribe(&self, cluster: &ClusterName) -> Option<signal::Receiver<()>> {
+        Some(self.clusters.get(cluster)?.history.as_ref()?.changed.subscribe())
     }
 }

@@ -12,8 +12,8 @@ pub(super) struct Front {
     pub(super) settings: SimApiServerSettings,
     pub(super) mode: Sender<ServerMode>,
     pub(super) latency: Sender<Duration>,
-    /// How often all clients were asked to reconnect (GOAWAY).
-    pub(super) goaways: Sender<u64>,
+    /// Asks all clients to reconnect (GOAWAY).
+    pub(super) goaways: Sender<()>,
     pub(super) connections: Arc<Gauge>,
     /// Requests without a response yet. A started watch has its response.
     pub(super) requests: Arc<Gauge>,
@@ -27,7 +27,7 @@ impl Front {
             settings,
             mode: Sender::new(ServerMode::Serving),
             latency: Sender::new(Duration::ZERO),
-            goaways: Sender::new(0),
+            goaways: Sender::new(()),
             connections: Arc::default(),
             requests: Arc::default(),
             watches: Arc::default(),

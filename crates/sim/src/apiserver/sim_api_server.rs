@@ -148,7 +148,7 @@ impl SimApiServer {
     /// Asks the clients of all HTTP/2 connections to open new ones (GOAWAY), as API servers do when
     /// they shut down. Requests on the old connections continue.
     pub fn send_goaway(&self) {
-        self.server.front.goaways.modify(|count| *count += 1);
+        self.server.front.goaways.set(());
     }
 
     /// Takes the cluster down, freezes it, or brings it back. While it is down, the carrier cannot

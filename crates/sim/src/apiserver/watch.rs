@@ -47,7 +47,7 @@ struct WatchStream {
     /// All changes up to this resourceVersion have been sent.
     sent_version: u64,
     wants_bookmarks: bool,
-    versions: Receiver<u64>,
+    changes: Receiver<()>,
     cuts: Receiver<[u64; Resource::ALL.len()]>,
     cuts_at_start: u64,
     mode: Receiver<ServerMode>,
@@ -79,7 +79,7 @@ pub(super) fn watch(
     let cuts_at_start = cuts.get()[resource as usize];
     let now = Instant::now();
     let wants_initial = params.send_initial_events().unwrap_or(requested.is_none());
-    let (current, versions, initial) = {
+    let (current, changes, initial) = {
         let cluster = server.lock();
         let all = || cluster.all(resource, target.namespace.as_deref());
         let mut initial = if wants_initial { all() } else { Vec::new() };
@@ -99,7 +99,7 @@ pub(super) fn watch(
             &bookmark(resource, sent_version, Some(annotations)),
         );
     }
-    let Some(versions) = versions else { return Err(Failure::no_such_path()) };
+    let Some(changes) = changes else { return Err(Failure::no_such_path()) };
     let stream = WatchStream {
         server: server.clone(),
         resource,
@@ -107,7 +107,7 @@ pub(super) fn watch(
         selector,
         sent_version,
         wants_bookmarks: params.wants_bookmarks(),
-        versions,
+        changes,
         cuts,
         cuts_at_start,
         mode: server.front.mode.subscribe(),
@@ -162,7 +162,7 @@ impl WatchStream {
             tokio::select! {
                 biased;
                 () = self.cuts.changed() => {}
-                () = self.versions.changed() => {}
+                () = self.changes.changed() => {}
                 () = tokio::time::sleep_until(until) => {}
             }
         }
@@ -177,7 +177,7 @@ impl WatchStream {
     /// Events for all changes not sent yet.
     fn new_events(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
-        self.versions.get();
+        self.changes.get();
         let cluster = self.server.lock();
         match cluster.changes(self.resource, self.sent_version) {
             Ok(changes) => {
