@@ -1,18 +1,19 @@
 //! The first line of a log, in both directions.
 
 use std::collections::BTreeSet;
+use std::io;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::line_text::{excerpt, text};
+use super::line_text::{excerpt, one_line, text};
 use super::{Header, LineError, LogPart, VERSION};
 use crate::core::data::time::UnixMillis;
 
 /// The first line, for writing.
 #[derive(Serialize)]
-pub(super) struct HeaderLine<'a> {
+struct HeaderLine<'a> {
     log: &'static str,
     version: u64,
     #[serde(flatten)]
@@ -40,10 +41,12 @@ struct PartMembers {
     started_ms: Option<UnixMillis>,
 }
 
-impl<'a> HeaderLine<'a> {
-    pub(super) fn new(header: &'a Header, part: Option<LogPart>) -> Self {
-        Self { log: "throughline", version: VERSION, part, header }
-    }
+/// The first line; of one file of a rotated log if there is a `part`.
+pub(crate) fn header_line(header: &Header, part: Option<LogPart>) -> io::Result<Vec<u8>> {
+    let header = HeaderLine { log: "throughline", version: VERSION, part, header };
+    let mut line = serde_json::to_vec(&header)?;
+    one_line(&mut line);
+    Ok(line)
 }
 
 /// Reads the first line. It checks the file's type and version first: errors about fields would mislead

@@ -1,4 +1,4 @@
-//! The text of a line, and the excerpts of it in errors.
+//! The text of a line, written and read, and the excerpts of it in errors.
 
 use serde::de::IgnoredAny;
 
@@ -45,4 +45,13 @@ pub(super) fn excerpt(line: &[u8], column: usize) -> String {
         .take(EXCERPT_CHARS_MAX)
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
+}
+
+/// Makes JSON text one line. An object that is copied verbatim may contain line breaks. Inside a JSON
+/// string they are always escaped, so an unescaped one is only formatting and may become a space.
+pub(crate) fn one_line(json: &mut Vec<u8>) {
+    for byte in json.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    json.push(b'\n');
 }

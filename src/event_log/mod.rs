@@ -55,11 +55,12 @@ use crate::core::data::time::UnixMillis;
 use crate::core::status::trigger::NodeIds;
 use crate::outside_text::brief;
 
+pub(crate) use header::header_line;
 pub use input::holds_outcomes;
 pub use line::{event_names, outcome_names};
+pub(crate) use line_text::one_line;
 pub use read::LogReader;
 pub use write::LogWriter;
-pub(crate) use write::one_line;
 
 /// The version this throughline writes, and the only one it reads.
 pub const VERSION: u64 = 1;

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use serde::Serialize;
-
-use super::header::HeaderLine;
+use super::Header;
+use super::header::header_line;
 use super::line::{Line, LineObject, Text};
+use super::line_text::one_line;
 use super::redact::Redactor;
 use super::withheld::ReadAnnotations;
-use super::{Header, LogPart};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::ClusterName;
@@ -32,32 +31,27 @@ pub struct LogWriter<W: Write> {
 
 impl<W: Write> LogWriter<W> {
     /// Starts a log by writing the header line.
-    pub fn new(sink: W, header: &Header) -> io::Result<Self> {
-        Self::start(sink, header, None)
+    pub fn new(mut sink: W, header: &Header) -> io::Result<Self> {
+        sink.write_all(&header_line(header, None)?)?;
+        Ok(Self::after_header(sink, header))
     }
 
     /// Starts the log of a replay. If the replayed log lost the lines that named some of its clusters,
     /// the new log gets a gap, too, so that it can be read.
     pub fn of_replay(sink: W, header: &Header) -> io::Result<Self> {
         let named = header.clusters.iter().map(|cluster| cluster.name.clone()).collect();
-        Ok(Self { named: Some(named), ..Self::start(sink, header, None)? })
+        Ok(Self { named: Some(named), ..Self::new(sink, header)? })
     }
 
-    /// Starts one file of a rotated log.
-    pub fn part(sink: W, header: &Header, part: LogPart) -> io::Result<Self> {
-        Self::start(sink, header, Some(part))
-    }
-
-    fn start(sink: W, header: &Header, part: Option<LogPart>) -> io::Result<Self> {
-        let mut writer = Self {
+    /// Writes the lines that follow this header.
+    pub(crate) fn after_header(sink: W, header: &Header) -> Self {
+        Self {
             sink,
             line: Vec::new(),
             annotations: ReadAnnotations::of(header),
             redactor: None,
             named: None,
-        };
-        writer.write(&HeaderLine::new(header, part))?;
-        Ok(writer)
+        }
     }
 
     /// Replaces addresses and keys from now on.
@@ -117,7 +111,7 @@ impl<W: Write> LogWriter<W> {
         self.sink
     }
 
-    fn write(&mut self, line: &impl Serialize) -> io::Result<()> {
+    fn write(&mut self, line: &Line<'_>) -> io::Result<()> {
         self.line.clear();
         serde_json::to_writer(&mut self.line, line)?;
         one_line(&mut self.line);
@@ -126,13 +120,4 @@ impl<W: Write> LogWriter<W> {
         self.line.shrink_to(KEPT_BYTES);
         written
     }
-}
-
-/// Makes JSON text one line. An object that is copied verbatim may contain line breaks. Inside a JSON
-/// string they are always escaped, so an unescaped one is only formatting and may become a space.
-pub(crate) fn one_line(json: &mut Vec<u8>) {
-    for byte in json.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
-    json.push(b'\n');
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::lock::{WriteLock, open_append};
 use crate::environment;
-use crate::event_log::{Header, LINE_BYTES_MAX, LogPart, LogWriter};
+use crate::event_log::{Header, LINE_BYTES_MAX, LogPart, header_line};
 
 /// The first bytes of every part.
 const BEGINNING: &[u8] = br#"{"log":"throughline","version":1,"#;
@@ -123,8 +123,7 @@ impl Files {
         }
         let mut text = Vec::new();
         if self.bytes == 0 {
-            let part = LogWriter::part(text, header, self.part).map_err(|error| (0, error))?;
-            text = part.into_inner();
+            text = header_line(header, Some(self.part)).map_err(|error| (0, error))?;
         } else if std::mem::take(&mut self.is_torn) {
             text.push(b'\n');
         }

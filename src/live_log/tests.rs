@@ -81,14 +81,13 @@ fn start(path: &Path, size: u64, create: Create) -> Files {
 
 /// The text of a line.
 fn line(event: &Event) -> Vec<u8> {
-    let mut writer = LogWriter::new(Vec::new(), &header()).unwrap();
-    writer.sink_mut().clear();
+    let mut writer = LogWriter::after_header(Vec::new(), &header());
     writer.event(event).unwrap();
     writer.into_inner()
 }
 
 fn writer(files: Files) -> Writer {
-    Writer::new(files, &header(), None, Arc::new(Metrics::new()), Arc::default()).unwrap()
+    Writer::new(files, &header(), None, Arc::new(Metrics::new()), Arc::default())
 }
 
 /// Runs the writer on `lines` lines, in this thread.

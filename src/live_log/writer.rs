@@ -74,12 +74,11 @@ impl Writer {
         redactor: Option<Redactor>,
         metrics: Arc<Metrics>,
         queued_bytes: Arc<AtomicUsize>,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let header = Header { redacted: Some(redactor.is_some()), ..header.clone() };
-        let mut buffer = LogWriter::new(Vec::new(), &header)?.redacting(redactor);
         // `Files` writes the headers.
-        buffer.sink_mut().clear();
-        Ok(Self {
+        let buffer = LogWriter::after_header(Vec::new(), &header).redacting(redactor);
+        Self {
             files,
             header,
             metrics,
@@ -92,7 +91,7 @@ impl Writer {
             last_at: UnixMillis(0),
             pauses: (PAUSE_MIN, PAUSE_MAX),
             retry: None,
-        })
+        }
     }
 
     /// Runs until the loop drops the log. It blocks its thread while it writes.
