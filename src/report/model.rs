@@ -224,9 +224,8 @@ impl<'a> Report<'a> {
         let covered = |all: &'a [Outage]| all.iter().filter(|o| report.includes(&o.connector));
         let recorded: Vec<_> = covered(&replay.recorded).collect();
         let replayed: Vec<_> = covered(&replay.replayed).collect();
-        let is_stuck =
-            |story: &&Story<'_>| report.problems_of(story).into_iter().any(Span::is_stuck);
-        let stuck = report.connectors.iter().filter(is_stuck).map(|story| story.hub);
+        let stuck = report.connectors.iter().filter(|story| report.is_stuck(story));
+        let stuck = stuck.map(|story| story.hub);
         let outages = if replay.mode == ReplayMode::Verify { &recorded } else { &replayed };
         report.verdict = Verdict::new(replay, outages, stuck);
         report.outages = Outages { recorded, replayed };
@@ -245,7 +244,7 @@ impl<'a> Report<'a> {
         let is_same = |story: &Story<'_>| {
             story.upstream.is_none() || upstream.is_none() || story.upstream == upstream
         };
-        let same = known.filter(|at| self.connectors.get(*at).is_some_and(is_same));
+        let same = known.filter(|at| is_same(&self.connectors[*at]));
         let at = same.unwrap_or(self.connectors.len());
         if same.is_none() {
             self.connectors.push(Story { hub, ..Story::default() });
@@ -255,23 +254,21 @@ impl<'a> Report<'a> {
         }
         if let Some(Upstream { cluster, key }) = upstream {
             self.known.entry((Kind::Connector, Some(cluster), key)).or_default().insert(at);
-            self.story(at, |story| story.upstream = upstream);
+            self.connectors[at].upstream = upstream;
         }
         at
     }
 
     fn add_hop(&mut self, noted_at: usize, note: &'a Note) {
-        let NoteKind::HopPassed { cluster, connector, hop, online, after_ms } = &note.kind else {
+        let &NoteKind::HopPassed { ref cluster, ref connector, hop, online, after_ms } = &note.kind
+        else {
             return;
         };
         let at_ms = note.at;
-        let hop = *hop;
-        let online = *online;
-        let after_ms = *after_ms;
         let upstream = (hop == Hop::Upstream).then_some(cluster.as_str());
         for of in self.find_or_add(upstream, connector) {
             let passed = PassedHop { at_ms, hop, cluster, online, after_ms, noted_at };
-            self.story(of, |story| story.hops.push(passed));
+            self.connectors[of].hops.push(passed);
         }
     }
 
@@ -292,7 +289,7 @@ impl<'a> Report<'a> {
             self.actions.covered.push(record);
         }
         for of in of {
-            self.story(of, |story| story.actions.push(record));
+            self.connectors[of].actions.push(record);
             if action.verb == Verb::Touch {
                 let gateway = (Kind::Gateway, Some(action.cluster.as_str()), &action.object);
                 self.known.entry(gateway).or_default().insert(of);
@@ -312,13 +309,7 @@ impl<'a> Report<'a> {
             self.others.problems.push(at);
         }
         for of in about {
-            self.story(of, |story| story.problems.push(at));
-        }
-    }
-
-    fn story(&mut self, at: usize, change: impl FnOnce(&mut Story<'a>)) {
-        if let Some(story) = self.connectors.get_mut(at) {
-            change(story);
+            self.connectors[of].problems.push(at);
         }
     }
 
@@ -391,6 +382,11 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn problems_of(&self, story: &Story<'_>) -> Vec<&Span> {
-        story.problems.iter().filter_map(|at| self.problems.get(*at)).collect()
+        story.problems.iter().map(|at| &self.problems[*at]).collect()
+    }
+
+    /// Whether a problem still keeps the connector out of sync.
+    pub(super) fn is_stuck(&self, story: &Story<'_>) -> bool {
+        self.problems_of(story).into_iter().any(Span::is_stuck)
     }
 }

@@ -132,7 +132,7 @@ fn most_affected(report: &Report<'_>, eventful: &[&Story<'_>]) -> Option<HashSet
         .iter()
         .enumerate()
         .map(|(at, story)| {
-            let is_stuck = report.problems_of(story).iter().any(|span| span.is_stuck());
+            let is_stuck = report.is_stuck(story);
             let ms = story.hub.and_then(|key| outage_ms.get(key)).copied().unwrap_or(0);
             let len = story.hops.len() + story.actions.len() + story.problems.len();
             (Reverse((is_stuck, ms, len)), at)

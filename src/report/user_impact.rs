@@ -29,11 +29,7 @@ struct OutageTotals<'a> {
     end: UnixMillis,
 }
 
-impl<'a> OutageTotals<'a> {
-    fn new(end: UnixMillis) -> Self {
-        Self { outages: Vec::new(), end }
-    }
-
+impl OutageTotals<'_> {
     fn lasted_ms(&self, outage: &Outage) -> u64 {
         outage.until.unwrap_or(self.end).since(outage.from)
     }
@@ -96,8 +92,8 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn new(replay: &Replay) -> Self {
-        let recorded = OutageTotals::new(replay.last_at);
-        Self { recorded, replayed: OutageTotals::new(replay.ended_at) }
+        let none = |end| OutageTotals { outages: Vec::new(), end };
+        Self { recorded: none(replay.last_at), replayed: none(replay.ended_at) }
     }
 
     /// Both totals; only the recorded one for a verify.
