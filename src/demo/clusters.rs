@@ -1,8 +1,7 @@
 //! Serves the clusters of a recording on loopback and writes a kubeconfig for them.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -95,8 +94,7 @@ impl DemoClusters {
             }),
         });
         let path = folder.join("kubeconfig");
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        file.and_then(|mut file| file.write_all(content.to_string().as_bytes()))
+        fs::write(&path, content.to_string())
             .with_context(|| format!("writing {}", path.display()))?;
         let config = |(spec, _): &(ClusterSpec, SimApiServer)| ClusterConfig {
             name: spec.name.clone(),
