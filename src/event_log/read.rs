@@ -17,7 +17,6 @@ pub struct LogReader<'a> {
     progress: Option<Progress>,
     buffer: Vec<u8>,
     line_number: u64,
-    bytes_read: u64,
     /// Whether the input has no more lines.
     is_exhausted: bool,
     is_done: bool,
@@ -115,11 +114,6 @@ impl<'a> LogReader<'a> {
         self.line_number
     }
 
-    /// The decompressed size of the lines read so far.
-    pub fn bytes_read(&self) -> u64 {
-        self.bytes_read
-    }
-
     /// How much of a regular file has been read, from 0 to 1; it is one buffer ahead of the lines.
     /// `None` for other inputs, whose size is unknown. Every file of a rotated log has the same weight.
     pub fn progress(&self) -> Option<f64> {
@@ -162,7 +156,6 @@ impl<'a> LogReader<'a> {
         self.input = next.input;
         self.progress = next.progress;
         self.line_number = next.line_number;
-        self.bytes_read += next.bytes_read;
         self.is_exhausted = next.is_exhausted;
         self.files_read += 1;
         true
@@ -179,7 +172,6 @@ impl<'a> LogReader<'a> {
             progress,
             buffer: Vec::new(),
             line_number: 0,
-            bytes_read: 0,
             is_exhausted: false,
             is_done: false,
             header: Header::default(),
@@ -248,7 +240,6 @@ impl<'a> LogReader<'a> {
         // CR and LF do not count towards the limit.
         let bytes_max = LINE_BYTES_MAX as u64 + 2;
         let read = self.input.by_ref().take(bytes_max).read_until(b'\n', &mut self.buffer);
-        self.bytes_read += self.buffer.len() as u64;
         if self.buffer.is_empty() && read.is_ok() {
             return Ok(None);
         }

@@ -58,11 +58,11 @@ fn a_file_has_a_progress_and_its_outcomes_are_found() {
     for bytes in [SAMPLE.into(), gzip(SAMPLE)] {
         fs::write(&path, bytes).unwrap();
         let mut reader = LogReader::open(name).unwrap();
-        assert_eq!((reader.line_number(), reader.bytes_read()), (1, HEADER.len() as u64 + 1));
+        assert_eq!(reader.line_number(), 1);
         assert!(reader.progress().is_some_and(|p| (0.0..=1.0).contains(&p)));
         while reader.next_line().unwrap().is_some() {}
         assert_eq!(reader.line_number(), LINES.len() as u64 + 1);
-        assert_eq!((reader.bytes_read(), reader.progress()), (SAMPLE.len() as u64, Some(1.0)));
+        assert_eq!(reader.progress(), Some(1.0));
         assert_eq!(holds_outcomes(name).unwrap(), Some(true));
     }
     // They are found in a file that can be read again, but not in a text.
