@@ -1,9 +1,8 @@
 //! The input of a log: plain or gzip, detected by its first bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::LINE_BYTES_MAX;
 
@@ -13,40 +12,25 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// How much of a regular file has been read.
 #[derive(Debug)]
 pub(super) struct Progress {
-    read_bytes: Arc<AtomicU64>,
+    /// Shared with the reader, whose position it shows.
+    file: Arc<File>,
     total_bytes: u64,
 }
 
 impl Progress {
     /// From 0 to 1. It stays at 1 if the file has grown since it was opened.
     pub(super) fn fraction(&self) -> f64 {
-        let read = self.read_bytes.load(Ordering::Relaxed);
+        let read = (&*self.file).stream_position().unwrap_or(0);
         if read >= self.total_bytes { 1.0 } else { read as f64 / self.total_bytes as f64 }
-    }
-}
-
-struct CountingReader<R> {
-    input: R,
-    read_bytes: Arc<AtomicU64>,
-}
-
-impl<R: Read> Read for CountingReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.input.read(buffer)?;
-        self.read_bytes.fetch_add(n as u64, Ordering::Relaxed);
-        Ok(n)
     }
 }
 
 /// Opens a file. Its progress is known only if its length is; a pipe has none.
 pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead + Send>, Option<Progress>)> {
-    let file = File::open(path)?;
+    let file = Arc::new(File::open(path)?);
     let metadata = file.metadata()?;
-    let read_bytes = Arc::new(AtomicU64::new(0));
-    let progress = metadata
-        .is_file()
-        .then(|| Progress { read_bytes: read_bytes.clone(), total_bytes: metadata.len() });
-    Ok((decompressing(CountingReader { input: file, read_bytes })?, progress))
+    let progress = Progress { file: file.clone(), total_bytes: metadata.len() };
+    Ok((decompressing(file)?, metadata.is_file().then_some(progress)))
 }
 
 /// Decompresses the input if its first bytes are those of gzip (RFC 1952). It may have several members,
