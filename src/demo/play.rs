@@ -51,9 +51,11 @@ impl Player {
         let mut sim = SimClusters::new(&clusters, CARRIER_DELAY_MS);
         let mut overlay = Overlay::new(&clusters);
         let mut events = VecDeque::from(std::mem::take(&mut log.events));
-        let shift = TimeShift { from: log.replay.first_at, to: clock.now() };
+        // By whole seconds, because API servers store whole seconds.
+        let seconds = |at: UnixMillis| at.0.cast_signed() / 1000;
+        let shift_ms = (seconds(clock.now()) - seconds(log.replay.first_at)) * 1000;
         for event in &mut events {
-            shift.shift_event(&mut event.kind);
+            shift_times(&mut event.kind, shift_ms);
         }
         let mut last_recorded_at = log.replay.first_at;
         for event in events.drain(..log.initial_count.min(events.len())) {
@@ -186,33 +188,19 @@ impl Player {
     }
 }
 
-/// Moves the times within objects to the present, so that the age of each object stays the same.
-struct TimeShift {
-    from: UnixMillis,
-    to: UnixMillis,
-}
-
-impl TimeShift {
-    fn shift_event(&self, kind: &mut EventKind) {
-        let (EventKind::Listed { object, .. }
-        | EventKind::Applied { object, .. }
-        | EventKind::Deleted { object, .. }) = kind
-        else {
-            return;
-        };
-        let meta = &mut Arc::make_mut(object).meta;
-        let managed = meta.managed_fields.iter_mut().map(|field| &mut field.time);
-        let own = [&mut meta.creation_timestamp, &mut meta.deletion_timestamp];
-        for time in own.into_iter().chain(managed) {
-            *time = time.map(|at| self.shift(at));
-        }
-    }
-
-    /// Shifts by whole seconds, because API servers store whole seconds.
-    fn shift(&self, at: UnixMillis) -> UnixMillis {
-        let from = self.from.0 / 1000;
-        let to = self.to.0 / 1000;
-        UnixMillis(at.0.saturating_add(to * 1000).saturating_sub(from * 1000))
+/// Moves the times within an object to the present, so that its age stays the same.
+fn shift_times(kind: &mut EventKind, by_ms: i64) {
+    let (EventKind::Listed { object, .. }
+    | EventKind::Applied { object, .. }
+    | EventKind::Deleted { object, .. }) = kind
+    else {
+        return;
+    };
+    let meta = &mut Arc::make_mut(object).meta;
+    let managed = meta.managed_fields.iter_mut().map(|field| &mut field.time);
+    let own = [&mut meta.creation_timestamp, &mut meta.deletion_timestamp];
+    for time in own.into_iter().chain(managed) {
+        *time = time.map(|at| UnixMillis(at.0.saturating_add_signed(by_ms)));
     }
 }
 
