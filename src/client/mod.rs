@@ -66,7 +66,7 @@ pub struct ClusterClient {
     /// The task that makes a client of new credentials.
     replacing: Mutex<JoinSet<()>>,
     /// Counts the cluster's requests while this client exists.
-    requests: Arc<ClusterRequests>,
+    requests: ClusterRequests,
 }
 
 impl fmt::Debug for ClusterClient {

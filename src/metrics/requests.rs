@@ -58,10 +58,10 @@ impl Drop for ClusterRequests {
 }
 
 impl Metrics {
-    /// The counter for the requests to a cluster. Its series exist until its last clone is dropped.
-    pub fn requests(&self, cluster: &ClusterName) -> Arc<ClusterRequests> {
+    /// A counter for the requests to a cluster.
+    pub fn requests(&self, cluster: &ClusterName) -> ClusterRequests {
         lock(&self.requests).by_cluster.entry(cluster.clone()).or_default().clients += 1;
-        Arc::new(ClusterRequests { cluster: cluster.clone(), requests: self.requests.clone() })
+        ClusterRequests { cluster: cluster.clone(), requests: self.requests.clone() }
     }
 }
 

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use throughline::core::contract::action::Verb;
@@ -31,7 +30,7 @@ fn problem(cause: Cause, object: &str) -> Problem {
 
 /// Updates every metric. Those of requests last as long as what is returned.
 #[must_use]
-pub(crate) fn count(metrics: &Metrics) -> Arc<ClusterRequests> {
+pub(crate) fn count(metrics: &Metrics) -> ClusterRequests {
     let up = "org/team \"a\"".into();
     let watch = metrics.watch(&up, Kind::Connector);
     watch.list_started();

@@ -1,8 +1,6 @@
 //! Metrics and readiness of fleets: with series for each cluster and without, and what is left of a cluster
 //! that left.
 
-use std::sync::Arc;
-
 use expect_test::expect_file;
 use throughline::core::contract::error_cause::RequestFailure;
 use throughline::core::data::ids::Kind;
@@ -12,7 +10,7 @@ use super::{body, stage};
 use crate::http::Server;
 
 /// A cluster is joined for as long as this is there.
-fn join(metrics: &Metrics, name: &str) -> Arc<ClusterRequests> {
+fn join(metrics: &Metrics, name: &str) -> ClusterRequests {
     let cluster = name.into();
     metrics.set_discovered(&cluster);
     for kind in [Kind::Connector, Kind::HttpRoute, Kind::Namespace] {
@@ -27,7 +25,7 @@ fn join(metrics: &Metrics, name: &str) -> Arc<ClusterRequests> {
 }
 
 /// As a run does, and then what may come late: the end of a request.
-fn leave(metrics: &Metrics, name: &str, requests: Arc<ClusterRequests>) {
+fn leave(metrics: &Metrics, name: &str, requests: ClusterRequests) {
     metrics.remove_cluster(&name.into());
     requests.count("PATCH", None);
     drop(requests);
