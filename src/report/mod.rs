@@ -72,7 +72,7 @@ fn summary_of(
 ) -> io::Result<()> {
     let mut writer = style::TextWriter::new(out, options);
     story::still_open(report, &mut writer)?;
-    summary::summary(report, options, &mut writer)?;
+    summary::summary(report, &mut writer)?;
     writer.finish()
 }
 
@@ -88,7 +88,7 @@ pub fn text(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     let report = model::Report::new(replay, options.connector.as_ref());
     let mut writer = style::TextWriter::new(out, options);
     story::head(replay, &mut writer)?;
-    story::connectors(&report, options, &mut writer)?;
+    story::connectors(&report, &mut writer)?;
     writer.finish()?;
     summary_of(&report, options, out)
 }

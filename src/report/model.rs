@@ -104,10 +104,13 @@ pub(super) struct Report<'a> {
     pub(super) outages: Outages<'a>,
     warnings: &'a [String],
     /// Only for a live run.
-    #[serde(flatten)]
-    requests: Option<Requests<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<&'a [RequestCounts]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needless_writes: Option<u64>,
+    /// The connector that it is restricted to.
     #[serde(skip)]
-    only: Option<&'a ObjectKey>,
+    pub(super) only: Option<&'a ObjectKey>,
     #[serde(skip)]
     known: HashMap<Place<'a>, BTreeSet<usize>>,
 }
@@ -175,12 +178,6 @@ pub(super) struct Outages<'a> {
     pub(super) replayed: Vec<&'a Outage>,
 }
 
-#[derive(Serialize)]
-struct Requests<'a> {
-    requests: &'a [RequestCounts],
-    needless_writes: u64,
-}
-
 /// Version 1 of the report has two views of the problems: those that delay a hop, and the others.
 fn with_views<S: Serializer>(problems: &[Span], serializer: S) -> Result<S::Ok, S::Error> {
     let (stalls, anomalies): (Vec<_>, _) = problems.iter().partition(|span| span.hop.is_some());
@@ -191,8 +188,7 @@ fn with_views<S: Serializer>(problems: &[Span], serializer: S) -> Result<S::Ok, 
 impl<'a> Report<'a> {
     /// Indexes everything, or `only` one connector.
     pub(super) fn new(replay: &'a Replay, only: Option<&'a ObjectKey>) -> Self {
-        let requests =
-            Requests { requests: &replay.requests, needless_writes: replay.needless_writes() };
+        let is_live = replay.mode == ReplayMode::Live;
         let mut report = Self {
             replay,
             verdict: Verdict::default(),
@@ -202,7 +198,8 @@ impl<'a> Report<'a> {
             problems: Vec::new(),
             outages: Outages::default(),
             warnings: &replay.warnings,
-            requests: (replay.mode == ReplayMode::Live).then_some(requests),
+            requests: is_live.then_some(&replay.requests[..]),
+            needless_writes: is_live.then(|| replay.needless_writes()),
             only,
             known: HashMap::new(),
         };

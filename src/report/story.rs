@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 
-use super::ReportOptions;
 use super::model::{Report, Story};
 use super::story_entry::{Seen, StoryEntry, likewise, story_entries, style_of, subject_of};
 use super::style::Style::{Bold, Dim, Plain, Yellow};
@@ -60,14 +59,10 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
 }
 
 /// Each connector's story, and the actions that belong to no single connector.
-pub(super) fn connectors(
-    report: &Report<'_>,
-    options: &ReportOptions,
-    writer: &mut TextWriter<'_>,
-) -> io::Result<()> {
+pub(super) fn connectors(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let (quiet, eventful): (Vec<_>, Vec<_>) = report.connectors.iter().partition(|h| h.is_empty());
     let selected = most_affected(report, &eventful);
-    let show_all = options.connector.is_some();
+    let show_all = report.only.is_some();
     for (at, story) in eventful.iter().enumerate() {
         if selected.as_ref().is_some_and(|selected| !selected.contains(&at)) {
             continue;

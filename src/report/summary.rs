@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::ReportOptions;
 use super::model::Report;
 use super::story_entry::is_confirmation;
 use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
@@ -14,24 +13,16 @@ use crate::core::contract::action::Verb;
 use crate::core::data::ids::Role;
 use crate::replay::ReplayMode;
 
-pub(super) fn summary(
-    report: &Report<'_>,
-    options: &ReportOptions,
-    writer: &mut TextWriter<'_>,
-) -> io::Result<()> {
+pub(super) fn summary(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     writer.gap()?;
     writer.put(0, 2, &[(Bold, "Summary")])?;
-    writes(report, options, writer)?;
+    writes(report, writer)?;
     user_impact(report, writer)?;
     requests(report, writer)?;
     verdict(report, writer)
 }
 
-fn writes(
-    report: &Report<'_>,
-    options: &ReportOptions,
-    writer: &mut TextWriter<'_>,
-) -> io::Result<()> {
+fn writes(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let replay = report.replay;
     let mut by_verb: BTreeMap<Verb, usize> = BTreeMap::new();
     let mut by_outcome: BTreeMap<&str, usize> = BTreeMap::new();
@@ -44,7 +35,7 @@ fn writes(
         *by_outcome.entry(outcome).or_default() += 1;
         confirmations += usize::from(is_confirmation(record, &replay.settings));
     }
-    let scope = if options.connector.is_some() { " for this connector" } else { "" };
+    let scope = if report.only.is_some() { " for this connector" } else { "" };
     if all == 0 {
         return writer.put(2, 4, &[(Plain, &format!("no writes{scope}"))]);
     }

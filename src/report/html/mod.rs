@@ -59,7 +59,7 @@ const END: &str = concat!(
 pub fn html(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
     let mut report = Report::new(replay, options.connector.as_ref());
     report.actions.are_bare = true;
-    let picture = Picture::new(&report, options)?;
+    let picture = Picture::new(&report)?;
     let mut out = BufWriter::new(out);
     out.write_all(BEGIN.as_bytes())?;
     let mut data = BufWriter::new(Escaped(&mut out));
@@ -126,7 +126,7 @@ struct ConnectorPart<'a> {
 }
 
 impl<'a> Picture<'a> {
-    fn new(report: &'a Report<'_>, options: &ReportOptions) -> io::Result<Self> {
+    fn new(report: &'a Report<'_>) -> io::Result<Self> {
         let mut figures = figures(report);
         let part = |story: &'a Story<'_>| ConnectorPart {
             label: &story.label,
@@ -137,9 +137,9 @@ impl<'a> Picture<'a> {
             story: story_entries(report, story, Seen::default()),
         };
         Ok(Self {
-            head: lines(|out, options| super::head(report.replay, options, out), options)?,
-            summary: lines(|out, options| super::summary_of(report, options, out), options)?,
-            only: options.connector.as_ref().map(ToString::to_string),
+            head: lines(|out, options| super::head(report.replay, options, out))?,
+            summary: lines(|out, options| super::summary_of(report, options, out))?,
+            only: report.only.map(ToString::to_string),
             connectors: report.connectors.iter().map(part).collect(),
             others: story_entries(report, &report.others, Seen::default()),
         })
@@ -149,9 +149,8 @@ impl<'a> Picture<'a> {
 /// The lines of a part of the text report, without line breaks or colour.
 fn lines(
     write: impl FnOnce(&mut dyn Write, &ReportOptions) -> io::Result<()>,
-    options: &ReportOptions,
 ) -> io::Result<Vec<String>> {
     let mut text = Vec::new();
-    write(&mut text, &ReportOptions { color: false, width: usize::MAX, ..options.clone() })?;
+    write(&mut text, &ReportOptions { width: usize::MAX, ..ReportOptions::default() })?;
     Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
