@@ -87,7 +87,7 @@ fn redaction_and_end(for_ms: Option<u64>, redact: bool) -> String {
 
 /// `1,204 events, 300 connectors, 2.1 MB, 11 watches live, 32.0 s`.
 fn summary(stats: &RecordingStats, bytes: u64, started: Instant) -> String {
-    let events = count(usize::try_from(stats.events).unwrap_or(usize::MAX), "event");
+    let events = count(stats.events, "event");
     let connectors = count(stats.connectors(), "connector");
     let watches = match stats.not_live.len() {
         0 => format!("{} live", count(stats.watches, "watch")),
@@ -121,7 +121,7 @@ fn report_gaps(stats: &RecordingStats, lost: u64) -> bool {
         say!("incomplete: {kind} in {cluster} was not being watched at the end");
     }
     if lost > 0 {
-        let lines = count(usize::try_from(lost).unwrap_or(usize::MAX), "line");
+        let lines = count(lost, "line");
         say!("incomplete: {lines} could not be written");
     }
     stats.not_live.is_empty() && lost == 0

@@ -29,7 +29,7 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
         ReplayMode::Live => "played into in-memory clusters, with throughline running on them",
     };
     writer.put(0, 2, &[(Bold, &replay.file), (Plain, ": "), (Plain, how)])?;
-    let events = count(usize::try_from(replay.events).unwrap_or(usize::MAX), "event");
+    let events = count(replay.events, "event");
     if replay.events == 0 && replay.first_at == replay.last_at {
         writer.put(2, 2, &[(Plain, &events)])?;
     } else {

@@ -182,7 +182,8 @@ pub(crate) fn offset(ms: u64) -> String {
 }
 
 /// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.
-pub fn count(n: usize, one: &str) -> String {
+pub fn count(n: impl TryInto<usize>, one: &str) -> String {
+    let n = n.try_into().unwrap_or(usize::MAX);
     let plural = match one {
         _ if one.ends_with(['s', 'x']) || one.ends_with("ch") => format!("{one}es"),
         _ => format!("{one}s"),

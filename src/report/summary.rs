@@ -84,11 +84,10 @@ fn requests(report: &Report<'_>, writer: &mut TextWriter<'_>) -> io::Result<()> 
     for requests in &replay.requests {
         *by_verb.entry(requests.verb).or_default() += requests.count;
     }
-    let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    let verbs: Vec<_> = by_verb.iter().map(|(verb, n)| count(number(*n), verb)).collect();
+    let verbs: Vec<_> = by_verb.iter().map(|(verb, n)| count(*n, verb)).collect();
     let (style, needless) = match replay.needless_writes() {
         0 => (Plain, "no needless writes".to_owned()),
-        n => (Yellow, count(number(n), "write") + " changed nothing"),
+        n => (Yellow, count(n, "write") + " changed nothing"),
     };
     let text = format!("API requests: {}; ", verbs.join(", "));
     writer.put(2, 4, &[(Plain, &text), (style, &needless)])?;
