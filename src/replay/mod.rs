@@ -47,15 +47,11 @@ pub struct ReplayOptions {
     pub carrier_delay_ms: u64,
     /// The most changes that the carrier applies in a second, in what-if; `None`: no limit.
     pub carrier_rate: Option<CarrierRate>,
-    /// The delay from a decision to its write, in what-if.
-    pub write_ms: u64,
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        let carrier_delay_ms = 50;
-        let carrier_rate = None;
-        Self { mode: None, run_on_ms: 900_000, carrier_delay_ms, carrier_rate, write_ms: 10 }
+        Self { mode: None, run_on_ms: 900_000, carrier_delay_ms: 50, carrier_rate: None }
     }
 }
 

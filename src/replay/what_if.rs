@@ -15,13 +15,15 @@ use crate::core::view::fleet::Source;
 use crate::event_log::{LogEntry, LogError};
 use throughline_sim::SimClusters;
 
+/// The delay from a decision to its write.
+const WRITE_MS: u64 = 10;
+
 /// The machine, and the clusters to which its actions are applied.
 struct WhatIf<'a, 'log> {
     rerun: &'a mut Rerun<'log>,
     clusters: SimClusters,
     /// Actions in flight, by the time of their write.
     writes: BTreeMap<(UnixMillis, ActionId), Action>,
-    write_ms: u64,
 }
 
 impl WhatIf<'_, '_> {
@@ -29,7 +31,7 @@ impl WhatIf<'_, '_> {
         let decided = self.rerun.feed(event)?;
         for record in self.rerun.replay.actions.iter().rev().take(decided) {
             let action = &record.decision.action;
-            let at = record.decision.at.plus(self.write_ms);
+            let at = record.decision.at.plus(WRITE_MS);
             self.writes.insert((at, action.id), action.clone());
         }
         Ok(())
@@ -63,8 +65,7 @@ pub(super) fn run(
         clusters.limit_carrier(rate);
         rerun.replay.carrier_rate = Some(rate);
     }
-    let write_ms = options.write_ms;
-    let mut what_if = WhatIf { rerun, clusters, writes: BTreeMap::new(), write_ms };
+    let mut what_if = WhatIf { rerun, clusters, writes: BTreeMap::new() };
     let mut now = UnixMillis(0);
     let mut recorded = events.next().transpose()?;
     if let Some(first) = &recorded {
