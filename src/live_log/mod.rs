@@ -82,8 +82,7 @@ impl LiveLog {
             started.map_err(|error| not_started(path, &error))?
         };
         let redactor = config.redact.then(Redactor::new);
-        let mut writer = Writer::new(files, header, redactor, metrics, Arc::default());
-        writer.problems = problems;
+        let writer = Writer::new(files, header, redactor, metrics, problems);
         Self::start_on(writer).map(Some)
     }
 

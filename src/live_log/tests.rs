@@ -87,7 +87,7 @@ fn line(event: &Event) -> Vec<u8> {
 }
 
 fn writer(files: Files) -> Writer {
-    Writer::new(files, &header(), None, Arc::new(Metrics::new()), Arc::default())
+    Writer::new(files, &header(), None, Arc::new(Metrics::new()), Outside::default())
 }
 
 /// Runs the writer on `lines` lines, in this thread.

@@ -45,7 +45,7 @@ pub(super) struct Writer {
     /// Contains the current clusters.
     header: Header,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) problems: Outside,
+    problems: Outside,
     pub(super) queued_bytes: Arc<AtomicUsize>,
     /// Lines not written yet: one gap line for `buffered_gap` missing lines, if any, and `buffered`
     /// others.
@@ -73,7 +73,7 @@ impl Writer {
         header: &Header,
         redactor: Option<Redactor>,
         metrics: Arc<Metrics>,
-        queued_bytes: Arc<AtomicUsize>,
+        problems: Outside,
     ) -> Self {
         let header = Header { redacted: Some(redactor.is_some()), ..header.clone() };
         // `Files` writes the headers.
@@ -82,8 +82,8 @@ impl Writer {
             files,
             header,
             metrics,
-            problems: Outside::default(),
-            queued_bytes,
+            problems,
+            queued_bytes: Arc::default(),
             buffer,
             buffered_gap: 0,
             buffered: 0,
