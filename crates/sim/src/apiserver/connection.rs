@@ -120,7 +120,6 @@ pub(super) async fn respond(
     let within = timeout_of(&head.uri);
     let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
     let mut mode = front.mode.subscribe();
-    // Fails only if the server is gone, and then the connection is gone too.
     mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
     let latency = front.latency.get();
     if !latency.is_zero() {

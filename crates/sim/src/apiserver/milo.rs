@@ -18,7 +18,7 @@ use throughline_core::contract::event::ClusterSpec;
 use throughline_core::data::ids::{ClusterName, ObjectKey, Role};
 
 /// Where Milo serves its projects' control planes.
-const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
+pub(super) const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
 
 /// The root in the simulated clusters; no project can have this name.
 const ROOT: &str = "milo/root";

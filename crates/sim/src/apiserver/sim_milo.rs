@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use super::SimApiServerSettings;
 use super::connection::{Site, accept, serve};
 use super::fault::{Fault, ServerMode};
-use super::milo::Milo;
+use super::milo::{Milo, PROJECTS};
 use super::resource::Resource;
 use super::sim_api_server::SimApiServer;
 use crate::SimClusters;
@@ -83,8 +83,7 @@ impl SimMilo {
 
     /// The URL of a project's control plane.
     pub fn project_url(&self, project: &str) -> String {
-        let path = "apis/resourcemanager.miloapis.com/v1alpha1/projects";
-        format!("{}/{path}/{project}/control-plane", self.root.url())
+        format!("{}{PROJECTS}{project}/control-plane", self.root.url())
     }
 
     /// Creates a Project and its control plane; returns the Project's uid. A project that is
@@ -110,8 +109,8 @@ impl SimMilo {
 
     /// Replaces the labels.
     pub fn set_labels(&self, name: &str, labels: &[(&str, &str)]) {
-        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
-        self.change_project(name, |project| project["metadata"]["labels"] = json!(labels));
+        let labels: Value = labels.iter().copied().collect();
+        self.change_project(name, |project| project["metadata"]["labels"] = labels);
     }
 
     /// Sets `deletionTimestamp`: the project is being deleted, and its finalizer still blocks that.
@@ -190,8 +189,7 @@ impl SimMilo {
 
 /// A Project in Milo's form.
 fn project(labels: &[(&str, &str)], is_ready: bool) -> Value {
-    let labels: serde_json::Map<String, Value> =
-        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+    let labels: Value = labels.iter().copied().collect();
     let mut project = json!({
         "apiVersion": Resource::Projects.api_version(),
         "kind": Resource::Projects.kind(),
