@@ -24,8 +24,8 @@
 //! | an unknown event, a wrong version, a missing field | fails, see [`LineError`] |
 //! | a truncated last line or compressed stream | warns and ends there |
 //! | an object of a kind that throughline does not use | warns once per kind and skips it |
-//! | a retired event, which the machine no longer has | warns once, reports it in [`LogReader::gaps`], and skips the line |
-//! | a `log_gap` line, a rotated log whose oldest part is missing | warns and reports it in [`LogReader::gaps`] |
+//! | a retired event, which the machine no longer has | warns once of a gap, and skips the line |
+//! | a `log_gap` line, a rotated log whose oldest part is missing | warns of a gap |
 //! | a time earlier than that of a previous line | warns and uses the previous line's time |
 //! | a time before 2000 or after 2200, or ten years from the line before | fails |
 
@@ -132,6 +132,9 @@ pub struct Warning {
     /// Counted from 1.
     pub line: u64,
     pub text: String,
+    /// Events are missing: lines that could not be written, parts of a rotated log, or the first event
+    /// that is retired. Actions after it may differ from the machine's decisions.
+    pub is_gap: bool,
 }
 
 impl fmt::Display for Warning {

@@ -43,8 +43,6 @@ pub(super) struct Parser {
     pub(super) warnings: Vec<Warning>,
     /// The number of warnings so far, taken or not.
     warning_count: usize,
-    /// The warnings about missing lines.
-    pub(super) gaps: Vec<Warning>,
     /// The release in the header.
     release: Option<Box<str>>,
     /// Whether a retired event was skipped.
@@ -188,7 +186,7 @@ impl Parser {
                 "throughline {release} wrote {event:?}, an event that this release does not have: such \
                  lines are skipped, and from here on no action is compared"
             );
-            self.missing(number, &text);
+            self.add_warning(number, &text, true);
         }
         Ok(Some(LogEntry::Retired))
     }
@@ -240,31 +238,25 @@ impl Parser {
     }
 
     pub(super) fn warn(&mut self, line_number: u64, text: &str) {
-        self.warning_count += 1;
-        if self.warning_count < WARNINGS_MAX {
-            self.warnings.push(self.warning(line_number, text));
-        } else if self.warning_count == WARNINGS_MAX {
-            let text = format!("there are more than {WARNINGS_MAX} warnings; no more are shown");
-            self.warnings.push(self.warning(line_number, &text));
-        }
-    }
-
-    fn warning(&self, line: u64, text: &str) -> Warning {
-        Warning { file: self.file.clone(), line, text: brief(text).into_owned() }
+        self.add_warning(line_number, text, false);
     }
 
     /// Warns about missing lines.
     pub(super) fn gap(&mut self, line_number: u64, text: &str) {
         self.clusters.has_gaps = true;
-        self.missing(line_number, text);
+        self.add_warning(line_number, text, true);
     }
 
-    /// Warns that an event or action is missing.
-    fn missing(&mut self, line_number: u64, text: &str) {
-        if self.warning_count < WARNINGS_MAX {
-            self.gaps.push(self.warning(line_number, text));
-        }
-        self.warn(line_number, text);
+    fn add_warning(&mut self, line: u64, text: &str, is_gap: bool) {
+        self.warning_count += 1;
+        let text = if self.warning_count < WARNINGS_MAX {
+            brief(text).into_owned()
+        } else if self.warning_count == WARNINGS_MAX {
+            format!("there are more than {WARNINGS_MAX} warnings; no more are shown")
+        } else {
+            return;
+        };
+        self.warnings.push(Warning { file: self.file.clone(), line, text, is_gap });
     }
 
     /// Warns once that a kind is skipped.

@@ -40,7 +40,7 @@ impl LogReader<'static> {
     /// bytes, whatever the name.
     ///
     /// The older files of a rotated log, `path.1` and so on, are read first. If one of them is missing,
-    /// reading starts after it, and [`LogReader::gaps`] reports that.
+    /// reading starts after it, and a [`Warning`] says that.
     pub fn open(path: &str) -> Result<Self, LogError> {
         let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
@@ -132,12 +132,6 @@ impl<'a> LogReader<'a> {
     /// Warnings about the whole log come at its end.
     pub fn warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.parser.warnings)
-    }
-
-    /// The gaps since the last call: lines that could not be written, missing parts of a rotated log,
-    /// and the first event that is retired. Each is also in [`warnings`](Self::warnings).
-    pub fn gaps(&mut self) -> Vec<Warning> {
-        std::mem::take(&mut self.parser.gaps)
     }
 
     /// Queues `later` to be read after this file.

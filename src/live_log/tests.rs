@@ -116,8 +116,8 @@ fn read(path: &Path) -> (Vec<u64>, u64) {
         numbers.push(error.split_once(' ').unwrap().0.parse().unwrap());
     }
     let said = |text: &str| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
-    let gaps = reader.gaps();
-    let missing = gaps.iter().map(|gap| {
+    let gaps = reader.warnings();
+    let missing = gaps.iter().filter(|warning| warning.is_gap).map(|gap| {
         assert!(gap.text.contains("missing here"), "{gap}");
         said(&gap.text).unwrap_or(1)
     });
@@ -255,7 +255,7 @@ fn deleting_the_log_to_free_space_loses_only_what_was_deleted() {
             panic!("no event")
         };
         assert_eq!(seen.at, event(3).at, "{how}");
-        assert!(reader.gaps()[0].text.starts_with("this is part 2 of a rotated log"), "{how}");
+        assert!(reader.warnings()[0].text.starts_with("this is part 2 of a rotated log"), "{how}");
     }
     fs::remove_dir_all(folder).unwrap();
 }

@@ -111,15 +111,16 @@ pub fn replay(
     };
     let mut replay = rerun.replay;
     recording.finish(&mut replay);
+    let warnings = reader.warnings();
     if mode != ReplayMode::Verify {
         replay.replayed = Outage::all(&replay.notes);
     } else {
         // First, because gaps may explain the differences that follow.
-        let gaps =
-            reader.gaps().into_iter().map(|gap| format!("{}:{}: {}", gap.file, gap.line, gap.text));
+        let gaps = warnings.iter().filter(|warning| warning.is_gap);
+        let gaps = gaps.map(|gap| format!("{}:{}: {}", gap.file, gap.line, gap.text));
         replay.problems.splice(0..0, gaps);
     }
-    replay.warnings = reader.warnings().iter().map(ToString::to_string).collect();
+    replay.warnings = warnings.iter().map(ToString::to_string).collect();
     Ok(replay)
 }
 

@@ -41,9 +41,10 @@ pub(crate) fn drain(reader: Result<LogReader<'_>, LogError>) -> ReadResult {
         result.lines += 1;
     }
     assert!(reader.next_line().unwrap().is_none(), "nothing comes after the end or an error");
-    result.warnings = reader.warnings().iter().map(ToString::to_string).collect();
+    let warnings = reader.warnings();
     assert!(reader.warnings().is_empty(), "warnings are drained");
-    result.has_gaps = !reader.gaps().is_empty();
+    result.has_gaps = warnings.iter().any(|warning| warning.is_gap);
+    result.warnings = warnings.iter().map(ToString::to_string).collect();
     result.written = String::from_utf8(writer.into_inner()).unwrap();
     result
 }
