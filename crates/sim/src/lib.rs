@@ -67,7 +67,8 @@ impl VersionCounter {
     }
 }
 
-/// Several clusters and the carrier between them.
+/// Several clusters and the carrier between them. The default has none.
+#[derive(Default)]
 pub struct SimClusters {
     now: UnixMillis,
     clusters: BTreeMap<ClusterName, SimCluster>,
@@ -93,19 +94,7 @@ impl SimClusters {
     /// Empty clusters. `carrier_delay_ms` is the time that a change takes from the hub to the
     /// edges.
     pub fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
-        let mut sim = Self {
-            now: UnixMillis(0),
-            clusters: BTreeMap::new(),
-            by_role: BTreeMap::new(),
-            pending_carries: BTreeMap::new(),
-            carry_queue: BTreeSet::new(),
-            carrier_delay_ms,
-            hub_queue: None,
-            has_managed_fields: false,
-            events: VecDeque::new(),
-            history_changes: None,
-            uids: 0,
-        };
+        let mut sim = Self { carrier_delay_ms, ..Self::default() };
         clusters.iter().for_each(|cluster| sim.add_cluster(cluster, None));
         sim
     }
