@@ -29,27 +29,18 @@ pub(super) enum Observation {
     Note(Note),
 }
 
-/// Sends everything that it observes to a channel; it never waits.
-struct ChannelObserver(UnboundedSender<Observation>);
-
-impl ChannelObserver {
-    fn send(&self, observation: Observation) {
-        // Fails only if the demo has ended.
-        let _ = self.0.send(observation);
-    }
-}
-
-impl Observer for ChannelObserver {
+/// Sends everything to the story; it never waits, and fails only if the demo has ended.
+impl Observer for UnboundedSender<Observation> {
     fn on_event(&mut self, event: &Event) {
-        self.send(Observation::Event(event.clone()));
+        let _ = self.send(Observation::Event(event.clone()));
     }
 
     fn on_decision(&mut self, decision: &Decision) {
-        self.send(Observation::Decision(decision.clone()));
+        let _ = self.send(Observation::Decision(decision.clone()));
     }
 
     fn on_note(&mut self, note: &Note) {
-        self.send(Observation::Note(note.clone()));
+        let _ = self.send(Observation::Note(note.clone()));
     }
 }
 
@@ -97,7 +88,7 @@ impl RunStory {
             pending_since: None,
             last_activity: Instant::now(),
         };
-        (story, Box::new(ChannelObserver(sender)))
+        (story, Box::new(sender))
     }
 
     /// Waits for the next observation; never resolves once the run has ended. Cancel-safe.
