@@ -49,7 +49,7 @@ impl Player {
     pub(super) fn new(log: &mut DemoLog, clock: Clock, longest_pause_ms: u64) -> Self {
         let clusters = log.replay.clusters.clone();
         let mut sim = SimClusters::new(&clusters, CARRIER_DELAY_MS);
-        let mut overlay = Overlay::new(&clusters);
+        let mut overlay = Overlay::default();
         let mut events = VecDeque::from(std::mem::take(&mut log.events));
         // By whole seconds, because API servers store whole seconds.
         let seconds = |at: UnixMillis| at.0.cast_signed() / 1000;

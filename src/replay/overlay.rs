@@ -1,7 +1,7 @@
 //! Applies a recording's changes to in-memory clusters that throughline also writes to: for a what-if,
 //! and for a demo's live run.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
@@ -11,9 +11,8 @@ use crate::core::data::per_kind::PerKind;
 use throughline_sim::{SimClusters, WatchNotice};
 
 /// Merges the recorded timeline into clusters that differ from it by throughline's writes.
+#[derive(Default)]
 pub(crate) struct Overlay {
-    /// Whether every edge is also a hub, so that there is no carrier between them.
-    hub_is_edge: bool,
     /// The latest recorded version of each object, from which the next recorded change is derived.
     recorded: PerKind<BTreeMap<ObjectKey, BTreeMap<ClusterName, Arc<Object>>>>,
     /// Fingerprints of every annotation value that a recorded hub had. If a recorded edge gets one of
@@ -22,7 +21,6 @@ pub(crate) struct Overlay {
     listing: BTreeMap<(ClusterName, Kind), BTreeSet<ObjectKey>>,
     /// The kinds with a lost watch.
     lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
-    roles: HashMap<ClusterName, Vec<Role>>,
 }
 
 fn fingerprint(key: &str, value: Option<&str>) -> u64 {
@@ -30,28 +28,7 @@ fn fingerprint(key: &str, value: Option<&str>) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key.as_bytes()) ^ value
 }
 
-fn hub_is_edge(roles: &HashMap<ClusterName, Vec<Role>>) -> bool {
-    !roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Hub))
-}
-
 impl Overlay {
-    pub(crate) fn new(clusters: &[ClusterSpec]) -> Self {
-        let roles: HashMap<_, _> =
-            clusters.iter().map(|c| (c.name.clone(), c.roles.clone())).collect();
-        Self {
-            hub_is_edge: hub_is_edge(&roles),
-            recorded: PerKind::default(),
-            hub_values: BTreeMap::new(),
-            listing: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            roles,
-        }
-    }
-
-    fn has(&self, cluster: &ClusterName, role: Role) -> bool {
-        self.roles.get(cluster).is_some_and(|r| r.contains(&role))
-    }
-
     /// Applies one recorded event. If it changes an object, the clusters' watches send the change;
     /// other events are returned for the machine.
     pub(crate) fn apply(&mut self, clusters: &mut SimClusters, event: Event) -> Option<Event> {
@@ -101,8 +78,6 @@ impl Overlay {
             }
             EventKind::ClusterAdded { ref cluster, ref roles } => {
                 self.forget_cluster(cluster);
-                self.roles.insert(cluster.clone(), roles.clone());
-                self.hub_is_edge = hub_is_edge(&self.roles);
                 clusters.remove_cluster(cluster);
                 let spec = ClusterSpec { name: cluster.clone(), roles: roles.clone() };
                 clusters.add_cluster(&spec, None);
@@ -110,8 +85,6 @@ impl Overlay {
             }
             EventKind::ClusterRemoved { ref cluster } => {
                 self.forget_cluster(cluster);
-                self.roles.remove(cluster);
-                self.hub_is_edge = hub_is_edge(&self.roles);
                 clusters.remove_cluster(cluster);
                 Some(event)
             }
@@ -159,9 +132,11 @@ impl Overlay {
         let kind = object.kind();
         let key = object.meta.key();
         let before = self.recorded[kind].get(&key).and_then(|r| r.get(&cluster)).cloned();
-        let tiers = kind == Kind::Connector && !self.hub_is_edge;
-        let is_member = tiers && self.has(&cluster, Role::Edge);
-        if tiers && self.has(&cluster, Role::Hub) {
+        // If every edge is also a hub, there is no carrier between them.
+        let tiers = kind == Kind::Connector
+            && clusters.with_role(Role::Edge).any(|edge| !clusters.has_role(edge, Role::Hub));
+        let is_member = tiers && clusters.has_role(&cluster, Role::Edge);
+        if tiers && clusters.has_role(&cluster, Role::Hub) {
             self.remember_hub(&key, before.as_deref(), &object);
         }
         let has_diverged = |ours: &Arc<Object>| {

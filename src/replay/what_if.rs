@@ -1,13 +1,13 @@
 //! What-if: applies the machine's actions in memory, in addition to the recorded changes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io;
 
 use super::overlay::Overlay;
 use super::{ReplayOptions, Rerun, not_converged};
 use crate::core::contract::action::Action;
 use crate::core::contract::cause::State;
-use crate::core::contract::event::{ClusterSpec, Event, EventKind};
+use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
@@ -58,8 +58,8 @@ pub(super) fn run(
         Ok(LogEntry::Action(_) | LogEntry::Retired) => None,
         Err(error) => Some(Err(error)),
     });
-    let mut overlay = Overlay::new(&rerun.replay.clusters);
-    let mut bookmarks = Bookmarks::new(&rerun.replay.clusters);
+    let mut overlay = Overlay::default();
+    let mut bookmarks = Bookmarks::default();
     let mut clusters = SimClusters::new(&rerun.replay.clusters, options.carrier_delay_ms);
     if let Some(rate) = options.carrier_rate {
         clusters.limit_carrier(rate);
@@ -98,7 +98,7 @@ pub(super) fn run(
         if recorded_at == Some(at) {
             let Some(event) = recorded.take() else { break };
             what_if.rerun.count_recorded(&event);
-            bookmarks.observe(&event);
+            bookmarks.observe(&event, &what_if.clusters);
             if let Some(event) = overlay.apply(&mut what_if.clusters, event) {
                 what_if.feed(event)?;
             }
@@ -132,37 +132,25 @@ const BOOKMARK_INTERVAL_MS: u64 = 60_000;
 
 /// Generates bookmarks for a log without them: other tools record none, and there is no log after the
 /// last line. They arrive as from API servers, while a watch is live.
+#[derive(Default)]
 struct Bookmarks {
-    upstreams: HashSet<ClusterName>,
     /// When each upstream's Gateway watch was last active; live watches only.
     last_activity_at: BTreeMap<ClusterName, UnixMillis>,
 }
 
 impl Bookmarks {
-    fn new(clusters: &[ClusterSpec]) -> Self {
-        let upstreams = clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
-        let upstreams = upstreams.map(|c| c.name.clone()).collect();
-        Self { upstreams, last_activity_at: BTreeMap::new() }
-    }
-
-    fn observe(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event, clusters: &SimClusters) {
         match &event.kind {
             EventKind::ListFinished { cluster, kind: Kind::Gateway }
             | EventKind::WatchResumed { cluster, kind: Kind::Gateway }
             | EventKind::Bookmark { cluster, kind: Kind::Gateway }
-                if self.upstreams.contains(cluster) =>
+                if clusters.has_role(cluster, Role::Upstream) =>
             {
                 self.last_activity_at.insert(cluster.clone(), event.at);
             }
-            EventKind::ClusterAdded { cluster, roles } => {
-                self.last_activity_at.remove(cluster);
-                match roles.contains(&Role::Upstream) {
-                    true => self.upstreams.insert(cluster.clone()),
-                    false => self.upstreams.remove(cluster),
-                };
-            }
             EventKind::ListStarted { cluster, kind: Kind::Gateway }
             | EventKind::WatchLost { cluster, kind: Kind::Gateway, .. }
+            | EventKind::ClusterAdded { cluster, .. }
             | EventKind::ClusterRemoved { cluster } => {
                 self.last_activity_at.remove(cluster);
             }

@@ -38,7 +38,6 @@ pub const ANNOTATION_LIMIT_BYTES: usize = 256 * 1024;
 
 #[derive(Default)]
 struct SimCluster {
-    roles: Vec<Role>,
     version: VersionCounter,
     objects: PerKind<BTreeMap<ObjectKey, Arc<Object>>>,
     /// Kinds whose watch is lost: their changes produce no events.
@@ -108,12 +107,7 @@ impl SimClusters {
         for role in &spec.roles {
             self.by_role.entry(*role).or_default().insert(spec.name.clone());
         }
-        let mut cluster = SimCluster {
-            roles: spec.roles.clone(),
-            reachable: true,
-            version,
-            ..SimCluster::default()
-        };
+        let mut cluster = SimCluster { reachable: true, version, ..SimCluster::default() };
         if let Some(changes) = self.history_changes {
             cluster.keep_history(changes);
         }
@@ -157,6 +151,10 @@ impl SimClusters {
     /// The clusters that have a role.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = &ClusterName> {
         self.by_role.get(&role).into_iter().flatten()
+    }
+
+    pub fn has_role(&self, cluster: &ClusterName, role: Role) -> bool {
+        self.by_role.get(&role).is_some_and(|names| names.contains(cluster))
     }
 
     /// Makes a cluster unreachable, or reachable again: requests fail and the carrier waits. It does

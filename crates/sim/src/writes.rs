@@ -26,8 +26,8 @@ impl SimClusters {
         let mut object = object;
         let kind = object.kind();
         let key = object.meta.key();
+        let is_hub_connector = kind == Kind::Connector && self.has_role(name, Role::Hub);
         let cluster = self.clusters.get_mut(name)?;
-        let is_hub_connector = cluster.roles.contains(&Role::Hub) && kind == Kind::Connector;
         object.meta.resource_version = cluster.next_version().to_string().into();
         let old = cluster.objects[kind].get(&key);
         if object.meta.uid.is_empty() {
