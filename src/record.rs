@@ -33,7 +33,6 @@ pub struct WatchRecorder {
     metrics: Arc<Metrics>,
     events: mpsc::Receiver<WatchMessage>,
     fleet: Fleet,
-    upstreams: BTreeSet<ClusterName>,
     stats: RecordingStats,
 }
 
@@ -68,7 +67,7 @@ impl RecordingStats {
         self.connectors.values().collect::<HashSet<_>>().len()
     }
 
-    fn count(&mut self, kind: &EventKind, upstreams: &BTreeSet<ClusterName>) {
+    fn count(&mut self, kind: &EventKind, is_upstream: impl Fn(&ClusterName) -> bool) {
         self.events += 1;
         match kind {
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }
@@ -79,7 +78,7 @@ impl RecordingStats {
                     Some((upstream, namespace, name)) => {
                         (Some(upstream.as_str().into()), ObjectKey::new(namespace, name))
                     }
-                    None => (upstreams.get(cluster).cloned(), key.clone()),
+                    None => (is_upstream(cluster).then(|| cluster.clone()), key.clone()),
                 };
                 self.connectors.insert((cluster.clone(), key), id);
             }
@@ -116,7 +115,6 @@ impl WatchRecorder {
         let mut fleet = Fleet::new(config, &metrics);
         let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };
         let started = LiveLog::start(&log, &header, metrics.clone(), Outside::default())?;
-        let upstreams = header.clusters.into_iter().filter(|c| c.roles.contains(&Role::Upstream));
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let not_live = fleet.watched_kinds();
@@ -127,7 +125,6 @@ impl WatchRecorder {
             metrics,
             events,
             fleet,
-            upstreams: upstreams.map(|cluster| cluster.name).collect(),
             stats: RecordingStats { watches: not_live.len(), not_live, ..Default::default() },
         })
     }
@@ -145,7 +142,10 @@ impl WatchRecorder {
         if let EventKind::WatchLost { cluster, kind, error } = &kind {
             warn!(%cluster, %kind, %error, "watch lost; retrying");
         }
-        self.stats.count(&kind, &self.upstreams);
+        self.stats.count(&kind, |cluster| {
+            let cluster = self.fleet.table().get(cluster);
+            cluster.is_some_and(|cluster| cluster.roles().contains(&Role::Upstream))
+        });
         self.log.event(&Event { at: self.clock.now(), kind });
     }
 
