@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::clusters::DemoClusters;
 use super::play::Player;
 use super::story::RunStory;
-use crate::clock::{Clock, sleep_until_opt};
+use crate::clock::sleep_until_opt;
 use crate::core::contract::cause::State;
 use crate::instance;
 use crate::replay::not_converged;
@@ -40,7 +40,6 @@ pub(super) struct DemoLoop<'a> {
     pub(super) story: &'a mut RunStory,
     /// The run's admin port.
     pub(super) page: &'a str,
-    pub(super) clock: Clock,
     pub(super) is_playing: bool,
     /// The run's last activity when convergence was last checked.
     pub(super) checked_at_activity: Option<Instant>,
@@ -132,7 +131,7 @@ impl DemoLoop<'_> {
         }
         if is_due(self.play_at()) {
             if let Some(line) = self.player.play_next(self.clusters) {
-                self.story.add_line(self.clock.now(), line);
+                self.story.add_line(line);
             }
             self.story.last_activity = now;
             self.announce_next();
@@ -145,7 +144,7 @@ impl DemoLoop<'_> {
     /// Adds a line about a shortened pause, or about the end of the recording.
     fn announce_next(&mut self) {
         if let Some(text) = self.player.announcement() {
-            self.story.add_line(self.clock.now(), Notice::Text(text));
+            self.story.add_line(Notice::Text(text));
         }
     }
 

@@ -89,8 +89,7 @@ pub async fn run(
         config.constants.watch.backoff_max_ms = 1_000;
     }
     let replay = &recording.replay;
-    let (mut story, observer) =
-        RunStory::new(replay, clock.now(), recorded, options.report.clone());
+    let (mut story, observer) = RunStory::new(replay, clock, recorded, options.report.clone());
     let (stop_run, stopping) = watch::channel(false);
     let mut running =
         tokio::spawn(Run::new(config, vec![observer]).listening(listener).until(stopping));
@@ -99,7 +98,6 @@ pub async fn run(
         clusters: &clusters,
         story: &mut story,
         page: &page,
-        clock,
         is_playing: false,
         checked_at_activity: None,
     };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
+use crate::clock::Clock;
 use crate::core::contract::action::Decision;
 use crate::core::contract::cause::Problem;
 use crate::core::contract::event::{Event, EventKind};
@@ -49,6 +50,7 @@ pub(super) struct RunStory {
     observations: UnboundedReceiver<Observation>,
     /// The actions and notes of the run so far.
     replay: Replay,
+    clock: Clock,
     started: UnixMillis,
     /// The part of them that was printed.
     seen: Seen,
@@ -68,7 +70,7 @@ impl RunStory {
     /// A story and its observer. `kinds` are those that the run will list.
     pub(super) fn new(
         replay: &Replay,
-        started: UnixMillis,
+        clock: Clock,
         kinds: BTreeSet<(ClusterName, Kind)>,
         options: ReportOptions,
     ) -> (Self, Box<dyn Observer>) {
@@ -79,7 +81,8 @@ impl RunStory {
         let story = Self {
             observations,
             replay: Replay { upstreams: replay.upstreams.clone(), ..run },
-            started,
+            clock,
+            started: clock.now(),
             seen: Seen::default(),
             notices: Vec::new(),
             options,
@@ -143,8 +146,8 @@ impl RunStory {
     }
 
     /// Adds a line about an event that the run does not report, such as a pause.
-    pub(super) fn add_line(&mut self, at: UnixMillis, line: Notice) {
-        self.notices.push((at, line));
+    pub(super) fn add_line(&mut self, line: Notice) {
+        self.notices.push((self.clock.now(), line));
         self.update_pending();
     }
 
