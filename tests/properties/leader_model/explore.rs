@@ -4,7 +4,9 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
+
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::cluster_model::{ClusterModel, Setup, Step};
 
@@ -12,7 +14,8 @@ use super::cluster_model::{ClusterModel, Setup, Step};
 type CameFrom = HashMap<u64, Option<(u64, Step)>>;
 
 fn fingerprint(state: &ClusterModel) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    // std's hasher would be compiled here, without optimisation.
+    let mut hasher = Xxh3Default::new();
     state.hash(&mut hasher);
     hasher.finish()
 }
