@@ -141,9 +141,9 @@ impl FaultKind {
             Self::InstanceKilled
             | Self::KilledAfterTouch
             | Self::InstanceStopped
-            | Self::InstanceFrozen
             | Self::LeaseDeleted
             | Self::LeaseEdited => &[LEADERLESS, LATE],
+            Self::InstanceFrozen => &[LEADERLESS, LATE, OVERWRITTEN],
             // No route is deleted that could not be written down first.
             Self::DiskFull | Self::DiskHangs => &[&[Cause::EventLogFailing, Cause::WriteFailing]],
             Self::ReplicatorWritesOldStatus
