@@ -34,9 +34,10 @@ impl Departed {
         self.clusters.get(cluster).copied()
     }
 
-    /// The deleted projects, and since when they are known to be gone.
-    pub(super) fn gone(&self) -> impl Iterator<Item = (&ClusterName, UnixMillis)> {
-        self.clusters.iter().filter_map(|(name, departure)| Some((name, departure.gone_at?)))
+    /// The deleted projects.
+    pub(super) fn gone(&self) -> impl Iterator<Item = &ClusterName> {
+        let gone = self.clusters.iter().filter(|(_, departure)| departure.gone_at.is_some());
+        gone.map(|(name, _)| name)
     }
 
     pub(super) fn on_left(
@@ -68,7 +69,7 @@ impl Departed {
 
     /// A list started or finished, or the watch was lost or resumed.
     pub(super) fn on_evidence_changed(&mut self) {
-        let gone: Vec<_> = self.gone().map(|(name, _)| name.clone()).collect();
+        let gone: Vec<_> = self.gone().cloned().collect();
         self.affected.extend(gone);
     }
 

@@ -216,7 +216,7 @@ impl Roster {
         }
 
         // Only a Milo root can report that a project is gone.
-        let deleted = self.deleted_projects().count();
+        let deleted = self.departed.gone().count();
         if deleted > 0 {
             counts.insert((SourceName::Milo, MemberState::Gone), deleted);
         }
@@ -423,11 +423,6 @@ impl Roster {
             is_deletion_seen: departure.is_deletion_seen,
             is_source_live: self.is_live(departure.source),
         })
-    }
-
-    /// The deleted projects that hub objects name, and since when they are known to be gone.
-    pub(crate) fn deleted_projects(&self) -> impl Iterator<Item = (&ClusterName, UnixMillis)> {
-        self.departed.gone()
     }
 
     /// Upstreams that hub objects name, but that are neither offered by a source nor in the
