@@ -147,7 +147,7 @@ impl Machine {
                 self.with_roster(|roster, facts| roster.on_cluster_removed(cluster, facts));
             }
             EventKind::LeadershipPending { wait_ms } => {
-                self.leadership.on_pending(*wait_ms, self.now);
+                self.lease_wait_until = self.now.plus(*wait_ms);
             }
             EventKind::LeadershipAcquired => self.on_leadership(true),
             EventKind::LeadershipLost => self.on_leadership(false),

@@ -25,10 +25,9 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
         mirror.on_waits_in_repeats(m.now);
     }
 
-    let is_leader = m.leadership.is_leader;
     let breaker =
         place.named().map(|upstream| m.breakers.removals_of(upstream)).unwrap_or_default();
-    let view = mirror::View::new(place, mirror, &m.settings, is_leader, m.now);
+    let view = mirror::View::new(place, mirror, &m.settings, m.is_leader, m.now);
     let plan = mirror::plan(&mirror::View { breaker, admitted_by, ..view });
     if let Some(upstream) = place.named() {
         m.breakers.on_verdict(at, upstream, plan.verdict, m.now);
@@ -43,13 +42,13 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     }
 
     let before = mirror.on_verdict(plan.verdict, m.now);
-    let view = mirror::View::new(place, mirror, &m.settings, is_leader, m.now);
+    let view = mirror::View::new(place, mirror, &m.settings, m.is_leader, m.now);
     let view = hop::View {
         mirror: mirror::View { admitted_by, ..view },
         plan: &plan,
         world: &m.world,
         is_repeat: matches!(queue, Some(QueueKey::Repeats(_))),
-        lease_wait_until: m.leadership.wait_until,
+        lease_wait_until: m.lease_wait_until,
     };
     let passed = hop.on_planned(&view, before);
     if before.is_mirrored(plan.verdict) {

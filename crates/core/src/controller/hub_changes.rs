@@ -44,7 +44,7 @@ fn on_seen(m: &mut Machine, seen: &HubConnectorSeen) {
         memory.mirror.on_seen(seen.annotation());
     }
 
-    let is_leaders = !m.leadership.is_leader && seen.manager() == Some(FIELD_MANAGER);
+    let is_leaders = !m.is_leader && seen.manager() == Some(FIELD_MANAGER);
     let is_overwritten = is_overwritten(m, seen);
     if is_overwritten && !is_leaders {
         on_overwritten(m, at, seen.manager());

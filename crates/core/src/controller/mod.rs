@@ -14,7 +14,6 @@ mod hub;
 mod hub_changes;
 mod hub_memory;
 mod in_flight;
-mod leadership;
 mod limits;
 mod memory;
 mod naming;
@@ -119,9 +118,10 @@ impl Machine {
         self.dirty.extend(self.memory.release(cluster, kind, up_to, self.now));
     }
 
-    /// This instance started or stopped leading: plans all pending work on hubs again.
+    /// This instance leads, or no longer holds the Lease: plans all pending work on hubs again.
     pub(crate) fn on_leadership(&mut self, is_leader: bool) {
-        self.leadership.on_decided(is_leader, self.now);
+        self.is_leader = is_leader;
+        self.lease_wait_until = self.lease_wait_until.min(self.now);
         self.dirty.extend(self.memory.hub_objects());
     }
 

@@ -61,7 +61,7 @@ fn view<'w>(
         settings: &m.settings.orphans,
         now: m.now,
         breaker: m.breakers.orphans_of(upstream.map(|upstream| &upstream.name)),
-        is_leader: m.leadership.is_leader,
+        is_leader: m.is_leader,
         admitted_by,
     })
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::breakers::Breakers;
 use super::in_flight::InFlight;
-use super::leadership::Leadership;
 use super::memory::Memory;
 use super::notes::Notes;
 use crate::contract::settings::Settings;
@@ -38,8 +37,14 @@ pub struct Machine {
     /// The answers that users get.
     pub(crate) symptoms: Symptoms,
     pub(crate) notes: Notes,
-    pub(crate) leadership: Leadership,
     pub(crate) settings: Settings,
+
+    /// Whether this instance may mirror, nudge and delete.
+    pub(crate) is_leader: bool,
+    /// Until then this instance waits before it may lead, because it created the Lease: the old one
+    /// may have been deleted while its holder still writes. Meanwhile no instance may write, so
+    /// nothing is late.
+    pub(crate) lease_wait_until: UnixMillis,
 
     /// The time of the current step.
     pub(crate) now: UnixMillis,

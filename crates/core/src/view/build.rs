@@ -46,12 +46,8 @@ impl Machine {
 }
 
 fn leader(m: &Machine) -> Leader {
-    let until = m.leadership.wait_until;
-    Leader {
-        leads: m.leadership.is_leader,
-        holder: None,
-        waits_until_ms: m.leadership.waits_for_lease(m.now).then_some(until),
-    }
+    let waits = !m.is_leader && m.now < m.lease_wait_until;
+    Leader { leads: m.is_leader, holder: None, waits_until_ms: waits.then_some(m.lease_wait_until) }
 }
 
 fn cluster_state(cluster: &Cluster) -> ClusterState {

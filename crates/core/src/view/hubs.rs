@@ -45,7 +45,7 @@ impl<'m> HubAt<'m> {
     }
 
     fn find(m: &'m Machine, cluster: &'m Cluster, name: &NamespacedName) -> Option<Self> {
-        let Machine { world, memory, breakers, leadership, settings, .. } = m;
+        let Machine { world, memory, breakers, settings, .. } = m;
         let at = cluster.object(Kind::Connector, name);
         let row = &cluster.hub_connectors.get(name)?.seen;
         let upstream = row.upstream.as_ref().map(|named| UpstreamAt::find(world, named));
@@ -55,7 +55,7 @@ impl<'m> HubAt<'m> {
         let mirror = memory.map_or(&at_rest, |memory| &memory.mirror);
         let place = Place::find(world, &at)?;
         let breaker = place.named().map(|upstream| breakers.removals_of(upstream));
-        let view = mirror::View::new(place, mirror, settings, leadership.is_leader, m.now);
+        let view = mirror::View::new(place, mirror, settings, m.is_leader, m.now);
         let view = mirror::View { breaker: breaker.unwrap_or_default(), ..view };
         let verdict = mirror::plan(&view).verdict;
 
@@ -212,7 +212,7 @@ impl<'m> HubAt<'m> {
 
     /// `None` unless this instance leads; only the leader writes.
     pub(super) fn next_attempt(&self) -> Option<UnixMillis> {
-        let write = self.write().filter(|_| self.m.leadership.is_leader)?;
+        let write = self.write().filter(|_| self.m.is_leader)?;
         next_attempt(write, self.m.now)
     }
 
