@@ -32,7 +32,6 @@ pub use state::Machine;
 
 use self::in_flight::Submitted;
 use self::limits::limit_of;
-use crate::contract::cause::Hop;
 use crate::contract::event::{EventKind, Outcome};
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ActionId, ClusterName, Kind};
@@ -145,8 +144,8 @@ impl Machine {
             Change::ReferenceChanged { upstream } => {
                 self.with_roster(|roster, facts| roster.on_references_changed(upstream, facts));
             }
-            Change::UpstreamStatus { cluster, connector, is_online } => {
-                self.notes.hop_passed(cluster, connector, Hop::Upstream, *is_online, None);
+            Change::HopPassed { cluster, connector, hop, is_online } => {
+                self.notes.hop_passed(cluster, connector, *hop, *is_online, None);
             }
             Change::Restored { cluster } => whole::on_restored(self, cluster),
             Change::Unreadable { at } => whole::on_unreadable(self, at),

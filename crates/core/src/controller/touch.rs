@@ -73,10 +73,6 @@ fn on_edge_change(m: &mut Machine, change: &EdgeChange) {
         EdgeChange::Liveness { connector, is_unseen, is_ordered } => {
             on_liveness(m, connector, *is_unseen, *is_ordered);
         }
-        EdgeChange::Carried { connector, is_online } => {
-            let cluster = m.world.name_of(connector.cluster);
-            m.notes.hop_passed(&cluster, &connector.name, Hop::Carried, *is_online, None);
-        }
         EdgeChange::References { gateway } => {
             if has_connectors(&m.world, gateway) {
                 apply_to(m, gateway, changed(TouchReason::ReferencesChanged, true));

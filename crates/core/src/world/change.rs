@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::contract::cause::Hop;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -51,10 +52,13 @@ pub(crate) enum Change {
     Readable {
         at: ObjectRef,
     },
-    /// The status of an upstream Connector changed, or the Connector went while it was online.
-    UpstreamStatus {
+    /// A connector completed a hop: the status of an upstream Connector changed, or the Connector
+    /// went while it was online; or the liveness of an edge Connector changed, and no hub of this
+    /// instance has the Connector.
+    HopPassed {
         cluster: ClusterName,
         connector: NamespacedName,
+        hop: Hop,
         is_online: bool,
     },
     /// The upstream was restored from an older state, for the first time in this run.
@@ -107,8 +111,6 @@ pub(crate) enum EdgeChange {
     /// it was written while its watch was lost, and may have changed and changed back.
     /// `is_ordered`: a live watch showed the change, so its order is known.
     Liveness { connector: ObjectRef, is_unseen: bool, is_ordered: bool },
-    /// The liveness of a Connector changed, and no hub of this instance has the Connector.
-    Carried { connector: ObjectRef, is_online: bool },
     /// The HTTPProxy of this Gateway references other connectors than before.
     References { gateway: ObjectRef },
     /// `is_later`: the list of Gateways had already been complete.

@@ -2,6 +2,7 @@
 //! have been seen while a watch was lost.
 
 use super::observation::{Observation, ShownObject};
+use crate::contract::cause::Hop;
 use crate::contract::settings::PlatformKeyMode;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
@@ -97,8 +98,7 @@ fn report_carried(o: &mut Observation<'_>, name: &NamespacedName, is_online: boo
     let is_at_hub = o.world.hubs().any(|hub| hub.hub_connectors.get(name).is_some());
     let is_owned = o.world.settings.shard.owns(name.namespace());
     if is_owned && !is_at_hub && o.cluster().is_hub_namespace(name.namespace()) {
-        let connector = o.object(Kind::Connector, name);
-        o.changes.push(Change::Edge(EdgeChange::Carried { connector, is_online }));
+        o.hop_passed(name, Hop::Carried, is_online);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::contract::cause::Hop;
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -74,6 +75,13 @@ impl Observation<'_> {
 
     pub(super) fn changed(&mut self, subjects: impl IntoIterator<Item = Subject>) {
         self.changes.extend(subjects.into_iter().map(Change::Changed));
+    }
+
+    /// A connector completed a hop that ends in this cluster.
+    pub(super) fn hop_passed(&mut self, connector: &NamespacedName, hop: Hop, is_online: bool) {
+        let cluster = self.cluster().name.clone();
+        let connector = connector.clone();
+        self.changes.push(Change::HopPassed { cluster, connector, hop, is_online });
     }
 
     /// The evidence about every route that names this upstream changed.

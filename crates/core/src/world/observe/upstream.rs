@@ -1,6 +1,7 @@
 //! Upstream Connectors and Gateways: their status, and the hub objects that name them.
 
 use super::observation::{Observation, ShownObject};
+use crate::contract::cause::Hop;
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
@@ -45,17 +46,16 @@ fn report_status(o: &mut Observation<'_>, at: &UpstreamRef, change: StatusChange
         return;
     }
 
-    let is_live = cluster.is_live(Kind::Connector);
-    o.changes.push(match change {
-        StatusChange::Changed if is_live => {
-            let UpstreamRef { cluster, name: connector } = at.clone();
-            Change::UpstreamStatus { cluster, connector, is_online }
+    match change {
+        StatusChange::Changed if cluster.is_live(Kind::Connector) => {
+            o.hop_passed(&at.name, Hop::Upstream, is_online);
         }
         StatusChange::Unreadable => {
-            Change::Unreadable { at: cluster.object(Kind::Connector, &at.name) }
+            let at = cluster.object(Kind::Connector, &at.name);
+            o.changes.push(Change::Unreadable { at });
         }
-        StatusChange::Changed | StatusChange::None => return,
-    });
+        StatusChange::Changed | StatusChange::None => {}
+    }
 }
 
 pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted: bool) {
@@ -68,8 +68,7 @@ pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, 
         o.changes.push(Change::Readable { at });
     }
     if row.is_some_and(|row| row.seen.was_online()) {
-        let UpstreamRef { cluster, name: connector } = at.clone();
-        o.changes.push(Change::UpstreamStatus { cluster, connector, is_online: false });
+        o.hop_passed(name, Hop::Upstream, false);
     }
     naming_changed(o);
     upstream_changed(o, &at);
