@@ -29,7 +29,6 @@ struct GatewayAt<'m> {
     /// The target that announces its connectors.
     target: Option<Target>,
     memory: Option<&'m TouchMemory>,
-    judged: Judged<'m>,
 }
 
 impl<'m> EdgeAt<'m> {
@@ -109,7 +108,7 @@ impl<'m> EdgeAt<'m> {
 
     /// The worst of its Gateways.
     pub(super) fn announced_state(&self, m: &'m Machine) -> State {
-        let states = self.gateways.iter().map(|gateway| gateway.judged.state);
+        let states = self.gateways.iter().map(|gateway| gateway.judged().state);
         states.max().unwrap_or_else(|| no_gateway(m, self.cluster).state)
     }
 
@@ -129,14 +128,10 @@ impl<'m> GatewayAt<'m> {
     fn new(m: &'m Machine, cluster: &'m Cluster, name: &'m NamespacedName) -> Self {
         let target = cluster.edge.target_of(&cluster.object(Kind::Gateway, name));
         let memory = target.as_ref().and_then(|of| m.memory.targets.get(of));
-        let memory = memory.map(Box::as_ref);
-        let judged = Judged::ok();
-        let mut gateway = Self { m, cluster, name, target, memory, judged };
-        gateway.judged = gateway.judge();
-        gateway
+        Self { m, cluster, name, target, memory: memory.map(Box::as_ref) }
     }
 
-    fn judge(&self) -> Judged<'m> {
+    fn judged(&self) -> Judged<'m> {
         let Self { m, cluster, memory, .. } = *self;
         if !m.settings.touch.enabled {
             return Judged::cause(State::Ok, Cause::RuleOff);
@@ -173,7 +168,8 @@ impl<'m> GatewayAt<'m> {
     }
 
     fn hop(&self, expected: LivenessView) -> HopAt<'m> {
-        let Self { m, judged, memory, .. } = *self;
+        let Self { m, memory, .. } = *self;
+        let judged = self.judged();
         let is_ready = self.cluster.edge.ready_since.is_some();
         let is_open = is_ready && !matches!(judged.state, State::Ok | State::Held);
         let since = match judged.state {
