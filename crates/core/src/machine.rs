@@ -47,14 +47,14 @@ pub struct TableSizes {
 impl Machine {
     /// A machine without clusters. Events add them.
     pub fn new(settings: Settings) -> Self {
-        let world = World::new(&settings, NodeIds::default());
-        Self { world, settings, ..Self::default() }
+        let world = World::new(settings, NodeIds::default());
+        Self { world, ..Self::default() }
     }
 
     /// A machine that reads these node ids; the default is real ones. Must be called before any
     /// event.
     pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
-        self.world = World::new(&self.settings, node_ids);
+        self.world.node_ids = node_ids;
         self
     }
 
@@ -104,7 +104,7 @@ impl Machine {
     }
 
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.world.settings
     }
 
     pub fn in_flight(&self) -> usize {

@@ -400,7 +400,7 @@ pub struct Bystander {
 impl Bystander {
     /// Starts without clusters. Events add them.
     pub fn new(settings: &Settings, node_ids: NodeIds) -> Self {
-        let world = World::new(settings, node_ids);
+        let world = World::new(settings.clone(), node_ids);
         let symptoms = Symptoms { platform_key_heals: true, ..Symptoms::default() };
         Self { world, symptoms, now: UnixMillis(0) }
     }

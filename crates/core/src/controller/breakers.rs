@@ -162,11 +162,10 @@ impl Breakers {
         &mut self,
         world: &World,
         roster: &Roster,
-        settings: &Settings,
         now: UnixMillis,
     ) -> Vec<Updated> {
         let changed = std::mem::take(&mut self.changed);
-        let update = |key| self.update_one(key, world, roster, settings, now);
+        let update = |key| self.update_one(key, world, roster, now);
         changed.into_iter().filter_map(update).collect()
     }
 
@@ -175,16 +174,15 @@ impl Breakers {
         key: BreakerKey,
         world: &World,
         roster: &Roster,
-        settings: &Settings,
         now: UnixMillis,
     ) -> Option<Updated> {
         let mut breaker = self.breakers.remove(&key)?;
-        let limit = limit_of(&key, settings);
+        let limit = limit_of(&key, &world.settings);
         // Expired entries leave the population, too.
         breaker.drop_expired(limit, now);
         let population = self.population(&key, &breaker, world);
 
-        let may_reset = is_evidence_in_sight(&key, world, roster, settings, now);
+        let may_reset = is_evidence_in_sight(&key, world, roster, now);
         let is_changed = breaker.update(population, limit, may_reset, now);
         let affected = breaker.wanted().filter(|_| is_changed).cloned().collect();
         let is_tripped = breaker.state().is_tripped;
@@ -278,13 +276,7 @@ fn has_lost_annotation(world: &World, at: &ObjectRef) -> bool {
 
 /// A breaker resets only while its evidence is in sight. The fleet's does not wait for an upstream
 /// that is not live.
-fn is_evidence_in_sight(
-    key: &BreakerKey,
-    world: &World,
-    roster: &Roster,
-    settings: &Settings,
-    now: UnixMillis,
-) -> bool {
+fn is_evidence_in_sight(key: &BreakerKey, world: &World, roster: &Roster, now: UnixMillis) -> bool {
     match key {
         BreakerKey::Removals(name) => world.upstream_named(name).is_none_or(|upstream| {
             upstream.is_live(Kind::Connector) && upstream.is_live(Kind::Namespace)
@@ -292,7 +284,7 @@ fn is_evidence_in_sight(
         BreakerKey::Orphans(name) => world.upstream_named(name).is_none_or(|upstream| {
             upstream.shows_absence(Kind::Gateway)
                 && upstream.shows_absence(Kind::Namespace)
-                && !upstream.is_silent(Kind::Gateway, settings.orphans.fresh_ms, now)
+                && !upstream.is_silent(Kind::Gateway, world.settings.orphans.fresh_ms, now)
                 && world.hubs().all(|hub| hub.is_live(Kind::HttpRoute))
         }),
         BreakerKey::DeletedProjects => roster.are_sources_live(),

@@ -27,7 +27,7 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
 
     let breaker =
         place.named().map(|upstream| m.breakers.removals_of(upstream)).unwrap_or_default();
-    let view = mirror::View::new(place, mirror, &m.settings, m.is_leader, m.now);
+    let view = mirror::View::new(place, mirror, &m.world.settings, m.is_leader, m.now);
     let plan = mirror::plan(&mirror::View { breaker, admitted_by, ..view });
     if let Some(upstream) = place.named() {
         m.breakers.on_verdict(at, upstream, plan.verdict, m.now);
@@ -42,7 +42,7 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     }
 
     let before = mirror.on_verdict(plan.verdict, m.now);
-    let view = mirror::View::new(place, mirror, &m.settings, m.is_leader, m.now);
+    let view = mirror::View::new(place, mirror, &m.world.settings, m.is_leader, m.now);
     let view = hop::View {
         mirror: mirror::View { admitted_by, ..view },
         plan: &plan,
@@ -62,8 +62,8 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     if let Some(found) = found {
         m.notes.found_by_rule(&subject, found);
     }
-    memory.forget_what_is_over(plan.verdict, &m.settings.mirror, m.now);
-    if !memory.is_at_rest(plan.verdict, &m.settings.mirror, m.now) {
+    memory.forget_what_is_over(plan.verdict, &m.world.settings.mirror, m.now);
+    if !memory.is_at_rest(plan.verdict, &m.world.settings.mirror, m.now) {
         m.memory.hub.insert(at.clone(), memory);
     }
     Some(plan.next.and(nudge).or_at(next_at))

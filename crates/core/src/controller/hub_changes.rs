@@ -83,7 +83,7 @@ fn is_overwritten(m: &Machine, seen: &HubConnectorSeen) -> bool {
 /// Another writer changed an annotation that was in sync.
 fn on_overwritten(m: &mut Machine, at: &ObjectRef, manager: Option<&str>) {
     let memory = &mut m.memory.hub.entry(at.clone()).or_default().mirror;
-    memory.on_overwritten(manager, &m.settings.mirror, m.now);
+    memory.on_overwritten(manager, &m.world.settings.mirror, m.now);
 }
 
 /// A write is decided. It gets its number at the end of the step.
@@ -106,7 +106,7 @@ pub(super) fn on_decided(m: &mut Machine, job: &Job, queue: QueueKey) {
 pub(super) fn on_finished(m: &mut Machine, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
     let is_absent = Place::find(&m.world, at).is_some_and(Place::is_source_absent);
     let Some(memory) = m.memory.hub.get_mut(at) else { return };
-    let finished = memory.mirror.on_finished(id, outcome, &m.settings, m.now);
+    let finished = memory.mirror.on_finished(id, outcome, &m.world.settings, m.now);
     let Some((completion, mirror)) = finished else { return };
     let manager = memory.mirror.write.contention().and_then(|last| last.manager.clone());
 
@@ -118,7 +118,7 @@ pub(super) fn on_finished(m: &mut Machine, at: &ObjectRef, id: ActionId, outcome
             on_mirrored(m, at, job, outcome, object_changed);
         }
         (Completion::Written { object_changed }, None) => {
-            memory.nudge.on_written(&m.settings.mirror, m.now);
+            memory.nudge.on_written(&m.world.settings.mirror, m.now);
             m.world.on_nudged(at, written_version(outcome), object_changed);
         }
         (Completion::NotWritten, _) => {}
@@ -156,6 +156,6 @@ fn on_mirrored(
         && let Some(memory) = m.memory.hub.get_mut(at)
     {
         // Which of the two came first is unknown, so wait for the watch.
-        memory.mirror.write.pause(m.now.plus(m.settings.retry.first_ms));
+        memory.mirror.write.pause(m.now.plus(m.world.settings.retry.first_ms));
     }
 }

@@ -19,7 +19,7 @@ const CARRIER_RATE: Rate = Rate::every_ms(50, 20);
 const REWRITES_PER_SECOND: u32 = 2;
 
 pub(super) fn limit_of(m: &Machine, queue: QueueKey) -> QueueLimit {
-    let settings = &m.settings;
+    let settings = &m.world.settings;
     match queue {
         QueueKey::Immediate => QueueLimit::of(Rate::UNLIMITED),
         QueueKey::Repeats(upstream) => {
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_limit_of_0_closes_a_queue_of_removals_and_lifts_that_of_deferred_mirrors() {
         let mut m = Machine::default();
-        m.settings.mirror.max_removals_per_minute = 0;
-        m.settings.mirror.deferrable_per_second = 0;
+        m.world.settings.mirror.max_removals_per_minute = 0;
+        m.world.settings.mirror.deferrable_per_second = 0;
         let deferrable = limit_of(&m, QueueKey::Deferrable(ClusterId(1)));
 
         assert_eq!(limit_of(&m, QueueKey::Removals).in_flight_max, 0);

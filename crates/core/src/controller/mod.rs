@@ -33,7 +33,6 @@ pub use state::Machine;
 use self::in_flight::Submitted;
 use self::limits::limit_of;
 use crate::contract::event::{EventKind, Outcome};
-use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::plan::{Next, Turn};
@@ -171,8 +170,7 @@ impl Machine {
     }
 
     pub(crate) fn with_roster(&mut self, f: impl FnOnce(&mut Roster, &Facts<'_>)) {
-        let has_routes = self.settings.orphans.mode != OrphanMode::Off;
-        let facts = Facts { world: &self.world, has_routes, now: self.now };
+        let facts = Facts { world: &self.world, now: self.now };
         f(&mut self.roster, &facts);
         self.scheduler.timers.set(Timer::Roster, self.roster.next_at());
 
@@ -241,7 +239,7 @@ impl Machine {
     }
 
     fn update_breakers(&mut self) {
-        for updated in self.breakers.update(&self.world, &self.roster, &self.settings, self.now) {
+        for updated in self.breakers.update(&self.world, &self.roster, self.now) {
             let timer = Timer::Breaker(updated.key.clone());
             self.scheduler.timers.set(timer, updated.next_expiry);
             whole::on_breaker_updated(self, &updated);

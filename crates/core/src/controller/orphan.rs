@@ -58,7 +58,7 @@ fn view<'w>(
         upstream,
         deleted_project: named.and_then(|named| m.roster.deleted_project(named)),
         memory,
-        settings: &m.settings.orphans,
+        settings: &m.world.settings.orphans,
         now: m.now,
         breaker: m.breakers.orphans_of(upstream.map(|upstream| &upstream.name)),
         is_leader: m.is_leader,
@@ -114,7 +114,7 @@ pub(super) fn on_change(m: &mut Machine, change: &Change) {
 
 pub(super) fn on_finished(m: &mut Machine, at: &ObjectRef, id: ActionId, outcome: &Outcome) {
     let Some(memory) = m.memory.routes.get_mut(at) else { return };
-    let retry = &m.settings.retry;
+    let retry = &m.world.settings.retry;
     let completion = memory.write.on_finished(id, outcome, retry, m.now);
     if let Some(Completion::Written { .. }) = completion {
         // The watch will show that the route is gone. Until then it is not deleted again.

@@ -6,7 +6,6 @@ use super::breakers::Breakers;
 use super::in_flight::InFlight;
 use super::memory::Memory;
 use super::notes::Notes;
-use crate::contract::settings::Settings;
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::roster::Roster;
@@ -37,7 +36,6 @@ pub struct Machine {
     /// The answers that users get.
     pub(crate) symptoms: Symptoms,
     pub(crate) notes: Notes,
-    pub(crate) settings: Settings,
 
     /// Whether this instance may mirror, nudge and delete.
     pub(crate) is_leader: bool,

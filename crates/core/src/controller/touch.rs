@@ -29,8 +29,8 @@ pub(super) fn plan(
     target: &Target,
     admitted_by: Option<QueueKey>,
 ) -> Option<Next> {
-    let Machine { world, memory, settings, notes, now, .. } = m;
-    let Some(view) = touch::view(world, target, settings, *now) else {
+    let Machine { world, memory, notes, now, .. } = m;
+    let Some(view) = touch::view(world, target, *now) else {
         notes.found(&Finder::Subject(Subject::Target(target.clone())), None);
         return matches!(target, Target::Class(..)).then_some(Next::AWAIT_CHANGE);
     };
@@ -161,8 +161,8 @@ fn apply(m: &mut Machine, target: &Target, event: Event<'_>) {
     update_pause(m, target);
     m.dirty.insert(Subject::Target(target.clone()));
 
-    let Machine { world, memory, settings, now, .. } = m;
-    let Some(view) = touch::view(world, target, settings, *now) else { return };
+    let Machine { world, memory, now, .. } = m;
+    let Some(view) = touch::view(world, target, *now) else { return };
     let memory = memory.targets.entry(target.clone()).or_default();
     let connectors = touch::on(memory, event, &view);
     announced(m, target.cluster(), connectors);
@@ -181,8 +181,8 @@ fn changed(reason: TouchReason, is_ordered: bool) -> Event<'static> {
 /// Takes over whether an operator has paused the target. What waits for it is not late during the
 /// pause; lateness counts from its end.
 fn update_pause(m: &mut Machine, target: &Target) {
-    let Machine { world, memory, settings, now, .. } = m;
-    let Some(view) = touch::view(world, target, settings, *now) else { return };
+    let Machine { world, memory, now, .. } = m;
+    let Some(view) = touch::view(world, target, *now) else { return };
     let Some(touch) = memory.targets.get_mut(target) else { return };
     if touch.on_paused(view.is_paused(), *now) && !view.is_paused() {
         let edge = memory.edges.entry(target.cluster()).or_default();
@@ -233,7 +233,7 @@ pub(super) fn on_finished(m: &mut Machine, target: &Target, id: ActionId, outcom
     // The Gateway may be gone, or another one may have its name.
     let Some(cluster) = m.world.clusters.get_mut(&target.cluster()) else { return };
     let Some(memory) = m.memory.targets.get_mut(target) else { return };
-    let finished = memory.on_finished(id, outcome, &cluster.edge, &m.settings, m.now);
+    let finished = memory.on_finished(id, outcome, &cluster.edge, &m.world.settings, m.now);
     let Some(Finished { gateway, written }) = finished else { return };
 
     let is_about_object = matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound);
@@ -261,7 +261,7 @@ pub(super) fn on_outage_over(m: &mut Machine, edge: ClusterId) {
 
     let targets = m.memory.targets.iter_mut().filter(|(target, _)| target.cluster() == edge);
     for (target, memory) in targets {
-        if since.is_some_and(|since| memory.on_outage_over(since, &m.settings.touch)) {
+        if since.is_some_and(|since| memory.on_outage_over(since, &m.world.settings.touch)) {
             m.dirty.insert(Subject::Target(target.clone()));
         }
     }
@@ -274,17 +274,17 @@ pub(super) fn on_outage_over(m: &mut Machine, edge: ClusterId) {
 /// cache may recover later than the other watches.
 fn on_outage(m: &mut Machine, edge: ClusterId, since: UnixMillis) {
     if m.memory.edges.entry(edge).or_default().on_outage(since) {
-        let at = m.now.plus(m.settings.touch.confirm_after_outage_ms);
+        let at = m.now.plus(m.world.settings.touch.confirm_after_outage_ms);
         m.scheduler.timers.set(Timer::Outage(edge), Some(at));
     }
 }
 
 /// Reports the touches that wait for an edge's rate limit. Called at the end of a step.
 pub(super) fn report_waiting(m: &mut Machine) {
-    let Machine { world, memory, scheduler, settings, notes, now, .. } = m;
+    let Machine { world, memory, scheduler, notes, now, .. } = m;
     for (id, edge) in &mut memory.edges {
         let queue = scheduler.queue(QueueKey::Touches(*id));
-        let per_second = settings.touch.max_per_second;
+        let per_second = world.settings.touch.max_per_second;
         if let Some(touches) = edge.report.news(queue, per_second, *now) {
             let name = world.name_of(*id);
             let finder = Finder::Whole(name.clone(), Cause::TouchesQueued);

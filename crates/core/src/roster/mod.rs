@@ -41,6 +41,7 @@ use crate::contract::event::EventKind;
 use crate::contract::membership::{
     LeaveReason, MemberState, Membership, MembershipCount, SourceName,
 };
+use crate::contract::settings::OrphanMode;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::time::UnixMillis;
 use crate::rules::orphan::DeletedProject;
@@ -76,8 +77,6 @@ pub(crate) struct Roster {
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'w> {
     pub(crate) world: &'w World,
-    /// The hub's HTTPRoutes are watched, so they may name a cluster, too.
-    pub(crate) has_routes: bool,
     pub(crate) now: UnixMillis,
 }
 
@@ -482,9 +481,9 @@ impl Facts<'_> {
 
     /// Since when every hub shows all objects that may name a cluster; `None` while one does not.
     fn hubs_live_since(&self) -> Option<UnixMillis> {
-        let kinds: &[Kind] = match self.has_routes {
-            true => &[Kind::Connector, Kind::HttpRoute],
-            false => &[Kind::Connector],
+        let kinds: &[Kind] = match self.world.settings.orphans.mode {
+            OrphanMode::Off => &[Kind::Connector],
+            OrphanMode::Report | OrphanMode::Delete => &[Kind::Connector, Kind::HttpRoute],
         };
         let since: Option<Vec<_>> =
             self.world.hubs().map(|hub| hub.all_live_since(kinds)).collect();

@@ -215,12 +215,7 @@ pub(crate) struct Stamp<'e> {
 }
 
 /// `None` if there is no such Gateway, or if the class has none.
-pub(crate) fn view<'w>(
-    world: &'w World,
-    target: &'w Target,
-    settings: &'w Settings,
-    now: UnixMillis,
-) -> Option<View<'w>> {
+pub(crate) fn view<'w>(world: &'w World, target: &'w Target, now: UnixMillis) -> Option<View<'w>> {
     let cluster = world.clusters.get(&target.cluster())?;
     let edge = &cluster.edge;
     let (gateway, class) = match target {
@@ -241,7 +236,7 @@ pub(crate) fn view<'w>(
         class,
         desired: class.map_or(row.seen.desired, |class| Some(class.digest())),
         ready_since: edge.ready_since.filter(|_| is_of_edge),
-        settings,
+        settings: &world.settings,
         now,
     })
 }

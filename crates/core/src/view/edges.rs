@@ -53,7 +53,7 @@ impl<'m> EdgeAt<'m> {
 
     pub(super) fn judged(&self, m: &'m Machine, hub: Option<&HubAt<'m>>) -> Judged<'m> {
         // If no known hub has the Connector, a hub that is not watched may have it.
-        let is_needed = hub.is_none() && m.settings.mirror.enabled;
+        let is_needed = hub.is_none() && m.world.settings.mirror.enabled;
         let hubs = m.world.hubs().filter(|_| is_needed);
         let mut compared =
             std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs);
@@ -133,7 +133,7 @@ impl<'m> GatewayAt<'m> {
 
     fn judged(&self) -> Judged<'m> {
         let Self { m, cluster, memory, .. } = *self;
-        if !m.settings.touch.enabled {
+        if !m.world.settings.touch.enabled {
             return Judged::cause(State::Ok, Cause::RuleOff);
         }
         let is_known =
@@ -147,7 +147,7 @@ impl<'m> GatewayAt<'m> {
             return worst;
         }
 
-        let touch = touch::view(&m.world, target, &m.settings, m.now);
+        let touch = touch::view(&m.world, target, m.now);
         let is_announced = touch.as_ref().zip(memory).is_some_and(|(touch, memory)| {
             let announced = memory.announced_digest(touch.trigger());
             !memory.is_pending() && touch.desired.is_some() && announced == touch.desired
@@ -196,7 +196,7 @@ impl<'m> GatewayAt<'m> {
     /// The trigger, and which Gateway carries it for the whole class.
     fn trigger(&self) -> Option<String> {
         let m = self.m;
-        let touch = touch::view(&m.world, self.target.as_ref()?, &m.settings, m.now)?;
+        let touch = touch::view(&m.world, self.target.as_ref()?, m.now)?;
         let trigger = touch.trigger()?;
         match touch.gateway == self.name {
             true => Some(format!("trigger {trigger}")),
@@ -214,7 +214,7 @@ impl<'m> GatewayAt<'m> {
 /// The state if no Gateway announces a connector. It is unknown until the lists of the edge are
 /// complete.
 fn no_gateway<'m>(m: &'m Machine, cluster: &Cluster) -> Judged<'m> {
-    if !m.settings.touch.enabled {
+    if !m.world.settings.touch.enabled {
         return Judged::cause(State::Ok, Cause::RuleOff);
     }
     let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());

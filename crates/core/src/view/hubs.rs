@@ -45,7 +45,7 @@ impl<'m> HubAt<'m> {
     }
 
     fn find(m: &'m Machine, cluster: &'m Cluster, name: &NamespacedName) -> Option<Self> {
-        let Machine { world, memory, breakers, settings, .. } = m;
+        let Machine { world, memory, breakers, .. } = m;
         let at = cluster.object(Kind::Connector, name);
         let row = &cluster.hub_connectors.get(name)?.seen;
         let upstream = row.upstream.as_ref().map(|named| UpstreamAt::find(world, named));
@@ -55,7 +55,7 @@ impl<'m> HubAt<'m> {
         let mirror = memory.map_or(&at_rest, |memory| &memory.mirror);
         let place = Place::find(world, &at)?;
         let breaker = place.named().map(|upstream| breakers.removals_of(upstream));
-        let view = mirror::View::new(place, mirror, settings, m.is_leader, m.now);
+        let view = mirror::View::new(place, mirror, &world.settings, m.is_leader, m.now);
         let view = mirror::View { breaker: breaker.unwrap_or_default(), ..view };
         let verdict = mirror::plan(&view).verdict;
 
@@ -229,7 +229,7 @@ impl<'m> HubAt<'m> {
 
     /// Evidence about the hop to the edges.
     pub(super) fn carried_evidence(&self) -> Vec<String> {
-        let settings = &self.m.settings.mirror;
+        let settings = &self.m.world.settings.mirror;
         let nudges = self.memory.map_or(0, |memory| memory.nudge.nudges(settings, self.m.now));
         let nudged = (nudges > 0).then(|| format!("nudged {} lately", times(nudges)));
         let write = self.write().filter(|_| self.is_mirrored());

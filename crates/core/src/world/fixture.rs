@@ -108,7 +108,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let world = World::new(settings, NodeIds::Real);
+        let world = World::new(settings.clone(), NodeIds::Real);
         Self { world, now: UnixMillis(1_000_000) }
     }
 

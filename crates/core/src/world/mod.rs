@@ -39,14 +39,15 @@ pub(crate) struct World {
     hubs: BTreeSet<ClusterId>,
     edges: BTreeSet<ClusterId>,
     last_id: u32,
-    settings: Settings,
+    /// The settings of the run, for the rules and the controller, too.
+    pub(crate) settings: Settings,
     /// Whether objects come from clusters or from a redacted log.
-    node_ids: NodeIds,
+    pub(crate) node_ids: NodeIds,
 }
 
 impl World {
-    pub(crate) fn new(settings: &Settings, node_ids: NodeIds) -> Self {
-        Self { settings: settings.clone(), node_ids, ..Self::default() }
+    pub(crate) fn new(settings: Settings, node_ids: NodeIds) -> Self {
+        Self { settings, node_ids, ..Self::default() }
     }
 
     pub(crate) fn id_of(&self, name: &ClusterName) -> Option<ClusterId> {
