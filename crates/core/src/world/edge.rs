@@ -31,7 +31,7 @@ pub(crate) struct EdgeConnector {
     pub(crate) others_wrote_at: Option<UnixMillis>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Gateway {
     pub(crate) class: Arc<str>,
     pub(crate) trigger: Option<Trigger>,

@@ -7,14 +7,14 @@ use crate::contract::settings::PlatformKeyMode;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::ObjectRef;
-use crate::data::objects::{Body, UPSTREAM_STATUS};
+use crate::data::objects::UPSTREAM_STATUS;
 use crate::status::digest::Digest;
 use crate::status::liveness;
 use crate::subject::{Subject, Target};
 use crate::world::World;
 use crate::world::change::{Change, EdgeChange};
 use crate::world::cluster::Cluster;
-use crate::world::edge::{EdgeConnector, Gateway};
+use crate::world::edge::{EdgeConnector, Gateway, Stamp};
 use crate::world::edge_tables::ConnectorChange;
 use crate::world::table::{Put, Shown};
 
@@ -109,8 +109,7 @@ fn hub_connector_elsewhere_changed(o: &mut Observation<'_>, name: &NamespacedNam
     o.changed(hub_connector);
 }
 
-pub(super) fn on_proxy(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
-    let Body::HttpProxy { connectors } = &shown.object.body else { return };
+pub(super) fn on_proxy(o: &mut Observation<'_>, shown: &ShownObject<'_>, connectors: &[Box<str>]) {
     let named = |name| NamespacedName::new(shown.name.namespace(), name);
     let connectors = connectors.iter().map(|name| o.shared_name(named(name))).collect();
     if o.cluster_mut().edge.on_proxy(&shown.name, shown.sighting(), connectors) {
@@ -134,14 +133,17 @@ fn references_changed(o: &mut Observation<'_>, name: &NamespacedName) {
     }
 }
 
-pub(super) fn on_gateway(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+pub(super) fn on_gateway(
+    o: &mut Observation<'_>,
+    shown: &ShownObject<'_>,
+    class: &str,
+    is_programmed: bool,
+) {
     let ShownObject { name, object, .. } = shown;
-    let Body::Gateway { class, is_programmed } = &object.body else { return };
-    let seen = Gateway::new(&object.meta, class, *is_programmed, &o.world.settings.touch);
-    let cluster = o.cluster_mut();
-    let Some((put, is_carrier_lost)) = cluster.edge.on_gateway(name, shown.sighting(), seen) else {
-        return;
-    };
+    let seen = Gateway::new(&object.meta, class, is_programmed, &o.world.settings.touch);
+    let edge = &mut o.cluster_mut().edge;
+    let updated = edge.on_gateway(name, shown.sighting(), seen.clone());
+    let Some((put, is_carrier_lost)) = updated else { return };
 
     let gateway = o.object(Kind::Gateway, name);
     let Put { before, is_same_object } = put;
@@ -151,15 +153,15 @@ pub(super) fn on_gateway(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let before = before.filter(|_| is_same_object);
     match &before {
         None => gateway_appeared(o, gateway.clone()),
-        Some(before) => gateway_changed(o, gateway.clone(), before),
+        Some(before) => gateway_changed(o, &gateway, before, &seen),
     }
     if is_carrier_lost {
-        let class = Target::Class(o.id, class.as_ref().into());
+        let class = Target::Class(o.id, class.into());
         o.changes.push(Change::Edge(EdgeChange::CarrierLost { class }));
     }
     target_changed(o, name);
     if let Some(before) = before {
-        gateway_stamped(o, gateway, &before);
+        gateway_stamped(o, gateway, before.stamp, seen.stamp);
     }
 }
 
@@ -174,32 +176,34 @@ fn gateway_appeared(o: &mut Observation<'_>, gateway: ObjectRef) {
     o.changes.push(Change::Edge(EdgeChange::GatewayAppeared { gateway, is_later }));
 }
 
-fn gateway_changed(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
-    let Some(seen) = o.cluster().edge.gateways.seen(&gateway.name) else { return };
-    let has_left = seen.class != before.class;
-    let has_other_stamp = seen.stamp != before.stamp;
+fn gateway_changed(o: &mut Observation<'_>, gateway: &ObjectRef, before: &Gateway, seen: &Gateway) {
     if seen.has_other_trigger(before) {
         let gateway = gateway.clone();
         o.changes.push(Change::Edge(EdgeChange::TriggerChanged { gateway }));
     }
-    if has_other_stamp {
+    if seen.stamp != before.stamp {
+        let gateway = gateway.clone();
         o.changes.push(Change::Edge(EdgeChange::StampChanged { gateway }));
     }
-    if has_left {
+    if seen.class != before.class {
         class_left(o, &before.class);
     }
 }
 
 /// Another writer changed the stamp. The stamp depends on the last connector. The first stamp that
 /// matches this connector proves that the extension server's cache has it.
-fn gateway_stamped(o: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
+fn gateway_stamped(
+    o: &mut Observation<'_>,
+    gateway: ObjectRef,
+    before: Option<Stamp>,
+    stamp: Option<Stamp>,
+) {
     let is_observed = o.world.settings.touch.platform_key == PlatformKeyMode::Observe;
-    let edge = &mut o.cluster_mut().edge;
-    let stamp = edge.gateways.seen(&gateway.name).and_then(|gateway| gateway.stamp);
-    if !is_observed || stamp.is_none() || stamp == before.stamp {
+    if !is_observed || stamp.is_none() || stamp == before {
         return;
     }
 
+    let edge = &mut o.cluster_mut().edge;
     let Some(connector) = edge.connectors_of(&gateway.name).last().cloned() else { return };
     let is_present = edge.stamp_of(&gateway.name) == stamp;
     let row = edge.connectors.seen_mut(&connector);

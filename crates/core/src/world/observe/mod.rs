@@ -25,7 +25,7 @@ use self::observation::{Observation, ShownObject};
 use crate::contract::event::EventKind;
 use crate::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::data::name::NamespacedName;
-use crate::data::objects::Object;
+use crate::data::objects::{Body, Object};
 use crate::data::time::UnixMillis;
 use crate::world::World;
 use crate::world::change::Change;
@@ -173,14 +173,18 @@ impl Observation<'_> {
             return namespaces::on_shown(self, &shown);
         }
         for role in self.tiers_of(shown.name.namespace()) {
-            match (role, kind) {
-                (Role::Upstream, Kind::Connector) => upstream::on_connector(self, &shown),
-                (Role::Upstream, Kind::Gateway) => upstream::on_gateway(self, &shown.name),
-                (Role::Hub, Kind::Connector) => hub::on_connector(self, &shown),
-                (Role::Hub, Kind::HttpRoute) => hub::on_route(self, &shown),
-                (Role::Edge, Kind::Connector) => edge::on_connector(self, &shown),
-                (Role::Edge, Kind::HttpProxy) => edge::on_proxy(self, &shown),
-                (Role::Edge, Kind::Gateway) => edge::on_gateway(self, &shown),
+            match (role, &object.body) {
+                (Role::Upstream, Body::Connector { .. }) => upstream::on_connector(self, &shown),
+                (Role::Upstream, Body::Gateway { .. }) => upstream::on_gateway(self, &shown.name),
+                (Role::Hub, Body::Connector { .. }) => hub::on_connector(self, &shown),
+                (Role::Hub, Body::HttpRoute { .. }) => hub::on_route(self, &shown),
+                (Role::Edge, Body::Connector { .. }) => edge::on_connector(self, &shown),
+                (Role::Edge, Body::HttpProxy { connectors }) => {
+                    edge::on_proxy(self, &shown, connectors);
+                }
+                (Role::Edge, Body::Gateway { class, is_programmed }) => {
+                    edge::on_gateway(self, &shown, class, *is_programmed);
+                }
                 _ => {}
             }
         }
