@@ -40,21 +40,26 @@ pub(super) fn on_change(m: &mut Machine, change: &Change) {
 /// The watch showed the object in a version that is not older.
 fn on_seen(m: &mut Machine, seen: &HubConnectorSeen) {
     let at = &seen.at;
+    let Some(place) = Place::find(&m.world, at) else {
+        return debug_assert!(false, "a hub Connector that was shown is not in the tables");
+    };
     if let Some(memory) = m.memory.hub.get_mut(at) {
         memory.mirror.on_seen(seen.annotation());
     }
 
+    let at_rest = MirrorMemory::default();
+    let memory = m.memory.hub.get(at).map_or(&at_rest, |memory| &memory.mirror);
+    let is_continued = seen.is_same_object && !seen.is_resumed && !place.row.seen.is_paused;
+    let is_overwritten = is_continued && memory.is_overwritten(place, seen.before);
     let is_leaders = !m.is_leader && seen.manager() == Some(FIELD_MANAGER);
-    let is_overwritten = is_overwritten(m, seen);
+    // The hub's watch may show the leader's mirror before upstream's watch shows the reason for it.
+    let is_ahead = is_overwritten && is_leaders;
+    let is_new = !seen.is_same_object && place.hub.is_live(Kind::Connector);
+
     if is_overwritten && !is_leaders {
         on_overwritten(m, at, seen.manager());
     }
-    let is_followed = |m: &Machine| {
-        Place::find(&m.world, at).is_some_and(|place| place.hub.is_live(Kind::Connector))
-    };
-    // The hub's watch may show the leader's mirror before upstream's watch shows the reason for it.
-    let is_ahead = is_overwritten && is_leaders;
-    if is_ahead || seen.is_resumed || (!seen.is_same_object && is_followed(m)) {
+    if is_ahead || seen.is_resumed || is_new {
         m.memory.hub.entry(at.clone()).or_default().mirror.on_resumed(m.now);
     }
     if seen.before.is_some() != seen.annotation().is_some() {
@@ -67,17 +72,6 @@ fn on_population_changed(m: &mut Machine, at: &ObjectRef) {
     if let Some(upstream) = Place::find(&m.world, at).and_then(Place::named) {
         m.breakers.on_population_changed(upstream);
     }
-}
-
-fn is_overwritten(m: &Machine, seen: &HubConnectorSeen) -> bool {
-    let Some(place) = Place::find(&m.world, &seen.at) else { return false };
-    if !seen.is_same_object || seen.is_resumed || place.row.seen.is_paused {
-        return false;
-    }
-
-    let at_rest = MirrorMemory::default();
-    let memory = m.memory.hub.get(&seen.at).map_or(&at_rest, |memory| &memory.mirror);
-    memory.is_overwritten(place, seen.before)
 }
 
 /// Another writer changed an annotation that was in sync.
