@@ -82,7 +82,7 @@ struct Reported {
 impl Symptoms {
     pub(crate) fn on_change(&mut self, world: &World, change: &Change) {
         match change {
-            Change::Edge(change) => self.on_edge_change(world, change),
+            Change::Edge(change) => self.on_edge_change(change),
             Change::Changed(Subject::HubConnector(at))
             | Change::Gone { subject: Subject::HubConnector(at), .. } => {
                 self.connector_changed(world, &at.name);
@@ -98,13 +98,15 @@ impl Symptoms {
                 self.all_changed(world);
                 self.answers_changed(world, *id);
             }
-            Change::ClusterAnswers { id, .. } => self.answers_changed(world, *id),
+            Change::ClusterAnswers { id, .. } | Change::WatchLost { id, .. } => {
+                self.answers_changed(world, *id);
+            }
             Change::ClusterLeft { id, name } => self.on_left(*id, name),
             _ => {}
         }
     }
 
-    fn on_edge_change(&mut self, world: &World, change: &EdgeChange) {
+    fn on_edge_change(&mut self, change: &EdgeChange) {
         let (gateway, happened) = match change {
             EdgeChange::Served { gateway } => (gateway, Happened::Served),
             EdgeChange::StampChanged { gateway } if self.platform_key_heals => {
@@ -112,7 +114,6 @@ impl Symptoms {
             }
             EdgeChange::TriggerChanged { gateway } => (gateway, Happened::Triggered),
             EdgeChange::GatewayAppeared { gateway, .. } => (gateway, Happened::Appeared),
-            EdgeChange::WatchLost { edge } => return self.answers_changed(world, *edge),
             _ => return,
         };
         self.happened(gateway.clone(), happened);

@@ -61,9 +61,6 @@ impl Machine {
         for change in self.world.observe(event, self.now) {
             self.on_change(&change);
         }
-        if let EventKind::WatchLost { cluster, kind, error } = event {
-            whole::on_watch_lost(self, cluster, *kind, error);
-        }
     }
 
     /// An event from cluster discovery.
@@ -138,6 +135,9 @@ impl Machine {
                 }
                 self.breakers.on_cluster_answers(name);
                 whole::on_cluster_answers(self, *id, *kind);
+            }
+            Change::WatchLost { id, name, kind, error } => {
+                whole::on_watch_lost(self, *id, name, *kind, error);
             }
             Change::ClusterLeft { id, name } => self.forget_cluster(*id, name),
             Change::ReferenceChanged { upstream } => {

@@ -90,9 +90,7 @@ fn on_edge_change(m: &mut Machine, change: &EdgeChange) {
             apply(m, class, changed(TouchReason::NotAnnounced, false));
         }
         EdgeChange::Unreferenced { target } => on_unreferenced(m, target, None),
-        EdgeChange::StampChanged { .. }
-        | EdgeChange::Served { .. }
-        | EdgeChange::WatchLost { .. } => {}
+        EdgeChange::StampChanged { .. } | EdgeChange::Served { .. } => {}
         EdgeChange::OutageOver { edge, since } => on_outage(m, *edge, *since),
     }
 }

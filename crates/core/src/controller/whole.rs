@@ -16,11 +16,11 @@ use crate::subject::Subject;
 
 pub(super) fn on_watch_lost(
     m: &mut Machine,
+    id: ClusterId,
     cluster: &ClusterName,
     kind: Kind,
     error: &RequestFailure,
 ) {
-    let Some(id) = m.world.id_of(cluster) else { return };
     let about = About { kind: Some(kind), ..About::cluster(cluster) };
     let problem = Problem::new(Cause::of_read(error.cause), about, m.now);
     let mut facts = Facts::of_refusal(error);
@@ -36,8 +36,7 @@ pub(super) fn on_watch_lost(
 pub(super) fn on_cluster_answers(m: &mut Machine, id: ClusterId, kind: Kind) {
     let Machine { world, notes, .. } = m;
     notes.found(&Finder::Watch(id, kind), None);
-    let Some(cluster) = world.clusters.get(&id) else { return };
-
+    let cluster = &world.clusters[&id];
     let is_readable = |name: &NamespacedName| {
         let connector = cluster.upstream_connectors.get(name).filter(|_| kind == Kind::Connector);
         !cluster.watch(kind).unreadable.contains(name)

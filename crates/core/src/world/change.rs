@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::contract::cause::Hop;
+use crate::contract::error_cause::RequestFailure;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -73,6 +74,13 @@ pub(crate) enum Change {
         name: ClusterName,
         kind: Kind,
     },
+    /// A watch is lost: what it showed is unknown.
+    WatchLost {
+        id: ClusterId,
+        name: ClusterName,
+        kind: Kind,
+        error: RequestFailure,
+    },
     /// A watch that gives evidence about removals of this upstream is lost.
     EvidenceLost {
         upstream: ClusterName,
@@ -128,8 +136,6 @@ pub(crate) enum EdgeChange {
     CarrierLost { class: Target },
     /// The Gateway, its HTTPProxy or one of its connectors changed.
     Served { gateway: ObjectRef },
-    /// The watches no longer show what the Gateways of this edge serve.
-    WatchLost { edge: ClusterId },
     /// None of this target's Gateways references some connectors any longer, and they may be
     /// waiting for it.
     Unreferenced { target: Target },

@@ -253,12 +253,10 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
     }
 
     cluster.edge.ready_since = None;
-    let edge = cluster.id;
     // Before the first list, no change can have been missed.
     if cluster.listed_since(kind).is_some() {
         cluster.edge.blind_since.get_or_insert(now);
     }
-    o.changes.push(Change::Edge(EdgeChange::WatchLost { edge }));
 }
 
 /// A watch of the edge is live.

@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::observation::{Observation, ShownObject};
+use crate::contract::error_cause::RequestFailure;
 use crate::contract::event::EventKind;
 use crate::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::data::name::NamespacedName;
@@ -75,7 +76,7 @@ impl Observation<'_> {
         match event {
             EventKind::ListStarted { kind, .. } => self.on_list_started(*kind),
             EventKind::ListFinished { kind, .. } => self.on_list_finished(*kind),
-            EventKind::WatchLost { kind, .. } => self.on_watch_lost(*kind),
+            EventKind::WatchLost { kind, error, .. } => self.on_watch_lost(*kind, error),
             EventKind::WatchResumed { kind, .. } => self.on_watch_resumed(*kind),
             EventKind::Bookmark { kind, .. } => self.on_sign_of_life(*kind),
             EventKind::ResourceVersionRegressed { .. } => upstream::on_restored(self),
@@ -127,12 +128,15 @@ impl Observation<'_> {
         self.on_current(kind);
     }
 
-    fn on_watch_lost(&mut self, kind: Kind) {
+    fn on_watch_lost(&mut self, kind: Kind, error: &RequestFailure) {
         let now = self.now;
         self.cluster_mut().watches[kind].on_lost(now);
         upstream::on_watch_lost(self, kind);
         hub::on_watch_lost(self, kind);
         edge::on_watch_lost(self, kind);
+        let name = self.cluster().name.clone();
+        let error = error.clone();
+        self.changes.push(Change::WatchLost { id: self.id, name, kind, error });
     }
 
     /// The watch is live. An unreadable object may still be missing from the tables.
