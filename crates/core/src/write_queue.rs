@@ -355,7 +355,9 @@ impl RankQueue {
             return;
         }
 
-        let Some(of_namespace) = self.due.get_mut(subject.namespace()) else { return };
+        let Some(of_namespace) = self.due.get_mut(subject.namespace()) else {
+            return debug_assert!(false, "a subject that waits has no place in its queue");
+        };
         of_namespace.remove(&entry);
         if of_namespace.is_empty() {
             self.due.remove(subject.namespace());

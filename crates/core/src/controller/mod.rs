@@ -222,6 +222,7 @@ impl Machine {
             }
         }
         debug_assert!(false, "a moment does not end");
+        whole::on_bug(self, &"".into(), "a moment does not end");
     }
 
     fn fire_timers(&mut self) {

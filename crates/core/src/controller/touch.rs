@@ -229,8 +229,10 @@ fn announced(m: &mut Machine, edge: ClusterId, connectors: Vec<NamespacedName>) 
 
 pub(super) fn on_finished(m: &mut Machine, target: &Target, id: ActionId, outcome: &Outcome) {
     // The Gateway may be gone, or another one may have its name.
-    let Some(cluster) = m.world.clusters.get_mut(&target.cluster()) else { return };
     let Some(memory) = m.memory.targets.get_mut(target) else { return };
+    let Some(cluster) = m.world.clusters.get_mut(&target.cluster()) else {
+        return debug_assert!(false, "the memory of a Gateway outlives its cluster");
+    };
     let finished = memory.on_finished(id, outcome, &cluster.edge, &m.world.settings, m.now);
     let Some(Finished { gateway, written }) = finished else { return };
 
@@ -253,18 +255,20 @@ pub(super) fn on_finished(m: &mut Machine, target: &Target, id: ActionId, outcom
 
 /// The confirmation after an outage is due.
 pub(super) fn on_outage_over(m: &mut Machine, edge: ClusterId) {
-    let Some(memory) = m.memory.edges.get_mut(&edge) else { return };
-    let mut outages = std::mem::take(&mut memory.outages).into_iter();
-    let since = outages.next();
+    let memory = m.memory.edges.get_mut(&edge);
+    let outages = memory.map(|memory| std::mem::take(&mut memory.outages)).unwrap_or_default();
+    let [since, later @ ..] = &*outages else {
+        return debug_assert!(false, "a confirmation is due after no outage");
+    };
 
     let targets = m.memory.targets.iter_mut().filter(|(target, _)| target.cluster() == edge);
     for (target, memory) in targets {
-        if since.is_some_and(|since| memory.on_outage_over(since, &m.world.settings.touch)) {
+        if memory.on_outage_over(*since, &m.world.settings.touch) {
             m.dirty.insert(Subject::Target(target.clone()));
         }
     }
-    if let Some(since) = outages.next() {
-        on_outage(m, edge, since);
+    for since in later {
+        on_outage(m, edge, *since);
     }
 }
 
