@@ -4,15 +4,14 @@ use super::hub::restart_nudges;
 use super::state::Machine;
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind, ResourceVersion};
-use crate::data::object_ref::ObjectRef;
+use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::FIELD_MANAGER;
-use crate::plan::{Intent, Job, MirrorJob};
+use crate::plan::{Intent, MirrorJob};
 use crate::rules::mirror::{MirrorMemory, Place, SyncState};
 use crate::rules::nudge::SILENT_EVERY_MS;
 use crate::subject::Subject;
 use crate::world::Change;
 use crate::world::change::HubConnectorSeen;
-use crate::write_queue::QueueKey;
 use crate::write_state::{Completion, written_version};
 
 pub(super) fn on_change(m: &mut Machine, change: &Change) {
@@ -80,19 +79,10 @@ fn on_overwritten(m: &mut Machine, at: &ObjectRef, manager: Option<&str>) {
     memory.on_overwritten(manager, &m.world.settings.mirror, m.now);
 }
 
-/// A write is decided. It gets its number at the end of the step.
-pub(super) fn on_decided(m: &mut Machine, job: &Job, queue: QueueKey) {
-    match job {
-        Job::Mirror(at, job) => {
-            let memory = &mut m.memory.hub.entry(at.clone()).or_default().mirror;
-            memory.on_decided(*job, queue, m.now);
-        }
-        Job::Nudge(at) => {
-            if m.memory.carriers.entry(at.cluster).or_default().on_nudged() {
-                restart_nudges(m, at.cluster, m.now.plus(SILENT_EVERY_MS));
-            }
-        }
-        Job::Touch(..) | Job::Delete(_) => {}
+/// A nudge is decided, with which the carrier may become silent for the other nudges of this step.
+pub(super) fn on_nudged(m: &mut Machine, hub: ClusterId) {
+    if m.memory.carriers.entry(hub).or_default().on_nudged() {
+        restart_nudges(m, hub, m.now.plus(SILENT_EVERY_MS));
     }
 }
 

@@ -61,7 +61,7 @@ impl InFlight {
         for (subject, Decided { queue, write }) in decided {
             self.last_id += 1;
             let id = ActionId(self.last_id);
-            memory.on_started(&write.job, id, now);
+            memory.on_started(&write.job, queue, id, now);
             self.actions.insert(id, Submitted { subject, queue, at: now });
             let cluster = world.name_of(write.job.object().cluster);
             self.outbox.push_back(decision(id, cluster, *write, now));

@@ -18,6 +18,7 @@ use crate::rules::orphan::OrphanMemory;
 use crate::rules::touch::TouchMemory;
 use crate::rules::touch::edge_memory::EdgeMemory;
 use crate::subject::{Subject, Target};
+use crate::write_queue::QueueKey;
 use crate::write_state::{FailureClass, WriteState};
 
 /// The shortest time between two releases of the failed writes of one kind in one cluster.
@@ -38,9 +39,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn on_started(&mut self, job: &Job, id: ActionId, now: UnixMillis) {
+    /// `queue`: the one that admitted the write.
+    pub(crate) fn on_started(&mut self, job: &Job, queue: QueueKey, id: ActionId, now: UnixMillis) {
         match job {
-            Job::Mirror(at, _) | Job::Nudge(at) => {
+            Job::Mirror(at, job) => {
+                let memory = &mut self.hub.entry(at.clone()).or_default().mirror;
+                memory.on_started(*job, queue, id, now);
+            }
+            Job::Nudge(at) => {
                 self.hub.entry(at.clone()).or_default().mirror.write.on_started(id);
             }
             Job::Touch(target, write) => {

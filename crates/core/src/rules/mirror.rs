@@ -793,7 +793,15 @@ impl MirrorMemory {
         }
     }
 
-    pub(crate) fn on_decided(&mut self, job: MirrorJob, queue: QueueKey, now: UnixMillis) {
+    /// `queue`: the one that admitted the mirror.
+    pub(crate) fn on_started(
+        &mut self,
+        job: MirrorJob,
+        queue: QueueKey,
+        id: ActionId,
+        now: UnixMillis,
+    ) {
+        self.write.on_started(id);
         self.writing = Some(job);
 
         if job.intent == Intent::Mirror {
@@ -1036,8 +1044,7 @@ mod tests {
             let (queue, write) = self.planned(0);
             let Job::Mirror(_, job) = write.job else { panic!("no mirror") };
             let now = self.now();
-            self.memory.on_decided(job, queue, now);
-            self.memory.write.on_started(ActionId(1));
+            self.memory.on_started(job, queue, ActionId(1), now);
             self.memory.on_finished(ActionId(1), outcome, &self.settings, now).unwrap();
         }
 
