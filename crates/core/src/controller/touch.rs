@@ -301,7 +301,7 @@ pub(super) fn report_waiting(m: &mut Machine) {
 
 /// The target that announces the connectors of a Gateway; `None` if the Gateway does not exist.
 fn target_of(world: &World, gateway: &ObjectRef) -> Option<Target> {
-    world.clusters.get(&gateway.cluster)?.edge.target_of(gateway)
+    world.clusters.get(&gateway.cluster)?.target_of(&gateway.name)
 }
 
 /// The targets that announce a connector, in order.

@@ -126,7 +126,7 @@ impl<'m> EdgeAt<'m> {
 
 impl<'m> GatewayAt<'m> {
     fn new(m: &'m Machine, cluster: &'m Cluster, name: &'m NamespacedName) -> Self {
-        let target = cluster.edge.target_of(&cluster.object(Kind::Gateway, name));
+        let target = cluster.target_of(name);
         let memory = target.as_ref().and_then(|of| m.memory.targets.get(of));
         Self { m, cluster, name, target, memory: memory.map(Box::as_ref) }
     }

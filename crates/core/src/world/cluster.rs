@@ -14,7 +14,7 @@ use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::{ALLOW_REMOVALS, Meta};
 use crate::data::per_kind::PerKind;
 use crate::data::time::UnixMillis;
-use crate::subject::Subject;
+use crate::subject::{Subject, Target};
 
 /// The state of one watch.
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ impl Cluster {
 
     /// The subjects of the rules in its hub and edge, in no defined order.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
-        let targets = self.edge.targets(self.id).into_iter().map(Subject::Target);
+        let targets = self.targets().into_iter().map(Subject::Target);
         let hub_connectors = self.hub_connectors.keys().map(|name| self.hub_connector(name));
         let routes = self.routes.keys().map(|name| self.route(name));
         hub_connectors.chain(routes).chain(targets)
@@ -149,6 +149,29 @@ impl Cluster {
 
     pub(super) fn route(&self, name: &NamespacedName) -> Subject {
         Subject::Route(self.object(Kind::HttpRoute, name))
+    }
+
+    /// Every target of the edge.
+    pub(super) fn targets(&self) -> Vec<Target> {
+        let EdgeTables { is_by_class, classes, gateways, .. } = &self.edge;
+        if *is_by_class {
+            return classes.keys().map(|class| Target::Class(self.id, class.clone())).collect();
+        }
+        let at = |name| Target::Gateway(self.object(Kind::Gateway, name));
+        gateways.iter().map(|(name, _)| at(name)).collect()
+    }
+
+    /// The target that announces the connectors of a Gateway; `None` if the Gateway does not exist,
+    /// or if another shard touches the edge.
+    pub(crate) fn target_of(&self, gateway: &NamespacedName) -> Option<Target> {
+        if self.edge.is_touched_elsewhere {
+            return None;
+        }
+        let class = &self.edge.gateways.seen(gateway)?.class;
+        Some(match self.edge.is_by_class {
+            true => Target::Class(self.id, class.clone()),
+            false => Target::Gateway(self.object(Kind::Gateway, gateway)),
+        })
     }
 
     pub(crate) fn has(&self, role: Role) -> bool {

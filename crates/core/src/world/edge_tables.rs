@@ -7,13 +7,11 @@ use std::sync::Arc;
 use super::class::Class;
 use super::edge::{Annotations, EdgeConnector, Gateway, Stamp};
 use super::table::{Put, Row, Shown, Sighting, Table};
-use crate::data::ids::{Kind, ResourceVersion};
+use crate::data::ids::ResourceVersion;
 use crate::data::map::Map;
 use crate::data::name::NamespacedName;
-use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::status::trigger::{self, Trigger, connector_part};
-use crate::subject::Target;
 
 #[derive(Debug, Default)]
 pub(crate) struct EdgeTables {
@@ -88,33 +86,6 @@ impl EdgeTables {
             Some(connector) => Stamp::text(connector.node_id.as_deref().unwrap_or_default()),
             None => Stamp::OFFLINE.to_owned(),
         })
-    }
-
-    /// The target that announces the connectors of a Gateway; `None` if the Gateway does not exist,
-    /// or if another shard touches the edge.
-    pub(crate) fn target_of(&self, gateway: &ObjectRef) -> Option<Target> {
-        if self.is_touched_elsewhere {
-            return None;
-        }
-        let class = &self.gateways.seen(&gateway.name)?.class;
-        Some(match self.is_by_class {
-            true => Target::Class(gateway.cluster, class.clone()),
-            false => Target::Gateway(gateway.clone()),
-        })
-    }
-
-    /// Every target of the edge.
-    pub(crate) fn targets(&self, edge: ClusterId) -> Vec<Target> {
-        if self.is_by_class {
-            let classes = self.classes.keys();
-            return classes.map(|class| Target::Class(edge, class.clone())).collect();
-        }
-        let at = |name: &NamespacedName| ObjectRef {
-            cluster: edge,
-            kind: Kind::Gateway,
-            name: name.clone(),
-        };
-        self.gateways.iter().map(|(name, _)| Target::Gateway(at(name))).collect()
     }
 
     pub(crate) fn carrier(&self, class: &str) -> Option<&NamespacedName> {

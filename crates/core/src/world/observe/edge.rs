@@ -126,7 +126,7 @@ pub(super) fn on_proxy_gone(o: &mut Observation<'_>, name: &NamespacedName) {
 fn references_changed(o: &mut Observation<'_>, name: &NamespacedName) {
     let gateway = o.object(Kind::Gateway, name);
     o.changes.push(Change::Edge(EdgeChange::Served { gateway: gateway.clone() }));
-    if let Some(target) = o.cluster().edge.target_of(&gateway) {
+    if let Some(target) = o.cluster().target_of(name) {
         o.changes.push(Change::Edge(EdgeChange::Unreferenced { target: target.clone() }));
         o.changes.push(Change::Edge(EdgeChange::References { gateway }));
         o.changed([Subject::Target(target)]);
@@ -233,9 +233,9 @@ fn class_left(o: &mut Observation<'_>, class: &str) {
 }
 
 fn target_changed(o: &mut Observation<'_>, gateway: &NamespacedName) {
-    let gateway = o.object(Kind::Gateway, gateway);
-    let target = o.cluster().edge.target_of(&gateway);
+    let target = o.cluster().target_of(gateway);
     o.changed(target.map(Subject::Target));
+    let gateway = o.object(Kind::Gateway, gateway);
     o.changes.push(Change::Edge(EdgeChange::Served { gateway }));
 }
 
@@ -269,7 +269,7 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
     cluster.edge.ready_since = cluster.all_live_since(Role::Edge.liveness_kinds());
     let is_ready = cluster.edge.ready_since.is_some();
     let outage = cluster.edge.blind_since.take_if(|_| is_ready);
-    let targets = if is_ready { cluster.edge.targets(cluster.id) } else { Vec::new() };
+    let targets = if is_ready { cluster.targets() } else { Vec::new() };
     let gateways = cluster.edge.gateways.keys();
     let gateways: Vec<_> = gateways.map(|name| cluster.object(Kind::Gateway, name)).collect();
     if let Some(since) = outage {
@@ -287,7 +287,7 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
 }
 
 pub(super) fn on_edge_left(o: &mut Observation<'_>) {
-    let targets = o.cluster().edge.targets(o.id);
+    let targets = o.cluster().targets();
     let gone = |subject| Change::Gone { subject, named: None };
     o.changes.extend(targets.into_iter().map(Subject::Target).map(gone));
     for name in connectors(o) {

@@ -2,7 +2,7 @@
 //! cluster the namespace decides the tier of an object.
 
 use super::observation::{Observation, ShownObject};
-use crate::data::ids::{Kind, Role, Uid};
+use crate::data::ids::{Role, Uid};
 use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::subject::Subject;
@@ -66,8 +66,7 @@ fn on_changed(o: &mut Observation<'_>, name: &str) {
         subjects.extend(hub_connectors_in(cluster, name));
         subjects.extend(cluster.routes.in_namespace(name).map(|name| cluster.route(name)));
         let gateways = cluster.edge.gateways.in_namespace(name);
-        let gateways = gateways.map(|name| cluster.object(Kind::Gateway, name));
-        let targets = gateways.filter_map(|gateway| cluster.edge.target_of(&gateway));
+        let targets = gateways.filter_map(|gateway| cluster.target_of(gateway));
         subjects.extend(targets.map(Subject::Target));
     }
     o.changed(subjects);
