@@ -4,6 +4,8 @@
 //! A connector is announced at an edge once every target that references it has announced its
 //! latest change.
 
+use std::collections::BTreeSet;
+
 use super::notes::Finder;
 use super::state::Machine;
 use crate::contract::cause::{About, Cause, Hop, Problem};
@@ -101,7 +103,7 @@ fn on_liveness(m: &mut Machine, connector: &ObjectRef, is_unseen: bool, is_order
         true => TouchReason::WrittenWhileWatchLost,
         false => TouchReason::LivenessChanged,
     };
-    for target in targets_of(&m.world, connector) {
+    for target in targets_of(&m.world.clusters[&connector.cluster], &connector.name) {
         let proof = ProofTarget::Connector(connector.name.clone());
         apply(m, &target, Event::Changed { reason, proof, is_ordered });
     }
@@ -112,7 +114,7 @@ fn on_appeared(m: &mut Machine, gateway: &ObjectRef, is_later: bool) {
 
     // Another Gateway may have had this name. No connector waits for that one any longer, and until
     // now the other Gateways decided whether its class is paused.
-    on_unreferenced(m, &target, Some(gateway));
+    on_unreferenced(m, &target, Some(&gateway.name));
     update_pause_without(m, &target, gateway);
 
     let has_connectors = has_connectors(&m.world, gateway);
@@ -130,28 +132,25 @@ fn on_stamped(m: &mut Machine, gateway: &ObjectRef, stamp: Stamp<'_>, is_first: 
     }
 
     let stamp = Stamp { is_own: false, ..stamp };
-    let name = stamp.connector.clone();
-    let connector = ObjectRef { cluster: gateway.cluster, kind: Kind::Connector, name };
-    let others = gateways_of(&m.world, &connector).filter(|other| other != gateway);
-    for other in others.collect::<Vec<_>>() {
-        apply_to(m, &other, Event::Stamped(stamp));
+    let edge = &m.world.clusters[&gateway.cluster].edge;
+    for name in edge.gateways_of(stamp.connector).to_vec() {
+        if name != gateway.name {
+            apply_to(m, &ObjectRef { name, ..*gateway }, Event::Stamped(stamp));
+        }
     }
 }
 
 /// A target has nothing to announce for connectors that none of its Gateways references any longer.
 /// `except`: a Gateway that is new.
-fn on_unreferenced(m: &mut Machine, target: &Target, except: Option<&ObjectRef>) {
-    let world = &m.world;
+fn on_unreferenced(m: &mut Machine, target: &Target, except: Option<&NamespacedName>) {
     let Some(memory) = m.memory.targets.get_mut(target) else { return };
-    let edge = target.cluster();
-    let is_unreferenced = |name: &NamespacedName| {
-        let at = ObjectRef { cluster: edge, kind: Kind::Connector, name: name.clone() };
-        !gateways_of(world, &at).any(|gateway| {
-            Some(&gateway) != except && target_of(world, &gateway).as_ref() == Some(target)
-        })
+    let cluster = &m.world.clusters[&target.cluster()];
+    let is_of_target = |gateway: &NamespacedName| {
+        Some(gateway) != except && cluster.target_of(gateway).as_ref() == Some(target)
     };
-    let unreferenced = memory.take_waiting(is_unreferenced);
-    announced(m, edge, unreferenced);
+    let unreferenced =
+        memory.take_waiting(|name| !cluster.edge.gateways_of(name).iter().any(is_of_target));
+    announced(m, target.cluster(), unreferenced);
 }
 
 /// Applies an event to a target. Does nothing if no Gateway of a class has a connector.
@@ -200,20 +199,18 @@ fn update_pause_without(m: &mut Machine, target: &Target, gateway: &ObjectRef) -
 
 /// A target has announced the latest change of these connectors, or no longer references them.
 fn announced(m: &mut Machine, edge: ClusterId, connectors: Vec<NamespacedName>) {
+    // The edge may have left.
+    let Some(cluster) = m.world.clusters.get(&edge) else { return };
     for name in connectors {
-        let at = ObjectRef { cluster: edge, kind: Kind::Connector, name };
         let is_awaited = |target: &Target| {
             let memory = m.memory.targets.get(target);
-            memory.is_some_and(|memory| memory.waiting.contains(&at.name))
+            memory.is_some_and(|memory| memory.waiting.contains(&name))
         };
-        if targets_of(&m.world, &at).iter().any(is_awaited) {
+        if targets_of(cluster, &name).iter().any(is_awaited) {
             continue;
         }
-        let Machine { world, memory, notes, now, .. } = &mut *m;
-        let Some(cluster) = world.clusters.get(&edge) else { return };
 
-        let name = at.name;
-        let memory = memory.edges.entry(edge).or_default();
+        let memory = m.memory.edges.entry(edge).or_default();
         let has_paused = memory.have_paused.remove(&name);
         let Some(row) = cluster.edge.connectors.get(&name) else { continue };
 
@@ -221,9 +218,9 @@ fn announced(m: &mut Machine, edge: ClusterId, connectors: Vec<NamespacedName>) 
         let listed_since = cluster.listed_since(Kind::Connector);
         let is_timed = row.seen.changed_at > listed_since && !has_paused;
         let changed_at = row.seen.changed_at.filter(|_| is_timed);
-        let after_ms = changed_at.map(|at| now.since(at));
+        let after_ms = changed_at.map(|at| m.now.since(at));
         let is_online = row.seen.stamp.is_online();
-        notes.hop_passed(&cluster.name, &name, Hop::Announced, is_online, after_ms);
+        m.notes.hop_passed(&cluster.name, &name, Hop::Announced, is_online, after_ms);
     }
 }
 
@@ -301,30 +298,15 @@ pub(super) fn report_waiting(m: &mut Machine) {
 
 /// The target that announces the connectors of a Gateway; `None` if the Gateway does not exist.
 fn target_of(world: &World, gateway: &ObjectRef) -> Option<Target> {
-    world.clusters.get(&gateway.cluster)?.target_of(&gateway.name)
+    world.clusters[&gateway.cluster].target_of(&gateway.name)
 }
 
-/// The targets that announce a connector, in order.
-fn targets_of(world: &World, connector: &ObjectRef) -> Vec<Target> {
-    let gateways = gateways_of(world, connector);
-    let mut targets: Vec<_> = gateways.filter_map(|gateway| target_of(world, &gateway)).collect();
-    targets.sort_unstable();
-    targets.dedup();
-    targets
-}
-
-/// The Gateways that reference a connector, whether or not they exist.
-fn gateways_of<'w>(
-    world: &'w World,
-    connector: &'w ObjectRef,
-) -> impl Iterator<Item = ObjectRef> + 'w {
-    let cluster = world.clusters.get(&connector.cluster);
-    let names = |cluster: &'w Cluster| cluster.edge.gateways_of(&connector.name);
-    let at = |name| ObjectRef { cluster: connector.cluster, kind: Kind::Gateway, name };
-    cluster.into_iter().flat_map(names).cloned().map(at)
+/// The targets that announce a connector.
+fn targets_of(edge: &Cluster, connector: &NamespacedName) -> BTreeSet<Target> {
+    let gateways = edge.edge.gateways_of(connector).iter();
+    gateways.filter_map(|gateway| edge.target_of(gateway)).collect()
 }
 
 fn has_connectors(world: &World, gateway: &ObjectRef) -> bool {
-    let edge = world.clusters.get(&gateway.cluster).map(|cluster| &cluster.edge);
-    edge.is_some_and(|edge| !edge.connectors_of(&gateway.name).is_empty())
+    !world.clusters[&gateway.cluster].edge.connectors_of(&gateway.name).is_empty()
 }
