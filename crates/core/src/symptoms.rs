@@ -84,7 +84,7 @@ impl Symptoms {
         match change {
             Change::Edge(change) => self.on_edge_change(change),
             Change::Changed(Subject::HubConnector(at))
-            | Change::Gone { subject: Subject::HubConnector(at), .. } => {
+            | Change::Gone(Subject::HubConnector(at)) => {
                 self.connector_changed(world, &at.name);
             }
             Change::EvidenceLost { upstream } => {

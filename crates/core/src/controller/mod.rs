@@ -122,13 +122,11 @@ impl Machine {
 
     fn on_change(&mut self, change: &Change) {
         match change {
-            Change::Changed(subject) => _ = self.dirty.insert(subject.clone()),
-            Change::Gone { subject, named } => {
-                self.leave_breakers(subject, named.as_ref());
+            Change::Changed(subject) | Change::Gone(subject) => {
                 self.dirty.insert(subject.clone());
             }
             // Its write state is kept: a write may be in flight.
-            Change::Relinked { subject, from } => self.leave_breakers(subject, Some(from)),
+            Change::Unlinked { at, from } => self.breakers.forget(at, from),
             Change::ClusterAnswers { id, name, kind } => {
                 for kind in WRITTEN_KINDS {
                     self.release(*id, kind, FailureClass::Unreachable);
@@ -156,16 +154,8 @@ impl Machine {
         touch::on_change(self, change);
         orphan::on_change(self, change);
         naming::on_change(self, change);
-        if let Change::Gone { subject, .. } = change {
+        if let Change::Gone(subject) = change {
             self.forget(subject);
-        }
-    }
-
-    fn leave_breakers(&mut self, subject: &Subject, upstream: Option<&ClusterName>) {
-        if let (Subject::HubConnector(at) | Subject::Route(at), Some(upstream)) =
-            (subject, upstream)
-        {
-            self.breakers.forget(at, upstream);
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) fn plan(
 pub(super) fn on_change(m: &mut Machine, change: &Change) {
     match change {
         Change::Changed(Subject::Target(target)) => update_pause(m, target),
-        Change::Gone { subject: Subject::Target(target), .. } => {
+        Change::Gone(Subject::Target(target)) => {
             let memory = m.memory.targets.get_mut(target);
             let waiting = memory.map(|memory| memory.take_waiting(|_| true));
             announced(m, target.cluster(), waiting.unwrap_or_default());

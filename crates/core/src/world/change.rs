@@ -18,15 +18,12 @@ use crate::subject::{Subject, Target};
 pub(crate) enum Change {
     /// The subject changed, or an object that it names, or evidence about one.
     Changed(Subject),
-    /// The object is gone, or another one has its name. `named`: the upstream whose breakers it
-    /// leaves. `None` for a hub Connector that is replaced by one with the same upstream.
-    Gone {
-        subject: Subject,
-        named: Option<ClusterName>,
-    },
-    /// The labels name another upstream object than before.
-    Relinked {
-        subject: Subject,
+    /// The object is gone, or another one has its name.
+    Gone(Subject),
+    /// A hub object leaves the breakers of this upstream: its labels name another upstream object,
+    /// or it is gone. A route also leaves them if another one has its name.
+    Unlinked {
+        at: ObjectRef,
         from: ClusterName,
     },
     /// The watch or a list showed a hub Connector, in a version that is not older.

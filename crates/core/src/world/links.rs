@@ -116,6 +116,7 @@ impl Links {
                 if link.from.is_empty() {
                     self.connectors.remove(from);
                 }
+                changes.push(Change::Unlinked { at: at.clone(), from: from.cluster.clone() });
             }
             if let Some(to) = to {
                 let link = self.connectors.entry(to.clone());

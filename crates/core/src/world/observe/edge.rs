@@ -219,7 +219,7 @@ fn gateway_went(o: &mut Observation<'_>, gateway: &ObjectRef, class: &str) {
         class_left(o, class);
     } else {
         let subject = Subject::Target(Target::Gateway(gateway.clone()));
-        o.changes.push(Change::Gone { subject, named: None });
+        o.changes.push(Change::Gone(subject));
     }
 }
 
@@ -288,8 +288,7 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
 
 pub(super) fn on_edge_left(o: &mut Observation<'_>) {
     let targets = o.cluster().targets();
-    let gone = |subject| Change::Gone { subject, named: None };
-    o.changes.extend(targets.into_iter().map(Subject::Target).map(gone));
+    o.changes.extend(targets.into_iter().map(Subject::Target).map(Change::Gone));
     for name in connectors(o) {
         hub_connector_elsewhere_changed(o, &name);
     }

@@ -1,6 +1,7 @@
 //! Hub Connectors and routes: the upstream objects that they name, and the fields that rules read.
 
 use super::observation::{Observation, ShownObject};
+use crate::contract::route_origin::RouteOrigin;
 use crate::contract::settings::OrphanMode;
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
@@ -22,17 +23,17 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let subject = Subject::HubConnector(at.clone());
     let Put { before, is_same_object } = put;
     if let Some(before) = &before {
-        let names_other_upstream = seen.cluster() != before.cluster();
         if !is_same_object {
-            let named = before.cluster().filter(|_| names_other_upstream).cloned();
-            o.changes.push(Change::Gone { subject: subject.clone(), named });
-        } else if !names_other_upstream && let Some(row) = connectors.seen_mut(&shown.name) {
+            o.changes.push(Change::Gone(subject.clone()));
+        } else if seen.cluster() == before.cluster()
+            && let Some(row) = connectors.seen_mut(&shown.name)
+        {
             // A deleted namespace of a former upstream means nothing for the new one.
             row.namespace_deleted_at = before.namespace_deleted_at;
         }
     }
 
-    relink(o, &at, before.as_ref(), Some(&seen));
+    o.world.links.relink(&at, before.as_ref(), Some(&seen), o.now, &mut o.changes);
     let was_paused = before.as_ref().is_some_and(|before| before.is_paused);
     let sighting = HubConnectorSeen {
         at,
@@ -48,28 +49,8 @@ pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
 pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) {
     let Some(row) = o.cluster_mut().hub_connectors.remove(name) else { return };
     let at = o.object(Kind::Connector, name);
-    relink(o, &at, Some(&row.seen), None);
-
-    let subject = Subject::HubConnector(at);
-    let named = row.seen.cluster().cloned();
-    o.changes.push(Change::Gone { subject, named });
-}
-
-fn relink(
-    o: &mut Observation<'_>,
-    at: &ObjectRef,
-    before: Option<&HubConnector>,
-    after: Option<&HubConnector>,
-) {
-    let changes = &mut o.changes;
-    o.world.links.relink(at, before, after, o.now, changes);
-
-    if let Some(from) = before.and_then(HubConnector::cluster)
-        && after.is_some_and(|after| before.is_some_and(|row| row.upstream != after.upstream))
-    {
-        let subject = Subject::HubConnector(at.clone());
-        changes.push(Change::Relinked { subject, from: from.clone() });
-    }
+    o.world.links.relink(&at, Some(&row.seen), None, o.now, &mut o.changes);
+    o.changes.push(Change::Gone(Subject::HubConnector(at)));
 }
 
 fn read_connector(world: &World, at: &ObjectRef, object: &Object) -> HubConnector {
@@ -111,14 +92,14 @@ pub(super) fn on_route(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let subject = Subject::Route(at.clone());
     let Put { before, is_same_object } = put;
     let named = before.as_ref().and_then(Route::upstream).cloned();
+    let upstream = parents.as_ref().map(|parents| &parents.cluster);
+    if let Some(from) = named.filter(|from| !is_same_object || Some(from) != upstream) {
+        o.changes.push(Change::Unlinked { at: at.clone(), from });
+    }
     if is_same_object {
-        let upstream = parents.as_ref().map(|parents| &parents.cluster);
-        if let Some(from) = named.filter(|from| Some(from) != upstream) {
-            o.changes.push(Change::Relinked { subject: subject.clone(), from });
-        }
         o.changes.push(Change::RouteSeen { at: at.clone() });
     } else if before.is_some() {
-        o.changes.push(Change::Gone { subject: subject.clone(), named });
+        o.changes.push(Change::Gone(subject.clone()));
     }
     let before = before.and_then(|before| before.parents.ok());
     let changes = &mut o.changes;
@@ -129,11 +110,13 @@ pub(super) fn on_route(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
 pub(super) fn on_route_gone(o: &mut Observation<'_>, name: &NamespacedName) {
     let Some(row) = o.cluster_mut().routes.remove(name) else { return };
     let at = o.object(Kind::HttpRoute, name);
-    let named = row.seen.upstream().cloned();
     let parents = row.seen.parents.ok();
 
     o.world.links.relink_route(&at, parents.as_ref(), None, &mut o.changes);
-    o.changes.push(Change::Gone { subject: Subject::Route(at), named });
+    if let Some(RouteOrigin { cluster: from, .. }) = parents {
+        o.changes.push(Change::Unlinked { at: at.clone(), from });
+    }
+    o.changes.push(Change::Gone(Subject::Route(at)));
 }
 
 /// The watch of hub Connectors or routes is live, or the watch that decides their tier.
