@@ -121,6 +121,7 @@ impl Scheduler {
         is_unspent: bool,
         now: UnixMillis,
     ) {
+        // An immediate write has no queue, and that of a cluster goes with it.
         let Some(queue) = self.existing(key) else { return };
 
         queue.on_finished();

@@ -54,9 +54,9 @@ impl World {
         self.ids.get(name).copied()
     }
 
-    /// Empty if the cluster is unknown.
     pub(crate) fn name_of(&self, id: ClusterId) -> ClusterName {
         let cluster = self.clusters.get(&id);
+        debug_assert!(cluster.is_some(), "a cluster that left is named");
         cluster.map_or_else(|| "".into(), |cluster| cluster.name.clone())
     }
 
