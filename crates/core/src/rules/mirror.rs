@@ -500,19 +500,14 @@ impl<'w> View<'w> {
         (last_at > desired.since).then_some(last_at)
     }
 
-    /// From when lateness counts. An annotation that another writer changed is late only from then
-    /// on.
+    /// From when lateness counts. Nothing is late while it is unknown, held or paused, and an
+    /// annotation that another writer changed is late only from then on.
     fn late_from(&self, since: UnixMillis) -> UnixMillis {
-        let overwritten_at = self.memory.write.contention().map(|last| last.last_at);
-        self.unblocked_from(since).max(overwritten_at.unwrap_or_default())
-    }
-
-    /// Nothing is late while it is unknown, held or paused.
-    pub(crate) fn unblocked_from(&self, since: UnixMillis) -> UnixMillis {
         let hub_live_since = self.place.hub.live_since(Kind::Connector);
         let held_until = self.memory.is_held.then_some(self.now);
+        let overwritten_at = self.memory.write.contention().map(|last| last.last_at);
 
-        let bounds = [Some(self.memory.unblocked_at), held_until, hub_live_since];
+        let bounds = [Some(self.memory.unblocked_at), held_until, hub_live_since, overwritten_at];
         bounds.into_iter().flatten().fold(since, UnixMillis::max)
     }
 }
