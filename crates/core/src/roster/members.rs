@@ -63,14 +63,11 @@ impl Members {
         members.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether the cluster is in the run and the roster has not asked it to leave.
-    pub(super) fn is_followed(&self, cluster: &ClusterName, world: &World) -> bool {
-        world.ids.contains_key(cluster) && !self.leaving.contains(cluster)
-    }
-
-    /// Whether a cluster has the name: a member, or one of the configuration file.
+    /// Whether a cluster has the name: a member, or one of the configuration file. One that was
+    /// asked to leave does not.
     pub(super) fn is_taken(&self, cluster: &ClusterName, world: &World) -> bool {
-        self.members.contains_key(cluster) || self.is_followed(cluster, world)
+        let stays = world.ids.contains_key(cluster) && !self.leaving.contains(cluster);
+        stays || self.members.contains_key(cluster)
     }
 
     /// Whether the shell failed to add it because its source no longer offers a connection.
