@@ -100,7 +100,7 @@ impl Machine {
     /// When the machine needs the next event at the latest, which may be
     /// [`TimedOut`](EventKind::TimedOut).
     pub fn poll_deadline(&self) -> Option<UnixMillis> {
-        self.scheduler.next_deadline()
+        self.scheduler.timers.next_at()
     }
 
     pub fn settings(&self) -> &Settings {

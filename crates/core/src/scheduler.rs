@@ -37,11 +37,6 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// When the first timer is due.
-    pub(crate) fn next_deadline(&self) -> Option<UnixMillis> {
-        self.timers.first().map(|(at, _)| *at)
-    }
-
     pub(crate) fn queue_of(&self, subject: &Subject) -> Option<QueueKey> {
         self.queue_of.get(subject).copied()
     }
@@ -218,6 +213,6 @@ mod tests {
         scheduler.forget(ClusterId(1));
 
         assert_eq!(scheduler.admit(NOW), None);
-        assert_eq!(scheduler.next_deadline(), None);
+        assert_eq!(scheduler.timers.next_at(), None);
     }
 }

@@ -40,13 +40,14 @@ impl<K: Clone + Hash + Ord> Timers<K> {
         self.at.get(key).copied()
     }
 
-    pub(crate) fn first(&self) -> Option<&(UnixMillis, K)> {
-        self.in_order.first()
+    /// When the earliest timer is due.
+    pub(crate) fn next_at(&self) -> Option<UnixMillis> {
+        self.in_order.first().map(|(at, _)| *at)
     }
 
     /// Takes out the earliest timer that is due.
     pub(crate) fn pop(&mut self, now: UnixMillis) -> Option<K> {
-        if self.first()?.0 > now {
+        if self.next_at()? > now {
             return None;
         }
         let (_, key) = self.in_order.pop_first()?;
@@ -77,7 +78,7 @@ mod tests {
         timers.set("b", Some(UnixMillis::NEVER));
 
         assert_eq!(timers.pop(now), None);
-        assert_eq!(timers.first(), Some(&(now.plus(5), "a")));
+        assert_eq!(timers.next_at(), Some(now.plus(5)));
         assert_eq!(timers.pop(now.plus(5)), Some("a"));
         assert_eq!((timers.pop(now.plus(5)), timers.len()), (None, 0));
     }

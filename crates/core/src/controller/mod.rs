@@ -3,11 +3,11 @@
 //! - A. `on_*` take an event, an outcome, or a change of leadership, and mark subjects dirty.
 //! - B. [`Machine::end_step`] plans the dirty subjects and those whose timer is due.
 //! - C. [`InFlight::poll_action`] returns actions for the executor, and [`Notes::poll`] returns
-//!   notes. [`Scheduler::next_deadline`] is when B must be called even without an event.
+//!   notes. [`Timers::next_at`] is when B must be called even without an event.
 //!
 //! [`InFlight::poll_action`]: in_flight::InFlight::poll_action
 //! [`Notes::poll`]: notes::Notes::poll
-//! [`Scheduler::next_deadline`]: crate::scheduler::Scheduler::next_deadline
+//! [`Timers::next_at`]: crate::timers::Timers::next_at
 
 mod breakers;
 mod hub;

@@ -170,8 +170,7 @@ impl Roster {
 impl Roster {
     /// When [`Roster::run`] must be called.
     pub(crate) fn next_at(&self) -> Option<UnixMillis> {
-        let requeued_at = self.requeued.first().map(|(at, _)| *at);
-        self.sources.values().filter_map(Source::next_at).chain(requeued_at).min()
+        self.sources.values().filter_map(Source::next_at).chain(self.requeued.next_at()).min()
     }
 
     /// The next request to add or remove a cluster, oldest first.

@@ -78,7 +78,7 @@ pub(crate) struct NamingMemory {
 impl NamingMemory {
     /// When [`NamingMemory::on_deadline`] must be called.
     pub(crate) fn next_at(&self) -> Option<UnixMillis> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.next_at()
     }
 
     /// A change concerns a name. `is_discovering`: the cluster may be about to join.
