@@ -49,8 +49,7 @@ pub(super) fn on_cluster_answers(m: &mut Machine, id: ClusterId, kind: Kind) {
 }
 
 pub(super) fn on_restored(m: &mut Machine, upstream: &ClusterName) {
-    let connectors = m.world.links.counts_of(upstream).connectors;
-    let about = first_naming(m, upstream, connectors);
+    let about = first_naming(m, upstream);
     let problem = of_upstream(upstream, Cause::UpstreamRestored, about, m.now);
     found(m, upstream, problem);
 }
@@ -95,8 +94,8 @@ pub(super) fn on_breaker_updated(m: &mut Machine, updated: &Updated) {
 /// Reports whether hub labels and an upstream's name match.
 pub(super) fn on_named(m: &mut Machine, upstream: &ClusterName, verdict: Verdict) {
     let problem = match verdict {
-        Verdict::NotFollowed(connectors) => {
-            let about = first_naming(m, upstream, connectors);
+        Verdict::NotFollowed => {
+            let about = first_naming(m, upstream);
             let mut problem = of_upstream(upstream, Cause::UpstreamUnknown, about, m.now);
             let meant = naming::meant(&m.world, upstream);
             problem.facts.what = meant.map(|name| name.as_str().into());
@@ -123,8 +122,7 @@ pub(super) fn on_named(m: &mut Machine, upstream: &ClusterName, verdict: Verdict
 pub(super) fn on_project(m: &mut Machine, project: &ClusterName) {
     let deleted = m.roster.deleted_project(project).map(|deleted| deleted.at);
     let problem = deleted.map(|at| {
-        let connectors = m.world.links.counts_of(project).connectors;
-        let about = first_naming(m, project, connectors);
+        let about = first_naming(m, project);
         of_upstream(project, Cause::ProjectMissing, about, at)
     });
     m.notes.found(&Finder::Whole(project.clone(), Cause::ProjectMissing), problem);
@@ -163,9 +161,10 @@ fn found(m: &mut Machine, cluster: &ClusterName, problem: Problem) {
 }
 
 /// The first of the hub Connectors that name an upstream, with their number.
-fn first_naming(m: &Machine, upstream: &ClusterName, connectors: u64) -> About {
-    let first = m.world.links.linked_in(upstream, None).next();
-    about(upstream, first.map(|at| &at.name), connectors)
+fn first_naming(m: &Machine, upstream: &ClusterName) -> About {
+    let links = &m.world.links;
+    let first = links.linked_in(upstream, None).next();
+    about(upstream, first.map(|at| &at.name), links.counts_of(upstream).connectors)
 }
 
 /// The first of an upstream's Connectors, with their number.

@@ -27,8 +27,8 @@ const OVER_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fits,
-    /// This many hub Connectors name it, but no such cluster is in the run.
-    NotFollowed(u64),
+    /// Hub Connectors name it, but no such cluster is in the run.
+    NotFollowed,
     /// It has this many Connectors, but no hub Connector names it.
     NotReplicated(u64),
     /// The watches that would show it are not live.
@@ -37,16 +37,15 @@ pub(crate) enum Verdict {
 
 /// `is_deleted`: the name is that of a deleted project, which is reported separately.
 pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verdict {
-    let naming = world.links.counts_of(name).connectors;
+    let is_named = world.links.counts_of(name).connectors > 0;
     let Some(upstream) = world.upstream_named(name) else {
-        return match naming {
-            0 => Verdict::Fits,
-            _ if is_deleted => Verdict::Fits,
-            naming => Verdict::NotFollowed(naming),
+        return match is_named && !is_deleted {
+            true => Verdict::NotFollowed,
+            false => Verdict::Fits,
         };
     };
 
-    if naming > 0 {
+    if is_named {
         return Verdict::Fits;
     }
     if !upstream.is_live(Kind::Connector) || !upstream.is_live(Kind::Namespace) {
@@ -93,8 +92,8 @@ impl NamingMemory {
             _ if self.wrong.contains(name) => OVER_MS,
             // The names are judged anyway once the lists that decide are complete.
             Verdict::Fits | Verdict::Unknown => return,
-            Verdict::NotFollowed(_) if is_discovering => UNDISCOVERED_MS,
-            Verdict::NotFollowed(_) => UNCONFIGURED_MS,
+            Verdict::NotFollowed if is_discovering => UNDISCOVERED_MS,
+            Verdict::NotFollowed => UNCONFIGURED_MS,
             Verdict::NotReplicated(_) => UNREPLICATED_MS,
         };
 
@@ -124,7 +123,7 @@ impl NamingMemory {
         for name in self.take_due(now) {
             let verdict = judge(world, &name, is_deleted(&name));
             match verdict {
-                Verdict::NotFollowed(_) if may_join && !self.wrong.contains(&name) => {
+                Verdict::NotFollowed if may_join && !self.wrong.contains(&name) => {
                     self.due.set(name, Some(now.plus(UNDISCOVERED_MS)));
                     continue;
                 }
@@ -132,7 +131,7 @@ impl NamingMemory {
                 Verdict::Fits => {
                     self.wrong.remove(&name);
                 }
-                Verdict::NotFollowed(_) | Verdict::NotReplicated(_) => {
+                Verdict::NotFollowed | Verdict::NotReplicated(_) => {
                     self.wrong.insert(name.clone());
                 }
             }
@@ -200,7 +199,7 @@ mod tests {
         let mut stage = stage();
         let judge = |stage: &Stage, name: &str| judge(&stage.world, &name.into(), false);
         assert_eq!(judge(&stage, "up"), Verdict::NotReplicated(1));
-        assert_eq!(judge(&stage, "project-a"), Verdict::NotFollowed(1));
+        assert_eq!(judge(&stage, "project-a"), Verdict::NotFollowed);
         assert_eq!(judge(&stage, "nobody"), Verdict::Fits);
 
         let deleted = super::judge(&stage.world, &"project-a".into(), true);
