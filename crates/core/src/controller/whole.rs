@@ -101,8 +101,8 @@ pub(super) fn on_named(m: &mut Machine, upstream: &ClusterName, verdict: Verdict
             problem.facts.what = meant.map(|name| name.as_str().into());
             Some(problem)
         }
-        Verdict::NotReplicated(connectors) => {
-            let about = first_of(m, upstream, connectors);
+        Verdict::NotReplicated => {
+            let about = first_of(m, upstream);
             Some(of_upstream(upstream, Cause::NotReplicated, about, m.now))
         }
         Verdict::Fits | Verdict::Unknown => None,
@@ -168,13 +168,14 @@ fn first_naming(m: &Machine, upstream: &ClusterName) -> About {
 }
 
 /// The first of an upstream's Connectors, with their number.
-fn first_of(m: &Machine, upstream: &ClusterName, connectors: u64) -> About {
+fn first_of(m: &Machine, upstream: &ClusterName) -> About {
     let cluster = m.world.upstream_named(upstream);
     let names = cluster.into_iter().flat_map(|cluster| {
         let names = cluster.upstream_connectors.keys();
         names.filter(|name| m.world.keeps_replicas_of(cluster, name.namespace()))
     });
-    about(upstream, names.min(), connectors)
+    let names: Vec<_> = names.collect();
+    about(upstream, names.iter().min().copied(), names.len() as u64)
 }
 
 fn about(upstream: &ClusterName, first: Option<&NamespacedName>, connectors: u64) -> About {

@@ -29,8 +29,8 @@ pub(crate) enum Verdict {
     Fits,
     /// Hub Connectors name it, but no such cluster is in the run.
     NotFollowed,
-    /// It has this many Connectors, but no hub Connector names it.
-    NotReplicated(u64),
+    /// It has Connectors, but no hub Connector names it.
+    NotReplicated,
     /// The watches that would show it are not live.
     Unknown,
 }
@@ -51,13 +51,10 @@ pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verd
     if !upstream.is_live(Kind::Connector) || !upstream.is_live(Kind::Namespace) {
         return Verdict::Unknown;
     }
-    let names = upstream.upstream_connectors.keys();
-    let here = names.map(|name| name.namespace()).filter(|namespace| {
-        upstream.is_upstream_namespace(namespace) && world.keeps_replicas_of(upstream, namespace)
-    });
-    match here.count() as u64 {
-        0 => Verdict::Fits,
-        connectors => Verdict::NotReplicated(connectors),
+    let mut names = upstream.upstream_connectors.keys();
+    match names.any(|name| world.keeps_replicas_of(upstream, name.namespace())) {
+        true => Verdict::NotReplicated,
+        false => Verdict::Fits,
     }
 }
 
@@ -94,7 +91,7 @@ impl NamingMemory {
             Verdict::Fits | Verdict::Unknown => return,
             Verdict::NotFollowed if is_discovering => UNDISCOVERED_MS,
             Verdict::NotFollowed => UNCONFIGURED_MS,
-            Verdict::NotReplicated(_) => UNREPLICATED_MS,
+            Verdict::NotReplicated => UNREPLICATED_MS,
         };
 
         let at = now.plus(wait_ms);
@@ -131,7 +128,7 @@ impl NamingMemory {
                 Verdict::Fits => {
                     self.wrong.remove(&name);
                 }
-                Verdict::NotFollowed | Verdict::NotReplicated(_) => {
+                Verdict::NotFollowed | Verdict::NotReplicated => {
                     self.wrong.insert(name.clone());
                 }
             }
@@ -190,7 +187,7 @@ mod tests {
             (judge(&stage.world, &"up".into(), false), shard.owns("ns-6bcb0b35"))
         };
         let verdicts = [verdict(0), verdict(1)];
-        assert!(verdicts.contains(&(Verdict::NotReplicated(1), true)), "{verdicts:?}");
+        assert!(verdicts.contains(&(Verdict::NotReplicated, true)), "{verdicts:?}");
         assert!(verdicts.contains(&(Verdict::Fits, false)), "{verdicts:?}");
     }
 
@@ -198,7 +195,7 @@ mod tests {
     fn a_name_is_wrong_where_only_one_side_has_it() {
         let mut stage = stage();
         let judge = |stage: &Stage, name: &str| judge(&stage.world, &name.into(), false);
-        assert_eq!(judge(&stage, "up"), Verdict::NotReplicated(1));
+        assert_eq!(judge(&stage, "up"), Verdict::NotReplicated);
         assert_eq!(judge(&stage, "project-a"), Verdict::NotFollowed);
         assert_eq!(judge(&stage, "nobody"), Verdict::Fits);
 

@@ -225,9 +225,7 @@ fn unlinked(m: &Machine) -> impl Iterator<Item = UpstreamAt<'_>> {
     });
     let unlinked = rows.filter(|(cluster, name, _)| {
         let named = UpstreamRef { cluster: cluster.name.clone(), name: (*name).clone() };
-        cluster.is_upstream_namespace(name.namespace())
-            && world.keeps_replicas_of(cluster, name.namespace())
-            && world.links.linked(&named).is_empty()
+        world.keeps_replicas_of(cluster, name.namespace()) && world.links.linked(&named).is_empty()
     });
     unlinked.map(|(cluster, name, row)| UpstreamAt {
         cluster_name: &cluster.name,

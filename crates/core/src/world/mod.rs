@@ -80,11 +80,14 @@ impl World {
         }
     }
 
-    /// Whether the hub objects of an upstream namespace are kept; false if that is unknown.
+    /// Whether the namespace is an upstream one whose hub objects are kept; false if that is
+    /// unknown.
     pub(crate) fn keeps_replicas_of(&self, upstream: &Cluster, namespace: &str) -> bool {
         let shard = self.settings.shard;
         let at_hub = || upstream.namespace_uid(namespace)?.hub_namespace();
-        shard.is_whole() || at_hub().is_some_and(|namespace| shard.owns(&namespace))
+        let is_owned =
+            || shard.is_whole() || at_hub().is_some_and(|namespace| shard.owns(&namespace));
+        upstream.is_upstream_namespace(namespace) && is_owned()
     }
 
     /// Every subject of the rules.
