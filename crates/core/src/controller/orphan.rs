@@ -86,22 +86,14 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
 pub(super) fn report_verdicts(m: &mut Machine) {
     for (at, verdict) in std::mem::take(&mut m.route_verdicts) {
         let verdict = shown_verdict(m, &at, verdict);
-        if verdict.is_absent() || m.memory.routes.contains_key(&at) {
-            let memory = m.memory.routes.entry(at.clone()).or_default();
-            memory.on_verdict(verdict, m.now);
-            if memory.is_at_rest() {
-                m.memory.routes.remove(&at);
-            }
+        let mut memory = m.memory.routes.remove(&at).unwrap_or_default();
+        memory.on_verdict(verdict, m.now);
+        let found = view(m, &at, &memory, None).map(|view| orphan::find(&view, verdict));
+        m.notes.found_by_rule(&Subject::Route(at.clone()), found.unwrap_or_default());
+        if !memory.is_at_rest() {
+            m.memory.routes.insert(at, memory);
         }
-        find_problems(m, &at, verdict);
     }
-}
-
-fn find_problems(m: &mut Machine, at: &ObjectRef, verdict: Verdict) {
-    let at_rest = OrphanMemory::default();
-    let memory = m.memory.routes.get(at).unwrap_or(&at_rest);
-    let found = view(m, at, memory, None).map(|view| orphan::find(&view, verdict));
-    m.notes.found_by_rule(&Subject::Route(at.clone()), found.unwrap_or_default());
 }
 
 pub(super) fn on_change(m: &mut Machine, change: &Change) {
