@@ -409,9 +409,8 @@ impl Bystander {
     /// Takes the recording's next event. Returns the symptoms that began or ended.
     pub fn observe(&mut self, event: &Event) -> impl Iterator<Item = Note> + use<> {
         self.now = self.now.max(event.at);
-        for change in self.world.observe(&event.kind, self.now) {
-            self.symptoms.on_change(&self.world, &change);
-        }
+        let changes = self.world.observe(&event.kind, self.now).unwrap_or_default();
+        changes.iter().for_each(|change| self.symptoms.on_change(&self.world, change));
         let at = self.now;
         self.symptoms.update(&self.world).into_iter().map(move |kind| Note { at, kind })
     }

@@ -40,7 +40,6 @@ use crate::roster::{Facts, Roster};
 use crate::scheduler::Timer;
 use crate::subject::Subject;
 use crate::world::Change;
-use crate::world::observe::watched_cluster;
 use crate::write_queue::QueueKey;
 use crate::write_state::FailureClass;
 
@@ -52,14 +51,12 @@ const WRITTEN_KINDS: [Kind; 3] = [Kind::Connector, Kind::Gateway, Kind::HttpRout
 /// Handlers.
 impl Machine {
     pub(crate) fn on_watch_event(&mut self, event: &EventKind) {
-        if let Some(unknown) =
-            watched_cluster(event).filter(|name| self.world.id_of(name).is_none())
-        {
-            let detail = "events of a cluster that is not in the run are ignored";
-            return whole::on_bug(self, unknown, detail);
-        }
-        for change in self.world.observe(event, self.now) {
-            self.on_change(&change);
+        match self.world.observe(event, self.now) {
+            Ok(changes) => changes.iter().for_each(|change| self.on_change(change)),
+            Err(unknown) => {
+                let detail = "events of a cluster that is not in the run are ignored";
+                whole::on_bug(self, unknown, detail);
+            }
         }
     }
 

@@ -147,6 +147,6 @@ impl Stage {
 
     pub(crate) fn tell(&mut self, event: EventKind) -> Vec<Change> {
         self.now = self.now.plus(1);
-        self.world.observe(&event, self.now)
+        self.world.observe(&event, self.now).unwrap()
     }
 }

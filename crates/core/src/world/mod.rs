@@ -15,7 +15,7 @@ pub(crate) mod edge;
 pub(crate) mod edge_tables;
 pub(crate) mod hub;
 pub(crate) mod links;
-pub(crate) mod observe;
+mod observe;
 pub(crate) mod table;
 pub(crate) mod upstream;
 

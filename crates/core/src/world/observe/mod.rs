@@ -34,24 +34,30 @@ use crate::world::cluster::{Cluster, WatchState};
 use crate::world::table::Shown;
 
 impl World {
-    /// Takes one event. Ignores events of clusters that are not in the run.
-    pub(crate) fn observe(&mut self, event: &EventKind, now: UnixMillis) -> Vec<Change> {
-        match event {
+    /// Takes one event.
+    ///
+    /// # Errors
+    /// The event is ignored, because its cluster is not in the run.
+    pub(crate) fn observe<'e>(
+        &mut self,
+        event: &'e EventKind,
+        now: UnixMillis,
+    ) -> Result<Vec<Change>, &'e ClusterName> {
+        Ok(match event {
             EventKind::ClusterAdded { cluster, roles } => clusters::add(self, cluster, roles, now),
             EventKind::ClusterRemoved { cluster } => clusters::remove(self, cluster, now),
-            _ => match watched_cluster(event).and_then(|name| self.id_of(name)) {
-                Some(id) => {
-                    let mut o = Observation { world: self, id, now, changes: Vec::new() };
-                    o.on_watch_event(event);
-                    o.changes
-                }
-                None => Vec::new(),
-            },
-        }
+            _ => {
+                let Some(name) = watched_cluster(event) else { return Ok(Vec::new()) };
+                let id = self.id_of(name).ok_or(name)?;
+                let mut o = Observation { world: self, id, now, changes: Vec::new() };
+                o.on_watch_event(event);
+                o.changes
+            }
+        })
     }
 }
 
-pub(crate) fn watched_cluster(event: &EventKind) -> Option<&ClusterName> {
+fn watched_cluster(event: &EventKind) -> Option<&ClusterName> {
     match event {
         EventKind::ListStarted { cluster, .. }
         | EventKind::Listed { cluster, .. }
