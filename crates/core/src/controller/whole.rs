@@ -37,6 +37,7 @@ pub(super) fn on_cluster_answers(m: &mut Machine, id: ClusterId, kind: Kind) {
     let Machine { world, notes, .. } = m;
     notes.found(&Finder::Watch(id, kind), None);
     let cluster = &world.clusters[&id];
+
     let is_readable = |name: &NamespacedName| {
         let connector = cluster.upstream_connectors.get(name).filter(|_| kind == Kind::Connector);
         !cluster.watch(kind).unreadable.contains(name)
