@@ -61,31 +61,29 @@ impl<'m> ConnectorAt<'m> {
 
     /// The worst of its hops, computed without their texts.
     pub(super) fn state(&self) -> State {
-        let m = self.m;
         let at_hubs = self.hubs.iter().map(|hub| hub.judged().state);
         let at_edges = self
             .edges
             .iter()
-            .flat_map(|edge| [edge.judged(m, self.hubs.first()).state, edge.announced_state(m)]);
+            .flat_map(|edge| [edge.judged(self.hubs.first()).state, edge.announced_state()]);
         let elsewhere = self.missing_edges().into_iter().map(|(_, judged)| judged.state);
-        let upstream = self.upstream.and_then(|upstream| upstream.judged(m));
-        let unreplicated = self.unreplicated().map(|upstream| unreplicated(m, upstream));
+        let upstream = self.upstream.and_then(UpstreamAt::judged);
+        let unreplicated = self.unreplicated().map(unreplicated);
         let upstream = upstream.into_iter().chain(unreplicated).map(|judged| judged.state);
         let all = at_hubs.chain(at_edges).chain(elsewhere).chain(upstream);
         all.max().unwrap_or(State::Ok)
     }
 
     pub(super) fn view(&self, kubectl: Kubectl<'_>) -> Connector {
-        let m = self.m;
         let at_edges: Vec<_> = self.edges.iter().map(|edge| edge.row).collect();
         let at_hub = self.hubs.first().and_then(|hub| hub.says(&at_edges));
 
         let mut hops = Vec::new();
-        hops.extend(self.upstream.and_then(|upstream| upstream.hop(m)));
-        hops.extend(self.unreplicated().and_then(|upstream| unreplicated_hop(m, upstream)));
+        hops.extend(self.upstream.and_then(UpstreamAt::hop));
+        hops.extend(self.unreplicated().and_then(unreplicated_hop));
         hops.extend(self.hubs.iter().map(|hub| hub.hop(&at_edges)));
         hops.extend(self.carried_hops(at_hub.as_ref()));
-        hops.extend(self.edges.iter().flat_map(|edge| edge.announced_hops(m)));
+        hops.extend(self.edges.iter().flat_map(EdgeAt::announced_hops));
         let names = Names {
             upstream: self.upstream.map(UpstreamAt::upstream_name),
             connector: self.place.map(NamespacedName::key),
@@ -132,7 +130,7 @@ impl<'m> ConnectorAt<'m> {
     fn carried_hops(&self, at_hub: Option<&LivenessView>) -> Vec<HopAt<'m>> {
         let hub = self.hubs.first();
         let expected = || at_hub.cloned();
-        let at_edges = self.edges.iter().map(|edge| edge.hop(self.m, hub, expected()));
+        let at_edges = self.edges.iter().map(|edge| edge.hop(hub, expected()));
         let object = || self.place.map(NamespacedName::key);
         let elsewhere = self.missing_edges().into_iter().map(|(cluster, judged)| HopAt {
             expected: expected(),
@@ -166,29 +164,30 @@ impl<'m> ConnectorAt<'m> {
 }
 
 /// The state of a Connector that no hub has.
-fn unreplicated<'m>(m: &'m Machine, upstream: UpstreamAt<'m>) -> Judged<'m> {
+fn unreplicated(upstream: UpstreamAt<'_>) -> Judged<'_> {
+    let m = upstream.m;
     let not_live = |cluster| Judged::not_live(m, cluster, &[Kind::Connector]);
     if let Some(unknown) = m.world.hubs().chain(upstream.cluster).find_map(not_live) {
         return unknown;
     }
     let whole = m.notes.of_whole(upstream.cluster_name, &[Cause::NotReplicated]);
-    let problem = whole.or_else(|| renamed(m, upstream)).map(Judged::problem);
+    let problem = whole.or_else(|| renamed(upstream)).map(Judged::problem);
     problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
 }
 
 /// The problem that hub objects use another name for its upstream.
-fn renamed<'m>(m: &'m Machine, upstream: UpstreamAt<'_>) -> Option<&'m Problem> {
+fn renamed(upstream: UpstreamAt<'_>) -> Option<&Problem> {
     let is_it = |problem: &&Problem| {
         problem.cause == Cause::UpstreamUnknown
             && problem.facts.what.as_deref() == Some(upstream.cluster_name.as_str())
     };
-    m.notes.of_wholes().find(is_it)
+    upstream.m.notes.of_wholes().find(is_it)
 }
 
 /// `None` without a hub.
-fn unreplicated_hop<'m>(m: &'m Machine, upstream: UpstreamAt<'m>) -> Option<HopAt<'m>> {
-    let hub = m.world.hubs().next()?;
-    let judged = unreplicated(m, upstream);
+fn unreplicated_hop(upstream: UpstreamAt<'_>) -> Option<HopAt<'_>> {
+    let hub = upstream.m.world.hubs().next()?;
+    let judged = unreplicated(upstream);
     Some(HopAt {
         expected: upstream.says(),
         since: match judged.state {
@@ -227,7 +226,8 @@ fn unlinked(m: &Machine) -> impl Iterator<Item = UpstreamAt<'_>> {
         let named = UpstreamRef { cluster: cluster.name.clone(), name: (*name).clone() };
         world.keeps_replicas_of(cluster, name.namespace()) && world.links.linked(&named).is_empty()
     });
-    unlinked.map(|(cluster, name, row)| UpstreamAt {
+    unlinked.map(move |(cluster, name, row)| UpstreamAt {
+        m,
         cluster_name: &cluster.name,
         cluster: Some(cluster),
         name,

@@ -15,6 +15,7 @@ use crate::world::edge::EdgeConnector;
 use crate::write_queue::QueueKey;
 
 pub(super) struct EdgeAt<'m> {
+    m: &'m Machine,
     pub(super) cluster: &'m Cluster,
     name: &'m NamespacedName,
     pub(super) row: &'m EdgeConnector,
@@ -44,14 +45,15 @@ impl<'m> EdgeAt<'m> {
         let row = cluster.edge.connectors.seen(name)?;
         let gateways = cluster.edge.gateways_of(name).iter();
         let gateways = gateways.map(|gateway| GatewayAt::new(m, cluster, gateway)).collect();
-        Some(Self { cluster, name, row, gateways })
+        Some(Self { m, cluster, name, row, gateways })
     }
 
     pub(super) fn says(&self) -> LivenessView {
         LivenessView::new(self.row.stamp)
     }
 
-    pub(super) fn judged(&self, m: &'m Machine, hub: Option<&HubAt<'m>>) -> Judged<'m> {
+    pub(super) fn judged(&self, hub: Option<&HubAt<'m>>) -> Judged<'m> {
+        let m = self.m;
         // If no known hub has the Connector, a hub that is not watched may have it.
         let is_needed = hub.is_none() && m.world.settings.mirror.enabled;
         let hubs = m.world.hubs().filter(|_| is_needed);
@@ -72,13 +74,8 @@ impl<'m> EdgeAt<'m> {
         }
     }
 
-    pub(super) fn hop(
-        &self,
-        m: &'m Machine,
-        hub: Option<&HubAt<'m>>,
-        expected: Option<LivenessView>,
-    ) -> HopAt<'m> {
-        let judged = self.judged(m, hub);
+    pub(super) fn hop(&self, hub: Option<&HubAt<'m>>, expected: Option<LivenessView>) -> HopAt<'m> {
+        let judged = self.judged(hub);
         let out_of_sync_since =
             hub.and_then(|hub| hub.memory?.hop.out_of_sync_since(self.cluster.id));
         let since = match judged.state {
@@ -99,23 +96,23 @@ impl<'m> EdgeAt<'m> {
     }
 
     /// The hops of its Gateways, or one hop if there are none.
-    pub(super) fn announced_hops(&self, m: &'m Machine) -> Vec<HopAt<'m>> {
+    pub(super) fn announced_hops(&self) -> Vec<HopAt<'m>> {
         match self.gateways.is_empty() {
-            true => vec![self.unreferenced_hop(m)],
+            true => vec![self.unreferenced_hop()],
             false => self.gateways.iter().map(|gateway| gateway.hop(self.says())).collect(),
         }
     }
 
     /// The worst of its Gateways.
-    pub(super) fn announced_state(&self, m: &'m Machine) -> State {
+    pub(super) fn announced_state(&self) -> State {
         let states = self.gateways.iter().map(|gateway| gateway.judged().state);
-        states.max().unwrap_or_else(|| no_gateway(m, self.cluster).state)
+        states.max().unwrap_or_else(|| no_gateway(self.m, self.cluster).state)
     }
 
     /// The hop of a connector that no HTTPProxy references.
-    fn unreferenced_hop(&self, m: &'m Machine) -> HopAt<'m> {
-        let unknown = Judged::not_live(m, self.cluster, Role::Edge.liveness_kinds());
-        let judged = no_gateway(m, self.cluster);
+    fn unreferenced_hop(&self) -> HopAt<'m> {
+        let unknown = Judged::not_live(self.m, self.cluster, Role::Edge.liveness_kinds());
+        let judged = no_gateway(self.m, self.cluster);
         HopAt {
             expected: Some(self.says()),
             since: unknown.and_then(|unknown| unknown.unknown_since),

@@ -6,7 +6,6 @@ use crate::contract::cause::{Hop, State};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::name::NamespacedName;
 use crate::machine::Machine;
-use crate::world::World;
 use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
 use crate::world::upstream::UpstreamConnector;
@@ -14,6 +13,7 @@ use crate::world::upstream::UpstreamConnector;
 /// An upstream Connector, or the name of one that does not exist.
 #[derive(Clone, Copy)]
 pub(super) struct UpstreamAt<'m> {
+    pub(super) m: &'m Machine,
     pub(super) cluster_name: &'m ClusterName,
     /// `None` if the cluster is not in the run.
     pub(super) cluster: Option<&'m Cluster>,
@@ -23,11 +23,11 @@ pub(super) struct UpstreamAt<'m> {
 }
 
 impl<'m> UpstreamAt<'m> {
-    pub(super) fn find(world: &'m World, named: &'m UpstreamRef) -> Self {
+    pub(super) fn find(m: &'m Machine, named: &'m UpstreamRef) -> Self {
         let UpstreamRef { cluster: cluster_name, name } = named;
-        let cluster = world.upstream_named(cluster_name);
+        let cluster = m.world.upstream_named(cluster_name);
         let row = cluster.and_then(|cluster| cluster.upstream_connectors.seen(name));
-        Self { cluster_name, cluster, name, row }
+        Self { m, cluster_name, cluster, name, row }
     }
 
     pub(super) fn upstream_name(self) -> UpstreamName {
@@ -39,18 +39,18 @@ impl<'m> UpstreamAt<'m> {
     }
 
     /// `None` if the cluster is not in the run.
-    pub(super) fn judged(self, m: &'m Machine) -> Option<Judged<'m>> {
-        let not_live = Judged::not_live(m, self.cluster?, &[Kind::Connector]);
+    pub(super) fn judged(self) -> Option<Judged<'m>> {
+        let not_live = Judged::not_live(self.m, self.cluster?, &[Kind::Connector]);
         Some(not_live.unwrap_or(Judged::ok()))
     }
 
     /// `None` if the cluster is not in the run.
-    pub(super) fn hop(self, m: &'m Machine) -> Option<HopAt<'m>> {
-        let Self { cluster_name, cluster, name, row } = self;
+    pub(super) fn hop(self) -> Option<HopAt<'m>> {
+        let Self { cluster_name, cluster, name, row, .. } = self;
         let status = row.and_then(|row| row.status.as_ref()).map(|status| status.text.text());
         let says = self.says();
         let why_not = says.as_ref().filter(|says| !says.online).and(status.as_deref());
-        let judged = self.judged(m)?;
+        let judged = self.judged()?;
         let is_absent = row.is_none() && judged.state == State::Ok;
         let absent = is_absent.then(|| format!("{cluster_name} has no Connector {}", name.key()));
 
