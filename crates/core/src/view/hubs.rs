@@ -74,10 +74,6 @@ impl<'m> HubAt<'m> {
         self.upstream?.cluster
     }
 
-    pub(super) fn routes_as_desired(&self) -> bool {
-        self.verdict.routes_as_desired()
-    }
-
     pub(super) fn judged(&self) -> Judged<'m> {
         let is_configured = self.upstream.is_none() || self.followed().is_some();
         match self.verdict {
@@ -271,7 +267,7 @@ impl<'m> HubAt<'m> {
     /// upstream or an edge has the same value.
     pub(super) fn says(&self, at_edges: &[&EdgeConnector]) -> Option<LivenessView> {
         let digest = self.digest()?;
-        if self.routes_as_desired() {
+        if self.verdict.routes_as_desired() {
             return Some(self.upstream_says());
         }
 

@@ -152,7 +152,11 @@ pub(super) fn on_gateway(
     }
     let before = before.filter(|_| is_same_object);
     match &before {
-        None => gateway_appeared(o, gateway.clone()),
+        None => {
+            let is_later = o.cluster().watch(Kind::Gateway).listed_since.is_some();
+            let gateway = gateway.clone();
+            o.changes.push(Change::Edge(EdgeChange::GatewayAppeared { gateway, is_later }));
+        }
         Some(before) => gateway_changed(o, &gateway, before, &seen),
     }
     if is_carrier_lost {
@@ -169,11 +173,6 @@ pub(super) fn on_gateway_gone(o: &mut Observation<'_>, name: &NamespacedName) {
     if let Some(before) = o.cluster_mut().edge.on_gateway_gone(name) {
         gateway_went(o, &o.object(Kind::Gateway, name), &before.class);
     }
-}
-
-fn gateway_appeared(o: &mut Observation<'_>, gateway: ObjectRef) {
-    let is_later = o.cluster().watch(Kind::Gateway).listed_since.is_some();
-    o.changes.push(Change::Edge(EdgeChange::GatewayAppeared { gateway, is_later }));
 }
 
 fn gateway_changed(o: &mut Observation<'_>, gateway: &ObjectRef, before: &Gateway, seen: &Gateway) {
