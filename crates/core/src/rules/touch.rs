@@ -259,7 +259,7 @@ pub(crate) fn on(
             on_appeared(memory, is_later, has_connectors, view);
         }
         // Before the first look there is nothing to compare with.
-        _ if memory.is_new() => {}
+        _ if matches!(memory.state, State::New { .. }) => {}
         Event::Changed { reason, proof, is_ordered } => {
             if let ProofTarget::Connector(name) = &proof {
                 memory.add_waiting(name, view.now);
@@ -674,10 +674,6 @@ impl View<'_> {
 }
 
 impl TouchMemory {
-    pub(crate) fn is_new(&self) -> bool {
-        matches!(self.state, State::New { .. })
-    }
-
     fn last_touch(&self) -> &str {
         match (&self.state, self.write.failure()) {
             (State::InFlight(_), _) => "not answered yet",

@@ -104,6 +104,11 @@ impl<T> Table<T> {
         rows.into_iter()
     }
 
+    /// The names in order, to change the table while going through them.
+    pub(crate) fn names(&self) -> Vec<NamespacedName> {
+        self.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// In no defined order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &NamespacedName> {
         self.rows.keys()

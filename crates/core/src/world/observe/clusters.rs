@@ -4,14 +4,12 @@ use super::observation::Observation;
 use super::{edge, hub};
 use crate::contract::settings::{Settings, TouchScope};
 use crate::data::ids::{ClusterName, Role};
-use crate::data::name::NamespacedName;
 use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
 use crate::subject::Subject;
 use crate::world::World;
 use crate::world::change::Change;
 use crate::world::cluster::Cluster;
-use crate::world::table::Table;
 
 pub(super) fn add(
     world: &mut World,
@@ -44,10 +42,10 @@ pub(super) fn add(
 pub(super) fn remove(world: &mut World, name: &ClusterName, now: UnixMillis) -> Vec<Change> {
     let Some(id) = world.id_of(name) else { return Vec::new() };
     let mut o = Observation { world, id, now, changes: Vec::new() };
-    for connector in names(&o.cluster().hub_connectors) {
+    for connector in o.cluster().hub_connectors.names() {
         hub::on_connector_gone(&mut o, &connector);
     }
-    for route in names(&o.cluster().routes) {
+    for route in o.cluster().routes.names() {
         hub::on_route_gone(&mut o, &route);
     }
     edge::on_edge_left(&mut o);
@@ -62,10 +60,6 @@ pub(super) fn remove(world: &mut World, name: &ClusterName, now: UnixMillis) -> 
     }
     changes.push(Change::ClusterLeft { id, name: name.clone() });
     changes
-}
-
-fn names<T>(table: &Table<T>) -> Vec<NamespacedName> {
-    table.iter().map(|(name, _)| name.clone()).collect()
 }
 
 /// The hub objects that name the upstream stay, but it is not configured any longer.

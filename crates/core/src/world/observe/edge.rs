@@ -279,7 +279,7 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
     let served = gateways.into_iter().map(|gateway| EdgeChange::Served { gateway });
     o.changes.extend(served.map(Change::Edge));
     if kind == Kind::Connector {
-        for name in connectors(o) {
+        for name in o.cluster().edge.connectors.names() {
             hub_connector_elsewhere_changed(o, &name);
         }
     }
@@ -288,12 +288,7 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
 pub(super) fn on_edge_left(o: &mut Observation<'_>) {
     let targets = o.cluster().targets();
     o.changes.extend(targets.into_iter().map(Subject::Target).map(Change::Gone));
-    for name in connectors(o) {
+    for name in o.cluster().edge.connectors.names() {
         hub_connector_elsewhere_changed(o, &name);
     }
-}
-
-fn connectors(o: &Observation<'_>) -> Vec<NamespacedName> {
-    let connectors = o.cluster().edge.connectors.iter();
-    connectors.map(|(name, _)| name.clone()).collect()
 }
