@@ -36,8 +36,10 @@ impl<K: Clone + Hash + Ord> Timers<K> {
         self.in_order.extend(at.map(|at| (at, key)));
     }
 
-    pub(crate) fn at(&self, key: &K) -> Option<UnixMillis> {
-        self.at.get(key).copied()
+    /// Sets the timer unless it is due earlier.
+    pub(crate) fn set_no_later(&mut self, key: K, at: UnixMillis) {
+        let at = self.at.get(&key).map_or(at, |before| at.min(*before));
+        self.set(key, Some(at));
     }
 
     /// When the earliest timer is due.

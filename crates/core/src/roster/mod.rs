@@ -128,7 +128,7 @@ impl Roster {
     /// it decides again.
     pub(crate) fn on_cluster_removed(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         if !self.members.on_removed(cluster) && self.has_sources() {
-            self.requeue(cluster, facts.now.plus(REJOIN_MS));
+            self.requeued.set_no_later(cluster.clone(), facts.now.plus(REJOIN_MS));
         }
     }
 
@@ -289,7 +289,7 @@ impl Roster {
 
         match self.members.join(source, cluster, offer, facts.now) {
             Ok(()) => self.on_name_changed_hands(cluster, facts.now),
-            Err(next_at) => self.requeue(cluster, next_at),
+            Err(next_at) => self.requeued.set_no_later(cluster.clone(), next_at),
         }
     }
 
@@ -371,7 +371,7 @@ impl Roster {
             && member.unneeded_since.is_none()
         {
             member.unneeded_since = Some(now);
-            self.requeue(cluster, now.plus(UNNEEDED_MS));
+            self.requeued.set_no_later(cluster.clone(), now.plus(UNNEEDED_MS));
         }
     }
 
@@ -387,14 +387,8 @@ impl Roster {
         if leaves_at <= facts.now {
             self.leave(cluster, LeaveReason::NotNeeded, facts.now);
         } else {
-            self.requeue(cluster, leaves_at);
+            self.requeued.set_no_later(cluster.clone(), leaves_at);
         }
-    }
-
-    /// Decides about the cluster again at that time, or earlier if already planned.
-    fn requeue(&mut self, cluster: &ClusterName, at: UnixMillis) {
-        let at = self.requeued.at(cluster).map_or(at, |before| before.min(at));
-        self.requeued.set(cluster.clone(), Some(at));
     }
 
     fn report(&mut self, name: SourceName, facts: &Facts<'_>) {

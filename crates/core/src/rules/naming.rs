@@ -94,9 +94,7 @@ impl NamingMemory {
             Verdict::NotReplicated => UNREPLICATED_MS,
         };
 
-        let at = now.plus(wait_ms);
-        let at = self.due.at(name).map_or(at, |due| due.min(at));
-        self.due.set(name.clone(), Some(at));
+        self.due.set_no_later(name.clone(), now.plus(wait_ms));
     }
 
     /// A source has listed its clusters, so a cluster that hub Connectors name may be about to join.
