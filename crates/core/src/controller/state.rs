@@ -15,9 +15,6 @@ use crate::subject::Subject;
 use crate::symptoms::Symptoms;
 use crate::world::World;
 
-/// Subjects to plan again in this step.
-pub(crate) type Dirty = BTreeSet<Subject>;
-
 /// The connector-liveness state machine. Pure: the same events give the same actions.
 #[derive(Default)]
 pub struct Machine {
@@ -46,10 +43,10 @@ pub struct Machine {
 
     /// The time of the current step.
     pub(crate) now: UnixMillis,
-    /// Empty between two steps, as are the fields below.
-    pub(crate) dirty: Dirty,
+    /// Subjects to plan again in this step. Empty between two steps, as are the fields below.
+    pub(crate) dirty: BTreeSet<Subject>,
     /// Removals queued in this step. Those not admitted by its end are held.
-    pub(crate) awaiting_turn: Dirty,
+    pub(crate) awaiting_turn: BTreeSet<Subject>,
     /// The verdicts on the routes planned in this step.
     pub(crate) route_verdicts: BTreeMap<ObjectRef, Verdict>,
 }
