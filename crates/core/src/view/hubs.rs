@@ -93,18 +93,11 @@ impl<'m> HubAt<'m> {
             .problems
             .iter()
             .filter(|problem| problem.cause != Cause::NotCarried && !self.delays_carrying(problem));
+        // Whatever holds the annotation is a problem with a state.
         let remark = || here.clone().find(|problem| problem.cause.info().state.is_none());
-        let deferred = || here.clone().find(|problem| problem.cause == Cause::Deferred);
-        Judged::worst(here.clone()).unwrap_or_else(|| match self.verdict {
-            Verdict::Deferred { .. } => {
-                deferred().map_or(Judged::cause(State::Ok, Cause::Deferred), Judged::problem)
-            }
-            _ if self.is_mirrored() => {
-                remark().map_or(Judged::ok(), |remark| self.remarked(remark))
-            }
-            Verdict::Paused => Judged::cause(State::Held, Cause::Paused),
-            Verdict::UpstreamNotConfigured => Judged::cause(State::Held, Cause::LabelsMissing),
-            _ => Judged::state(State::Pending),
+        Judged::worst(here.clone()).unwrap_or_else(|| match self.verdict.routes_as_desired() {
+            true => remark().map_or(Judged::ok(), |remark| self.remarked(remark)),
+            false => Judged::state(State::Pending),
         })
     }
 

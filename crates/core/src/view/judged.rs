@@ -4,7 +4,6 @@ use super::fleet::{HopView, LivenessView, UpstreamName};
 use crate::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
 use crate::controller::Finder;
 use crate::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::data::objects::UPSTREAM_CLUSTER_NAME;
 use crate::data::time::UnixMillis;
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
@@ -161,20 +160,18 @@ impl<'m> HopAt<'m> {
         let about =
             about.unwrap_or(About { kind: Some(self.kind), object, ..About::cluster(cluster) });
 
-        let (what, key) = match cause {
+        let what = match cause {
             Cause::NamespaceMissing | Cause::NamespaceMismatch => {
-                (upstream.map(|of| of.object.namespace.as_str().into()), None)
+                upstream.map(|of| of.object.namespace.as_str().into())
             }
-            Cause::ConnectorMissing => (connector().map(|name| name.name.into()), None),
-            Cause::LabelsMissing => (None, Some(UPSTREAM_CLUSTER_NAME.into())),
-            _ => (None, None),
+            Cause::ConnectorMissing => connector().map(|name| name.name.into()),
+            _ => None,
         };
         let facts = Facts {
             upstream: upstream.map(|of| of.cluster.clone()),
             hub: names.hub.clone(),
             edge: Some(cluster.clone()).filter(|_| self.hop >= Hop::Carried),
             what,
-            key,
             ..Facts::default()
         };
         let since = self.since().unwrap_or_default();
