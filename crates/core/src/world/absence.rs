@@ -93,7 +93,7 @@ pub(crate) fn prove_absence(
 }
 
 /// When the namespace itself was deleted; `None` if it exists.
-pub(crate) fn namespace_deleted_at(
+fn namespace_deleted_at(
     cluster: &Cluster,
     claim: &Claim<'_>,
 ) -> Result<Option<UnixMillis>, NoProof> {
