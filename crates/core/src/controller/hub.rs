@@ -27,7 +27,7 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
 
     let breaker =
         place.named().map(|upstream| m.breakers.removals_of(upstream)).unwrap_or_default();
-    let view = mirror::View::new(place, mirror, &m.world.settings, m.is_leader, m.now);
+    let view = mirror::View::new(place, mirror, m.is_leader, m.now);
     let plan = mirror::plan(&mirror::View { breaker, admitted_by, ..view });
     if let Some(upstream) = place.named() {
         m.breakers.on_verdict(at, upstream, plan.verdict, m.now);
@@ -42,11 +42,10 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     }
 
     let before = mirror.on_verdict(plan.verdict, m.now);
-    let view = mirror::View::new(place, mirror, &m.world.settings, m.is_leader, m.now);
+    let view = mirror::View::new(place, mirror, m.is_leader, m.now);
     let view = hop::View {
         mirror: mirror::View { admitted_by, ..view },
         plan: &plan,
-        world: &m.world,
         is_repeat: matches!(queue, Some(QueueKey::Repeats(_))),
         lease_wait_until: m.lease_wait_until,
     };

@@ -20,7 +20,6 @@ use crate::world::cluster::Cluster;
 pub(crate) struct View<'v> {
     pub(crate) mirror: mirror::View<'v>,
     pub(crate) plan: &'v mirror::Plan,
-    pub(crate) world: &'v World,
     /// The mirror waits in `Repeats`, because the Connector keeps changing.
     pub(crate) is_repeat: bool,
     /// Until then this instance waited for its first Lease.
@@ -168,10 +167,10 @@ impl View<'_> {
 
     /// Only an edge with a live watch is known to be out of sync.
     fn find_edges_out_of_sync(&self, memory: &HopMemory, found: &mut Findings) {
-        let Place { at, hub, .. } = self.mirror.place;
+        let Place { world, at, hub, .. } = self.mirror.place;
         let in_sync_since = self.mirror.memory.sync.in_sync_since().unwrap_or_default();
         for (id, out_of_sync_since) in &memory.out_of_sync {
-            let Some(edge) = self.world.clusters.get(id) else { continue };
+            let Some(edge) = world.clusters.get(id) else { continue };
             let Some(live_since) = edge.live_since(Kind::Connector) else { continue };
             let since =
                 (*out_of_sync_since).max(in_sync_since).max(live_since).max(self.lease_wait_until);
@@ -228,7 +227,7 @@ impl HopMemory {
         if before.is_mirrored(verdict) {
             passed.extend(self.mirrored(&view.mirror, change, before.was_deferred(verdict)));
         }
-        passed.extend(self.on_edges(&view.mirror, view.world));
+        passed.extend(self.on_edges(&view.mirror));
         passed
     }
 
@@ -271,14 +270,14 @@ impl HopMemory {
     }
 
     /// Updates which edges are out of sync, and returns those that are in sync again.
-    fn on_edges(&mut self, view: &mirror::View<'_>, world: &World) -> Vec<Passed> {
+    fn on_edges(&mut self, view: &mirror::View<'_>) -> Vec<Passed> {
         let live_since = view.place.hub.live_since(Kind::Connector);
         let in_sync_since = view.memory.sync.in_sync_since();
         let mirrored_at = in_sync_since.filter(|since| Some(*since) > live_since);
 
         let mut carried = Vec::new();
         let mut out_of_sync = Vec::new();
-        for (edge, annotation) in edges(world, view.place.at) {
+        for (edge, annotation) in edges(view.place.world, view.place.at) {
             let since = self.out_of_sync_since(edge.id);
             if annotation != view.place.digest() {
                 if edge.listed_since(Kind::Connector).is_some() {
@@ -362,7 +361,6 @@ mod tests {
         at: ObjectRef,
         mirror: mirror::MirrorMemory,
         memory: HopMemory,
-        settings: Settings,
     }
 
     impl Stage {
@@ -373,8 +371,8 @@ mod tests {
             stage.add("edge", &[Role::Edge]);
             let name = NamespacedName::new("ns", "lab");
             let at = ObjectRef { cluster: hub, kind: Kind::Connector, name };
-            let (mirror, memory, settings) = Default::default();
-            let mut stage = Self { stage, at, mirror, memory, settings };
+            let (mirror, memory) = Default::default();
+            let mut stage = Self { stage, at, mirror, memory };
             stage.mirror.sync = SyncState::InSync { since: None };
             stage.shows("hub", "{}", 1);
             stage.shows("edge", "[]", 1);
@@ -390,9 +388,8 @@ mod tests {
         fn view<'v>(&'v self, plan: &'v mirror::Plan, now: UnixMillis) -> View<'v> {
             let place = mirror::Place::find(&self.stage.world, &self.at).unwrap();
             View {
-                mirror: mirror::View::new(place, &self.mirror, &self.settings, true, now),
+                mirror: mirror::View::new(place, &self.mirror, true, now),
                 plan,
-                world: &self.stage.world,
                 is_repeat: false,
                 lease_wait_until: UnixMillis(0),
             }
@@ -402,7 +399,7 @@ mod tests {
         fn carried_after(&mut self, now: UnixMillis) -> Vec<Option<u64>> {
             let mut memory = std::mem::take(&mut self.memory);
             let plan = mirror::Plan::from(Verdict::InSync);
-            let passed = memory.on_edges(&self.view(&plan, now).mirror, &self.stage.world);
+            let passed = memory.on_edges(&self.view(&plan, now).mirror);
             self.memory = memory;
             passed.into_iter().map(|passed| passed.after_ms).collect()
         }

@@ -62,6 +62,7 @@ const REPEAT_MS: u64 = 10_000;
 /// A hub Connector in the world, looked up once for all rules.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'w> {
+    pub(crate) world: &'w World,
     pub(crate) at: &'w ObjectRef,
     pub(crate) hub: &'w Cluster,
     pub(crate) row: &'w Row<HubConnector>,
@@ -73,7 +74,6 @@ pub(crate) struct Place<'w> {
 pub(crate) struct Upstream<'w> {
     pub(crate) cluster: &'w Cluster,
     pub(crate) connector: Option<&'w UpstreamConnector>,
-    world: &'w World,
     named: &'w UpstreamRef,
 }
 
@@ -219,9 +219,9 @@ impl<'w> Place<'w> {
         let upstream = row.seen.upstream.as_ref().and_then(|named| {
             let cluster = world.upstream_named(&named.cluster)?;
             let connector = cluster.upstream_connectors.get(&named.name).map(|row| &row.seen);
-            Some(Upstream { cluster, connector, world, named })
+            Some(Upstream { cluster, connector, named })
         });
-        Some(Self { at, hub, row, upstream })
+        Some(Self { world, at, hub, row, upstream })
     }
 
     /// The upstream that the labels name, whether or not it is in the run.
@@ -252,7 +252,7 @@ impl<'w> Place<'w> {
     fn ground(self) -> Ground {
         let is_loss_seen = self.upstream.is_some_and(|upstream| match upstream.connector {
             Some(connector) => connector.is_loss_seen,
-            None => upstream.is_deletion_seen(),
+            None => self.is_deletion_seen(upstream),
         });
         if self.hub.allows_removals(self.at.name.namespace()) {
             Ground::Allowed
@@ -262,25 +262,24 @@ impl<'w> Place<'w> {
             Ground::Listed
         }
     }
-}
 
-impl Upstream<'_> {
-    /// When its status last changed, or when it became absent.
-    pub(crate) fn changed_at(&self) -> UnixMillis {
-        self.connector.map_or_else(|| self.absent_since(), |connector| connector.changed_at)
+    /// When upstream's status last changed, or when it became absent.
+    pub(crate) fn changed_at(self, upstream: Upstream<'_>) -> UnixMillis {
+        let absent_since = || self.absent_since(upstream);
+        upstream.connector.map_or_else(absent_since, |connector| connector.changed_at)
     }
 
-    fn absent_since(&self) -> UnixMillis {
-        self.link().map(|link| link.absent_since).unwrap_or_default()
+    fn absent_since(self, upstream: Upstream<'_>) -> UnixMillis {
+        self.link(upstream).map(|link| link.absent_since).unwrap_or_default()
     }
 
-    fn is_deletion_seen(&self) -> bool {
-        self.link().is_some_and(|link| link.is_deletion_seen)
+    fn is_deletion_seen(self, upstream: Upstream<'_>) -> bool {
+        self.link(upstream).is_some_and(|link| link.is_deletion_seen)
     }
 
-    /// Needed only where the Connector does not exist.
-    fn link(&self) -> Option<&Link> {
-        self.world.links.get(self.named)
+    /// Needed only where the upstream Connector does not exist.
+    fn link(self, upstream: Upstream<'_>) -> Option<&'w Link> {
+        self.world.links.get(upstream.named)
     }
 }
 
@@ -397,10 +396,10 @@ impl<'w> View<'w> {
     pub(crate) fn new(
         place: Place<'w>,
         memory: &'w MirrorMemory,
-        settings: &'w Settings,
         is_leader: bool,
         now: UnixMillis,
     ) -> Self {
+        let settings = &place.world.settings;
         let breaker = BreakerState::default();
         Self { place, memory, settings, now, breaker, is_leader, admitted_by: None }
     }
@@ -640,13 +639,13 @@ fn desired_by_absence<'w>(
         namespace_deleted_at,
         kind: Kind::Connector,
         names: vec![name.name().to_owned()],
-        absent_since: Some(upstream.absent_since()),
+        absent_since: Some(place.absent_since(upstream)),
         exists: upstream.connector.is_some(),
-        is_deletion_seen: upstream.is_deletion_seen(),
+        is_deletion_seen: place.is_deletion_seen(upstream),
         max_age_ms: None,
     };
 
-    let at = upstream.changed_at();
+    let at = place.changed_at(upstream);
     let is_in_place = || place.is_copied_from(upstream) || namespace_deleted_at.is_some();
     let (since, absent) = match prove_absence(upstream.cluster, claim, view.now) {
         Ok(AbsenceProof { since, absent }) => (since, Some(absent)),
@@ -1016,8 +1015,8 @@ mod tests {
         fn view(&self, ms: u64) -> View<'_> {
             let place = Place::find(&self.stage.world, &self.at).unwrap();
             let now = self.now().plus(ms);
-            let view = View::new(place, &self.memory, &self.settings, true, now);
-            View { breaker: self.breaker, ..view }
+            let view = View::new(place, &self.memory, true, now);
+            View { breaker: self.breaker, settings: &self.settings, ..view }
         }
 
         fn plan(&self, ms: u64) -> Plan {

@@ -41,12 +41,12 @@ pub(crate) struct Carrier {
 
 /// `hop`: which edges are out of sync.
 pub(crate) fn plan(view: &hop::View<'_>, memory: &NudgeMemory, hop: &HopMemory) -> Next {
-    let hop::View { mirror: view, plan, world, .. } = view;
+    let hop::View { mirror: view, plan, .. } = view;
     let mirror::View { now, is_leader, .. } = *view;
     let settings = &view.settings.mirror;
     let write = &view.memory.write;
     let may_nudge = settings.nudge && is_leader && !write.is_in_flight();
-    let out_of_sync_since = hop.seen_out_of_sync_since(world);
+    let out_of_sync_since = hop.seen_out_of_sync_since(view.place.world);
     let is_wanted = may_nudge && plan.verdict.routes_as_desired();
     let Some(out_of_sync_since) = out_of_sync_since.filter(|_| is_wanted) else {
         return Next::AWAIT_CHANGE;

@@ -55,11 +55,11 @@ impl<'m> HubAt<'m> {
         let mirror = memory.map_or(&at_rest, |memory| &memory.mirror);
         let place = Place::find(world, &at)?;
         let breaker = place.named().map(|upstream| breakers.removals_of(upstream));
-        let view = mirror::View::new(place, mirror, &world.settings, m.is_leader, m.now);
+        let view = mirror::View::new(place, mirror, m.is_leader, m.now);
         let view = mirror::View { breaker: breaker.unwrap_or_default(), ..view };
         let verdict = mirror::plan(&view).verdict;
 
-        let changed_at = place.upstream.map(|upstream| upstream.changed_at());
+        let changed_at = place.upstream.map(|upstream| place.changed_at(upstream));
         let problems = m.notes.of_subject(&Subject::HubConnector(at));
         let name = name.clone();
         Some(Self { m, cluster, name, row, memory, upstream, changed_at, verdict, problems })
