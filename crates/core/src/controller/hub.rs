@@ -10,7 +10,7 @@ use crate::data::time::UnixMillis;
 use crate::plan::Next;
 use crate::rules::hop::{self, Passed};
 use crate::rules::mirror::{self, Place, Verdict};
-use crate::rules::nudge::{self, Carrier};
+use crate::rules::nudge::{self, Carrier, SILENT_EVERY_MS};
 use crate::subject::Subject;
 use crate::write_queue::QueueKey;
 
@@ -81,8 +81,15 @@ fn on_passed(m: &mut Machine, at: &ObjectRef, passed: Vec<Passed>, is_online: bo
     }
 }
 
+/// A nudge is decided, with which the carrier may become silent for the other nudges of this step.
+pub(super) fn on_nudged(m: &mut Machine, hub: ClusterId) {
+    if m.memory.carriers.entry(hub).or_default().on_nudged() {
+        restart_nudges(m, hub, m.now.plus(SILENT_EVERY_MS));
+    }
+}
+
 /// The carrier became silent, or answers again: earlier nudges do not count.
-pub(super) fn restart_nudges(m: &mut Machine, hub: ClusterId, at: UnixMillis) {
+fn restart_nudges(m: &mut Machine, hub: ClusterId, at: UnixMillis) {
     let queue = QueueKey::Nudges(hub);
     let limit = limit_of(m, queue);
     m.scheduler.restart_queue(queue, limit, at);

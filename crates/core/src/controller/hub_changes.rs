@@ -1,14 +1,12 @@
-//! Handles changes of hub Connectors: what the watch shows, and the writes that start and end.
+//! Handles changes of hub Connectors: what the watch shows, and the writes that end.
 
-use super::hub::restart_nudges;
 use super::state::Machine;
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind, ResourceVersion};
-use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::object_ref::ObjectRef;
 use crate::data::objects::FIELD_MANAGER;
 use crate::plan::{Intent, MirrorJob};
 use crate::rules::mirror::{MirrorMemory, Place, SyncState};
-use crate::rules::nudge::SILENT_EVERY_MS;
 use crate::subject::Subject;
 use crate::world::Change;
 use crate::world::change::HubConnectorSeen;
@@ -77,13 +75,6 @@ fn on_population_changed(m: &mut Machine, at: &ObjectRef) {
 fn on_overwritten(m: &mut Machine, at: &ObjectRef, manager: Option<&str>) {
     let memory = &mut m.memory.hub.entry(at.clone()).or_default().mirror;
     memory.on_overwritten(manager, &m.world.settings.mirror, m.now);
-}
-
-/// A nudge is decided, with which the carrier may become silent for the other nudges of this step.
-pub(super) fn on_nudged(m: &mut Machine, hub: ClusterId) {
-    if m.memory.carriers.entry(hub).or_default().on_nudged() {
-        restart_nudges(m, hub, m.now.plus(SILENT_EVERY_MS));
-    }
 }
 
 /// An action ended. The outcome of an abandoned one changes nothing.

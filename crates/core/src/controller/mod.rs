@@ -277,7 +277,7 @@ impl Machine {
                 let limit = limit_of(self, queue);
                 self.scheduler.on_started(queue, limit, self.now);
                 if let Job::Nudge(at) = &write.job {
-                    hub_changes::on_nudged(self, at.cluster);
+                    hub::on_nudged(self, at.cluster);
                 }
                 self.in_flight.decide(subject.clone(), queue, write);
             }
