@@ -51,13 +51,6 @@ pub struct FinishedAction {
     pub took: Duration,
 }
 
-/// An attempt in flight.
-#[derive(Debug)]
-struct Task {
-    queue: QueueKey,
-    action: Arc<PendingAction>,
-}
-
 /// The only writer.
 #[derive(Debug)]
 pub struct Executor {
@@ -68,8 +61,8 @@ pub struct Executor {
     metrics: Arc<Metrics>,
     queues: BTreeMap<QueueKey, Queue>,
     attempts: JoinSet<Attempt>,
-    /// The attempts in flight.
-    tasks: HashMap<TaskId, Task>,
+    /// The actions of the attempts in flight.
+    tasks: HashMap<TaskId, Arc<PendingAction>>,
     /// Actions to return next.
     ended: VecDeque<FinishedAction>,
 }
@@ -131,7 +124,7 @@ impl Executor {
             let action = Arc::new(action);
             let attempt = action.clone().attempt(self.applier.clone(), self.gate.clone());
             let task = self.attempts.spawn(here(attempt)).id();
-            self.tasks.insert(task, Task { queue: key.clone(), action });
+            self.tasks.insert(task, action);
         }
         // A cluster that left keeps its queue while a request is in flight, but has no metrics.
         let has_left = !self.applier.is_joined(&key.0);
@@ -170,7 +163,8 @@ impl Executor {
 
     fn join(&mut self, joined: Result<(TaskId, Attempt), JoinError>) {
         let (id, attempt) = joined.unwrap_or_else(|error| (error.id(), Attempt::panicked(&error)));
-        let Some(Task { queue: key, action }) = self.tasks.remove(&id) else { return };
+        let Some(action) = self.tasks.remove(&id) else { return };
+        let key = queue_of(&action.decision.action);
         if let Some(queue) = self.queues.get_mut(&key) {
             let change = queue.observe(attempt.answer);
             queue.attempt_ended(&action.decision.action.object);
