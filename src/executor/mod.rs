@@ -26,7 +26,7 @@ use crate::environment::here;
 use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
 use attempt::{Attempt, PendingAction};
-use queue::{HealthChange, Queue};
+use queue::Queue;
 
 /// A cluster and the kind written.
 type QueueKey = (ClusterName, Kind);
@@ -166,9 +166,12 @@ impl Executor {
         let Some(action) = self.tasks.remove(&id) else { return };
         let key = queue_of(&action.decision.action);
         if let Some(queue) = self.queues.get_mut(&key) {
-            let change = queue.observe(attempt.answer);
+            let was_hung = queue.is_hung();
+            queue.observe(attempt.answer);
             queue.attempt_ended(&action.decision.action.object);
-            log_health(change, &key, queue.ready());
+            if queue.is_hung() != was_hung {
+                log_health(&key, queue);
+            }
         }
         self.ended.push_back(action.finished(attempt));
         self.start_ready(&key);
@@ -202,18 +205,17 @@ impl Executor {
     }
 }
 
-fn log_health(change: Option<HealthChange>, (cluster, kind): &QueueKey, waiting: usize) {
-    match change {
-        Some(HealthChange::Hangs) => warn!(
+fn log_health((cluster, kind): &QueueKey, queue: &Queue) {
+    let waiting = queue.ready();
+    if queue.is_hung() {
+        warn!(
             %cluster,
             %kind,
             waiting,
             "requests time out: writing one object at a time until the API server answers; writes to \
              other clusters and kinds go on"
-        ),
-        Some(HealthChange::Answers) => {
-            info!(%cluster, %kind, waiting, "the API server answers writes again");
-        }
-        None => {}
+        );
+    } else {
+        info!(%cluster, %kind, waiting, "the API server answers writes again");
     }
 }

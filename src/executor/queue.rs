@@ -63,13 +63,6 @@ impl Waiting {
     }
 }
 
-/// A change to report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HealthChange {
-    Hangs,
-    Answers,
-}
-
 impl Queue {
     /// Objects with an action that may start.
     pub(super) fn ready(&self) -> usize {
@@ -79,6 +72,11 @@ impl Queue {
     /// Whether only one write at a time is sent, because requests time out.
     pub(super) fn is_narrow(&self) -> bool {
         self.time_outs > 0
+    }
+
+    /// Whether it is to be reported as hanging.
+    pub(super) fn is_hung(&self) -> bool {
+        self.time_outs >= TIME_OUTS_REPORTED
     }
 
     /// Whether no action waits or is in flight.
@@ -148,20 +146,12 @@ impl Queue {
     }
 
     /// Updates the count of time-outs after an attempt.
-    pub(super) fn observe(&mut self, answer: Answer) -> Option<HealthChange> {
-        let before = self.time_outs;
+    pub(super) fn observe(&mut self, answer: Answer) {
         self.time_outs = match answer {
-            Answer::None => before,
+            Answer::None => self.time_outs,
             Answer::Came => 0,
-            Answer::TimedOut => before.saturating_add(1),
+            Answer::TimedOut => self.time_outs.saturating_add(1),
         };
-        let hung = before >= TIME_OUTS_REPORTED;
-        let hangs = self.time_outs >= TIME_OUTS_REPORTED;
-        match (hung, hangs) {
-            (false, true) => Some(HealthChange::Hangs),
-            (true, false) => Some(HealthChange::Answers),
-            _ => None,
-        }
     }
 
     /// Removes the waiting actions that `is` selects.
