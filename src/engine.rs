@@ -138,10 +138,8 @@ impl Engine {
         let metrics = Arc::new(Metrics::new());
         let fleet = Fleet::new(config, &metrics);
         let timeout = Duration::from_millis(config.constants.executor.timeout_ms);
-        let mut applier = Applier::new(fleet.table().clone(), timeout);
-        if let Some(file) = &event_log.file {
-            applier = applier.with_backup(DeletedRoutes::beside(file));
-        }
+        let backup = event_log.file.as_deref().map(DeletedRoutes::beside);
+        let applier = Applier::new(fleet.table().clone(), timeout, backup);
         let constants = config.constants.executor.clone();
         let executor = Executor::new(applier, gate, constants, config.dry_run, metrics.clone());
         let header = log_header(fleet.table(), &settings);

@@ -46,21 +46,14 @@ impl ActionClusters {
 }
 
 impl Applier {
-    /// Each request takes at most `timeout`.
-    pub fn new(clusters: ClusterTable, timeout: Duration) -> Self {
-        Self { clusters, timeout, backup: None, projects: None }
-    }
-
-    /// Allows deletes: each route is first written to `backup`.
-    #[must_use]
-    pub fn with_backup(self, backup: DeletedRoutes) -> Self {
-        Self { backup: Some(backup), ..self }
+    /// Each request takes at most `timeout`. Each route is written to `backup` before it is deleted.
+    pub fn new(clusters: ClusterTable, timeout: Duration, backup: Option<DeletedRoutes>) -> Self {
+        Self { clusters, timeout, backup, projects: None }
     }
 
     /// Allows deletes of routes whose project no longer exists according to `projects`.
-    #[must_use]
-    pub fn with_projects(self, projects: Arc<ProjectRoot>) -> Self {
-        Self { projects: Some(projects), ..self }
+    pub fn set_projects(&mut self, projects: Arc<ProjectRoot>) {
+        self.projects = Some(projects);
     }
 
     /// Makes one attempt at an action. If it first has to look upstream, or sends a second request, it

@@ -91,7 +91,7 @@ impl Executor {
 
     /// Allows deletes of routes whose project no longer exists according to `projects`.
     pub(crate) fn set_projects(&mut self, projects: Arc<ProjectRoot>) {
-        self.applier = std::mem::take(&mut self.applier).with_projects(projects);
+        self.applier.set_projects(projects);
     }
 
     /// Actions with an attempt in flight.

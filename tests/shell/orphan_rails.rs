@@ -73,8 +73,8 @@ impl Place {
 
     /// Writes backups beside the log, and knows no root to ask for projects.
     fn reset(&mut self) {
-        let applier = Applier::new(self.clusters.clone(), PATIENCE);
-        self.applier = applier.with_backup(DeletedRoutes::beside(&self.folder.join("log")));
+        let backup = DeletedRoutes::beside(&self.folder.join("log"));
+        self.applier = Applier::new(self.clusters.clone(), PATIENCE, Some(backup));
     }
 
     /// The lines of the backup of deleted routes.
@@ -246,7 +246,11 @@ async fn a_route_that_cannot_be_written_down_is_not_deleted() {
         ("a folder", |p| create_dir(&p.backup).unwrap(), "directory"),
         ("a link", |p| symlink("log", &p.backup).unwrap(), "it is a symbolic link"),
         ("no folder", |p| remove_dir(&p.folder).unwrap(), "/log.deleted.jsonl: No such file"),
-        ("no log", |p| p.applier = Applier::new(p.clusters.clone(), PATIENCE), "no event log"),
+        (
+            "no log",
+            |p| p.applier = Applier::new(p.clusters.clone(), PATIENCE, None),
+            "no event log",
+        ),
     ];
     for (what, break_it, why) in broken {
         let said = "failed: …nothing is deleted, because the route cannot be written down";

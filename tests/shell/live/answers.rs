@@ -24,7 +24,7 @@ impl Bench {
         let served = serve(SimApiServerSettings::default()).await;
         served.put(object("Gateway", "n", "a"));
         let one = client_at("one", &served.handle.url());
-        Self { served, applier: Applier::new([one].into_iter().collect(), timeout) }
+        Self { served, applier: Applier::new([one].into_iter().collect(), timeout, None) }
     }
 
     async fn apply(&self, action: &Action) -> Outcome {

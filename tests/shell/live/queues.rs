@@ -87,7 +87,7 @@ fn bench(parallel: usize, hangs: bool) -> Bench {
         let client = kube::Client::new(Router::new().fallback(answer), "default");
         Arc::new(ClusterClient::with_client(ClusterName::from(*name), client, metrics.clone()))
     };
-    let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
+    let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT, None);
     let (gate, keeper) = Gate::closed();
     keeper.set(Some(u64::MAX));
     let config = ExecutorConstants { parallel, ..ExecutorConstants::default() };

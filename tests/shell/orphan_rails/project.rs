@@ -22,7 +22,7 @@ impl Place {
     /// Has this API server asked for the Project, and waits so long for its answer.
     fn ask(&mut self, url: String, timeout: Duration) {
         let root = Arc::new(ProjectRoot::new(client_at("root", &url), timeout));
-        self.applier = self.applier.clone().with_projects(root);
+        self.applier.set_projects(root);
     }
 
     /// Has a server asked that answers every request with a 404 with these details.
