@@ -82,8 +82,7 @@ pub(super) async fn gone_among(
     names: Vec<ClusterName>,
     within: Duration,
 ) -> Vec<ClusterName> {
-    let names = names.into_iter().filter(|name| is_project_name(name.as_str()));
-    let answers = names.map(|name| async move {
+    let answers = names.into_iter().map(|name| async move {
         let exists = root.exists(&name).await;
         matches!(exists, Ok(false)).then_some(name)
     });
