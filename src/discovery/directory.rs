@@ -135,7 +135,6 @@ impl Directory {
                 Some((known, offer)) if known == stamp => offer,
                 _ => {
                     let text = self.read(&file, stamp).await;
-                    let text = text.as_deref().map_err(Clone::clone);
                     let shown_by = format!("file {file}");
                     kubeconfig::offer(cluster_of(&file), "", shown_by, text, false, &self.ledger)
                 }

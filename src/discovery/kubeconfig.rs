@@ -23,15 +23,15 @@ pub(super) fn offer(
     cluster: &str,
     holder: &str,
     shown_by: String,
-    text: Result<&str, String>,
+    text: Result<String, String>,
     is_deleting: bool,
     ledger: &Ledger,
 ) -> Offer {
     let cluster = ClusterName::from(cluster);
     let text = text.and_then(|text| {
         // The error may quote a name of any length in the kubeconfig.
-        let usable = KubeconfigText::parse(text).map_err(shortened)?;
-        Ok((server_hash(text), usable))
+        let usable = KubeconfigText::parse(&text).map_err(shortened)?;
+        Ok((server_hash(&text), usable))
     });
     let (uid, state, connection) = match text {
         Ok((server, text)) => {

@@ -37,10 +37,9 @@ fn text(secret: &AnyObject) -> Result<String, String> {
 }
 
 pub(super) fn offer(secret: &AnyObject, ledger: &Ledger) -> Offer {
-    let text = text(secret);
-    let text = text.as_deref().map_err(Clone::clone);
     let name = secret.name_any();
     let uid = secret.uid().unwrap_or_default();
     let is_deleting = secret.meta().deletion_timestamp.is_some();
-    kubeconfig::offer(&name, &uid, format!("Secret {name}"), text, is_deleting, ledger)
+    let shown_by = format!("Secret {name}");
+    kubeconfig::offer(&name, &uid, shown_by, text(secret), is_deleting, ledger)
 }
