@@ -88,7 +88,7 @@ impl WatchTask {
         };
         Ok(match (end, again) {
             (WatchEnd::BusClosed, _) => return Err(WatchEnd::BusClosed),
-            (WatchEnd::Moved, _) => State::Moved,
+            (WatchEnd::Moved, _) => self.moved(),
             (WatchEnd::Silent, Attempt::Watch { from, answer_within }) => {
                 let answer_within = answer_within.min(SILENT_ANSWER_WITHIN);
                 Attempt::Watch { from, answer_within }.into()

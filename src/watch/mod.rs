@@ -55,8 +55,6 @@ enum State {
     /// Pauses after a failure: until `until` at most, and ends early when `host` answers any watch or
     /// the credentials change. It keeps its turn meanwhile.
     Backoff { until: Instant, host: Option<Arc<Host>>, next: Attempt, turn: Option<Turn> },
-    /// Another address may be another API server: only a list shows its objects.
-    Moved,
 }
 
 /// The next request.
@@ -128,8 +126,11 @@ impl WatchTask {
 
     /// Rare branches are boxed: a task is as large as its largest branch.
     async fn next(&mut self, state: State) -> Result<State, WatchEnd> {
-        let has_moved = self.moves.has_changed().unwrap_or(false);
-        Ok(match if has_moved { State::Moved } else { state } {
+        if self.moves.has_changed().unwrap_or(false) {
+            return Ok(self.moved());
+        }
+
+        Ok(match state {
             State::Waiting { next, turn } => {
                 let turn = match turn {
                     None if self.needs_turn(&next) => Box::pin(self.turn()).await,
@@ -178,12 +179,15 @@ impl WatchTask {
                 self.pauses.ended();
                 State::Waiting { next, turn }
             }
-            State::Moved => {
-                self.moves.mark_unchanged();
-                self.host = None;
-                Attempt::List(Pages::Limited).into()
-            }
         })
+    }
+
+    /// The state after a move: another address may be another API server, and only a list shows its
+    /// objects.
+    fn moved(&mut self) -> State {
+        self.moves.mark_unchanged();
+        self.host = None;
+        Attempt::List(Pages::Limited).into()
     }
 
     /// Whether it must wait for a turn: for its first list, and when so many watches were cut at once
