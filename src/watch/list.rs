@@ -73,7 +73,7 @@ impl WatchTask {
                     Part::End(metadata) => break metadata,
                 };
                 objects += 1;
-                match wire::item(item, self.kind)? {
+                match wire::item(&item, self.kind)? {
                     Ok(object) => {
                         let object = Arc::new(object);
                         self.send(|cluster, _| EventKind::Listed { cluster, object }).await?;

@@ -8,6 +8,7 @@
 
 mod nesting;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub struct PageMeta {
 /// The next part of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
-    Item(&'a str),
+    Item(Cow<'a, str>),
     /// Last, once the body has ended.
     End(PageMeta),
 }
@@ -61,8 +62,6 @@ pub(crate) struct Page<'c> {
     /// Items before the metadata: without a resourceVersion they are no evidence.
     held: VecDeque<String>,
     held_bytes: usize,
-    /// The last held item that was returned.
-    item: String,
     /// The metadata, once the body has ended.
     end: Option<PageMeta>,
 }
@@ -82,7 +81,6 @@ impl<'c> Page<'c> {
             parser: PageParser::default(),
             held: VecDeque::new(),
             held_bytes: 0,
-            item: String::new(),
             end: None,
         })
     }
@@ -95,7 +93,7 @@ impl<'c> Page<'c> {
         while self.end.is_none() {
             match self.parser.advance()? {
                 Some(range) if self.parser.metadata.is_none() => self.hold(range)?,
-                Some(range) => return self.parser.item(range).map(Part::Item),
+                Some(range) => return Ok(Part::Item(self.parser.item(range)?.into())),
                 None => match self.frames.next().await? {
                     Some(frame) => self.parser.push(&frame)?,
                     None => self.end = Some(self.parser.finish()?),
@@ -103,8 +101,7 @@ impl<'c> Page<'c> {
             }
         }
         if let Some(item) = self.held.pop_front() {
-            self.item = item;
-            return Ok(Part::Item(&self.item));
+            return Ok(Part::Item(item.into()));
         }
         self.end.take().map(Part::End).ok_or_else(|| broken("it has ended"))
     }
