@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::connections::Connections;
 use super::credentials::{Address, Made, Member, SharedCredentials};
-use super::pool::{Host, Pools};
+use super::pool::Host;
 use super::spec::ConnectionSpec;
 use super::{CallError, no_request};
 use crate::core::data::ids::ClusterName;
@@ -42,7 +42,7 @@ enum Route {
 pub(super) struct SharedRoute {
     spec: ConnectionSpec,
     credentials: Arc<SharedCredentials>,
-    pools: Pools,
+    connections: Connections,
     member: Arc<Member>,
     /// From the last client used.
     target: Mutex<Option<Target>>,
@@ -175,8 +175,8 @@ impl SharedRoute {
         let member = Member { name: name.clone(), server: spec.server.clone(), moves };
         let member = Arc::new(member);
         credentials.add(&member);
-        let pools = connections.pools.clone();
-        Self { spec, credentials, pools, member, target: Mutex::default() }
+        let connections = connections.clone();
+        Self { spec, credentials, connections, member, target: Mutex::default() }
     }
 
     async fn target(&self) -> Result<Target, CallError> {
@@ -186,7 +186,7 @@ impl SharedRoute {
             return Ok(target.clone());
         }
         let address = made.address.of(&self.member.server)?;
-        let host = self.pools.host(&address.url, &made.tls).map_err(CallError::NoClient)?;
+        let host = self.connections.host(&address.url, &made.tls).map_err(CallError::NoClient)?;
         Ok(target.insert(Target { made, address, host }).clone())
     }
 }

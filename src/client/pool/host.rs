@@ -65,7 +65,9 @@ impl State {
 }
 
 impl Host {
-    pub(super) fn new(url: &Uri, tls: Arc<Tls>) -> Result<Self, String> {
+    /// # Errors
+    /// No certificate can be issued for the host's name.
+    pub(in crate::client) fn new(url: &Uri, tls: Arc<Tls>) -> Result<Self, String> {
         let tls = if url.scheme_str() == Some("https") {
             let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
             let name = tls.server_name.as_deref().unwrap_or(host);

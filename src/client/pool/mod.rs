@@ -32,14 +32,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::{Authority, Scheme};
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
 use tower::BoxError;
 
-use super::tls::Tls;
-use super::weak_map::WeakMap;
 pub(super) use host::Host;
 
 /// A response body; over HTTP/2 its stream counts until it is dropped.
@@ -53,35 +50,6 @@ const STREAMS_MAX: usize = 90;
 
 /// The streams below the server's limit that stay unused.
 const STREAMS_SPARE: usize = 10;
-
-/// The connections of several hosts, each shared by all clusters with the same certificates.
-#[derive(Clone, Default)]
-pub(super) struct Pools(Arc<WeakMap<HostKey, Host>>);
-
-/// The properties that a connection depends on. A token is not among them: each request carries one.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct HostKey {
-    scheme: Scheme,
-    authority: Authority,
-    tls: u128,
-}
-
-impl Pools {
-    /// The connections to the URL's host, while any cluster holds them.
-    ///
-    /// # Errors
-    /// The URL has no host, or one that no certificate can be issued for.
-    pub(super) fn host(&self, url: &Uri, tls: &Arc<Tls>) -> Result<Arc<Host>, String> {
-        let (Some(scheme), Some(authority)) = (url.scheme(), url.authority()) else {
-            return Err("the server's URL has no host".to_owned());
-        };
-        let scheme = scheme.clone();
-        let authority = authority.clone();
-        let key = HostKey { scheme, authority, tls: tls.identity };
-        let host = Host::new(url, tls.clone())?;
-        Ok(self.0.get(key, || host))
-    }
-}
 
 /// Sends a request over the connections of the [`Host`] in its extensions.
 pub(super) async fn send(mut request: Request<Body>) -> Result<Response<PoolBody>, BoxError> {
