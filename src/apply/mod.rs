@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::client::{CallError, ClusterClient, ErrorClass, ProjectRoot, path, with_body};
+use crate::client::{CallError, ClusterClient, ProjectRoot, path, with_body};
 use crate::clock::millis;
 use crate::core::contract::action::{Action, AnnotationBefore, Verb};
-use crate::core::contract::error_cause::ErrorCause;
+use crate::core::contract::error_cause::{ErrorCause, ErrorClass};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::ClusterName;
 use crate::fleet::ClusterTable;

@@ -20,11 +20,11 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::client::{CallError, ErrorClass, JSON, get, path};
+use crate::client::{CallError, JSON, get, path};
 use crate::clock::millis;
 use crate::core::contract::action::{AbsentObjects, AbsentProject, Action};
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::error_cause::{ErrorCause, ErrorClass, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::route_origin::origin_of;
 use crate::core::data::ids::{ClusterName, Kind};

@@ -39,7 +39,6 @@ use crate::metrics::{ClusterRequests, Metrics};
 use connection::Connection;
 use error::root_cause;
 
-pub use crate::core::contract::error_cause::ErrorClass;
 pub use connections::Connections;
 pub use error::CallError;
 pub(crate) use error::shortened;

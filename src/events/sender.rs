@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::event::patch;
-use crate::client::{CallError, ClusterClient, ErrorClass, with_body};
+use crate::client::{CallError, ClusterClient, with_body};
+use crate::core::contract::error_cause::ErrorClass;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::environment;
 use crate::metrics::{EventDelivery, Metrics};
