@@ -1,6 +1,6 @@
 //! Reads the sources once, for commands that don't follow them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) struct Found {
 }
 
 /// The offers of the sources.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Offers {
     pub(crate) found: BTreeMap<ClusterName, Found>,
     /// By source: the rule by which its clusters join, or why it can't be read; `None` if no answer
@@ -48,12 +48,11 @@ pub(crate) async fn list(
 ) -> Offers {
     let (bus, mut events) = mpsc::channel(QUEUE);
     let discovery = Discovery::start(config, clusters, None, connections, bus, metrics);
-    let mut offers = Offers::default();
-    let mut pending: BTreeSet<_> = discovery.sources().clone();
-    offers.sources = pending.iter().map(|source| (*source, None)).collect();
+    let sources = discovery.sources().iter().map(|source| (*source, None)).collect();
+    let mut offers = Offers { found: BTreeMap::new(), sources };
     let until = Instant::now() + within;
     let mut rules = BTreeMap::new();
-    while !pending.is_empty() {
+    while offers.sources.values().any(Option::is_none) {
         let Ok(Some(event)) = timeout_at(until, events.recv()).await else { break };
         match event {
             EventKind::DiscoveryStarted { source, join } => drop(rules.insert(source, join)),
@@ -67,12 +66,10 @@ pub(crate) async fn list(
                 }
             }
             EventKind::DiscoveryFinished { source } => {
-                pending.remove(&source);
                 let join = rules.get(&source).copied().unwrap_or_default();
                 offers.sources.insert(source, Some(Ok(join)));
             }
             EventKind::DiscoveryLost { source, error } => {
-                pending.remove(&source);
                 offers.sources.insert(source, Some(Err(error)));
             }
             _ => {}
