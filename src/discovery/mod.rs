@@ -13,7 +13,6 @@
 
 mod directory;
 mod follow;
-pub(crate) mod joiner;
 pub(crate) mod kubeconfig;
 mod ledger;
 pub(crate) mod milo;
@@ -45,6 +44,9 @@ use follow::{Follower, Question};
 use ledger::{Connectable, Ledger};
 use milo::ProjectReader;
 use proof::UnknownNames;
+
+/// The longest time to ask for names that no list contains, for a command that looks once.
+const UNKNOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The sources of clusters of a run. Dropping it stops them.
 pub(crate) struct Discovery {
@@ -159,6 +161,12 @@ impl Discovery {
             // The receiver is gone only when the run ends.
             let _ = ask.send(Question::Unknown(name));
         }
+    }
+
+    /// Asks the root for such names once, and returns those without a Project.
+    pub(crate) async fn find_gone(&self, names: Vec<ClusterName>) -> Vec<ClusterName> {
+        let Some((root, _)) = &self.milo else { return Vec::new() };
+        proof::gone_among(root, names, UNKNOWN_WITHIN).await
     }
 
     /// The configured sources.

@@ -149,7 +149,7 @@ impl ClusterWatcher {
     /// The missing or incomplete data: one line for each reason.
     pub fn not_shown(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (source, error) in self.clusters.joiner.lost() {
+        for (source, error) in &self.clusters.lost_sources {
             lines.push(format!(
                 "the clusters of {source} are not shown, because it cannot be read: {error}"
             ));

@@ -1,26 +1,35 @@
 //! The machine, watches and discovery of a live run, for a command that writes nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 
 use futures::FutureExt;
 use tokio::sync::mpsc;
 
 use crate::config::{Config, EventLogConfig};
+use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::{EventKind, Outcome};
+use crate::core::contract::membership::{Membership, SourceName};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind, Role};
-use crate::discovery::joiner::Joiner;
+use crate::discovery::Discovery;
 use crate::engine::{Engine, PendingLists};
 use crate::executor::FinishedAction;
+use crate::fleet::{Member, Origin};
 use crate::leader::gate::Gate;
 use crate::watch::WatchMessage;
 
 /// An engine without leadership, whose executor is in dry-run mode.
 pub(crate) struct ReadOnlyEngine {
     pub(crate) engine: Engine,
-    pub(crate) joiner: Joiner,
     pub(crate) pending_lists: PendingLists,
+    /// Sources that can't be read.
+    pub(crate) lost_sources: BTreeMap<SourceName, RequestFailure>,
     events: mpsc::Receiver<WatchMessage>,
+    discovery: Discovery,
+    discovered: mpsc::Receiver<EventKind>,
+    /// Whether only some upstreams are included.
+    is_narrowed: bool,
 }
 
 impl ReadOnlyEngine {
@@ -39,9 +48,16 @@ impl ReadOnlyEngine {
         let mut engine = Engine::new(&config, settings, gate, &no_log, Vec::new());
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         engine.fleet.start_watches(kinds, bus);
-        let joiner = Joiner::start(&config, &engine, upstreams);
-        let pending_lists = PendingLists::new(&engine.fleet, joiner.sources().clone());
-        Self { engine, joiner, pending_lists, events }
+        let (bus, discovered) = mpsc::channel(config.constants.watch.queue);
+        let only: BTreeSet<_> = upstreams.iter().cloned().collect();
+        let only = (!only.is_empty()).then_some(&only);
+        let table = engine.fleet.table();
+        let connections = engine.fleet.connections();
+        let discovery = Discovery::start(&config, table, only, connections, bus, &engine.metrics);
+        let pending_lists = PendingLists::new(&engine.fleet, discovery.sources().clone());
+        let lost_sources = BTreeMap::new();
+        let is_narrowed = only.is_some();
+        Self { engine, pending_lists, lost_sources, events, discovery, discovered, is_narrowed }
     }
 
     /// Waits for the next event of a watch, a source or a timer, handles what `prepare` makes of it, and
@@ -56,13 +72,50 @@ impl ReadOnlyEngine {
                         break message.kind;
                     }
                 }
-                kind = self.joiner.next() => break kind,
+                Some(kind) = self.discovered.recv() => break kind,
                 () = &mut deadline => break EventKind::TimedOut,
             }
         };
         self.pending_lists.observe(&kind);
+        match &kind {
+            EventKind::DiscoveryLost { source, error } => {
+                self.lost_sources.insert(*source, error.clone());
+            }
+            EventKind::DiscoveryFinished { source } | EventKind::DiscoveryResumed { source } => {
+                self.lost_sources.remove(source);
+            }
+            _ => {}
+        }
         self.handle_event(prepare(kind));
-        self.joiner.carry_out(&mut self.engine, &mut self.pending_lists);
+        self.carry_out_memberships();
+    }
+
+    /// Joins and removes clusters as the machine decided, and waits for those that joined.
+    fn carry_out_memberships(&mut self) {
+        let engine = &mut self.engine;
+        while let Some(change) = engine.machine.poll_membership() {
+            match change {
+                Membership::Join { source, cluster: name, roles } => {
+                    if engine.fleet.origin(&name) == Some(Origin::Configured) {
+                        continue;
+                    }
+                    let Some(connection) = self.discovery.connections.get(source, &name) else {
+                        engine.handle_event(EventKind::ClusterRemoved { cluster: name });
+                        continue;
+                    };
+                    let origin = Origin::Discovered;
+                    engine.join(Member { name: name.clone(), roles, connection, origin });
+                    self.pending_lists.joined(&name, &engine.fleet);
+                }
+                Membership::Leave { cluster, .. } => {
+                    if engine.fleet.origin(&cluster) == Some(Origin::Discovered) {
+                        self.discovery.connections.left(&cluster);
+                        engine.leave(&cluster);
+                        self.pending_lists.left(&cluster);
+                    }
+                }
+            }
+        }
     }
 
     /// Handles an event. The machine's decisions are not attempted.
@@ -73,9 +126,15 @@ impl ReadOnlyEngine {
         }
     }
 
-    /// Once every list is complete or has failed: finds out which upstreams that no source offers are
-    /// gone.
+    /// Once every list is complete or has failed: asks the root for upstreams that hub objects name and
+    /// no source offers, and reports to the machine which are gone.
     pub(crate) async fn ask_for_unknown(&mut self) {
-        self.joiner.ask_for_unknown(&mut self.engine).await;
+        if self.is_narrowed {
+            return;
+        }
+        let names = self.engine.machine.unknown_upstreams();
+        for cluster in self.discovery.find_gone(names).await {
+            self.engine.handle_event(EventKind::ClusterGone { source: SourceName::Milo, cluster });
+        }
     }
 }
