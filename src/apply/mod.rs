@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::client::{CallError, ClusterClient, ProjectRoot, path, with_body};
 use crate::clock::millis;
 use crate::core::contract::action::{Action, AnnotationBefore, Verb};
-use crate::core::contract::error_cause::{ErrorCause, ErrorClass};
+use crate::core::contract::error_cause::{ErrorCause, ErrorClass, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::ClusterName;
 use crate::fleet::ClusterTable;
@@ -108,7 +108,7 @@ impl Applier {
                 Err(_) => {}
             }
         }
-        Ok(patch::changed_since(before))
+        Ok(conflict(format!("{} has changed, or the object is another one", before.key)))
     }
 
     pub(crate) fn clusters(&self, action: &Action) -> ActionClusters {
@@ -152,6 +152,11 @@ pub fn outcome(error: &CallError) -> Outcome {
             Outcome::Failed { error: failure, retry_after_ms: error.retry_after().map(millis) }
         }
     }
+}
+
+/// The outcome of an action whose precondition does not hold.
+fn conflict(text: impl Into<Box<str>>) -> Outcome {
+    Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
 }
 
 /// Makes the API server give up a write when this client does. Without it, the write of a client that

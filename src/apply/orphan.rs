@@ -32,7 +32,7 @@ use crate::core::data::name::NamespacedName;
 use crate::core::data::objects::{Object, WireObject};
 
 use super::patch::{no_object, stored_metadata};
-use super::{Applier, METADATA_ONLY, delete, object_path};
+use super::{Applier, METADATA_ONLY, conflict, delete, object_path};
 
 impl Applier {
     pub(super) async fn delete(
@@ -173,10 +173,6 @@ fn is_answer(body: &[u8]) -> bool {
     }
     serde_json::from_slice::<Answer>(body)
         .is_ok_and(|answer| answer.kind != "Status" || answer.status == "Success")
-}
-
-fn conflict(text: impl Into<Box<str>>) -> Outcome {
-    Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
 }
 
 /// The outcome if the backup failed. The machine decides again after a pause.

@@ -90,12 +90,6 @@ pub(super) fn is_failed_test(error: &CallError) -> bool {
     matches!(error, CallError::Status { code: 422, about, .. } if about.is_empty())
 }
 
-/// The outcome of a JSON Patch with a failed test.
-pub(super) fn changed_since(before: &AnnotationBefore) -> Outcome {
-    let text = format!("{} has changed, or the object is another one", before.key);
-    Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
-}
-
 /// The outcome of a patch with a 2xx answer, by the stored object in it.
 ///
 /// # Errors
