@@ -89,11 +89,8 @@ impl Publisher {
     ) {
         self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
         let lasting = failure.as_ref().filter(|_| self.failures > 1);
-        let unusable = lasting.map(|error| {
-            let problem = Problem::new(Cause::LeaseUnusable, lease.clone(), wall_clock_now());
-            let hub = Some(lease.cluster.clone());
-            Problem { facts: Facts { hub, ..Facts::of_refusal(error) }, ..problem }
-        });
+        let unusable =
+            lasting.map(|error| problem(Cause::LeaseUnusable, lease, Facts::of_refusal(error)));
         self.listeners.usable.set(unusable);
         self.failure = failure;
         let holder = election.record().map_or("", |record| &record.holder);
@@ -158,15 +155,12 @@ impl Publisher {
 
     /// Shards that nobody holds.
     pub(super) fn report_unheld(&mut self, unheld: &[u16], lease: &About) {
-        let problem = unheld.first().map(|_| {
+        let unheld = unheld.first().map(|_| {
             let numbers: Vec<_> = unheld.iter().map(ToString::to_string).collect();
-            let hub = Some(lease.cluster.clone());
             let what = Some(numbers.join(", ").into());
-            let facts = Facts { hub, what, ..Facts::default() };
-            let about = lease.clone();
-            Problem { facts, ..Problem::new(Cause::ShardUnheld, about, wall_clock_now()) }
+            problem(Cause::ShardUnheld, lease, Facts { what, ..Facts::default() })
         });
-        self.listeners.held.set(problem);
+        self.listeners.held.set(unheld);
     }
 
     /// Reports that the gate opened or closed, or stays open for longer. `gate`: until when it is open.
@@ -240,8 +234,13 @@ impl Publisher {
 
 /// Nobody leads by this Lease. `foreign`: who holds it and is no throughline.
 pub(crate) fn no_leader(lease: &About, foreign: Option<&str>) -> Problem {
-    let problem = Problem::new(Cause::NoLeader, lease.clone(), wall_clock_now());
-    let hub = Some(lease.cluster.clone());
     let holder = foreign.map(Into::into);
-    Problem { facts: Facts { hub, holder, ..Facts::default() }, ..problem }
+    problem(Cause::NoLeader, lease, Facts { holder, ..Facts::default() })
+}
+
+/// A problem of a Lease that begins now.
+fn problem(cause: Cause, lease: &About, facts: Facts) -> Problem {
+    let hub = Some(lease.cluster.clone());
+    let facts = Facts { hub, ..facts };
+    Problem { facts, ..Problem::new(cause, lease.clone(), wall_clock_now()) }
 }
