@@ -18,6 +18,7 @@ use tower::BoxError;
 use super::dial::{DialError, Stream, dial_error};
 use super::{PoolBody, STREAMS_MAX, STREAMS_SPARE};
 use crate::client::error::causes;
+use crate::clock::millis;
 use crate::environment::HereExecutor;
 
 /// A ping is sent after this long without data.
@@ -153,7 +154,7 @@ pub(super) async fn drive(connection: Connection, http2: Weak<Http2>, tidy: impl
 
 impl Http2 {
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.opened.elapsed())
     }
 
     /// Records that the server answered.
