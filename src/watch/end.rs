@@ -74,18 +74,14 @@ impl From<CallError> for WatchEnd {
 }
 
 impl WatchTask {
-    /// The state after the end of a list, or of a watch that had reached `from`.
+    /// The state after the end of a list or a watch. `again` would repeat or resume it.
     pub(super) async fn after(
         &mut self,
         end: WatchEnd,
-        from: Option<String>,
+        again: Attempt,
         turn: Option<Turn>,
     ) -> Result<State, WatchEnd> {
-        let was_watched = from.is_some();
-        let again = match from {
-            Some(from) => Attempt::Watch { from, answer_within: self.timeout() },
-            None => Attempt::List(Pages::Limited),
-        };
+        let was_watched = matches!(again, Attempt::Watch { .. });
         Ok(match (end, again) {
             (WatchEnd::BusClosed, _) => return Err(WatchEnd::BusClosed),
             (WatchEnd::Moved, _) => self.moved(),

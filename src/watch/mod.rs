@@ -144,7 +144,10 @@ impl WatchTask {
                         self.succeeded();
                         Attempt::Watch { from, answer_within: self.timeout() }.into()
                     }
-                    (Err(end), turn) => Box::pin(self.after(end, None, turn)).await?,
+                    (Err(end), turn) => {
+                        let again = Attempt::List(Pages::Limited);
+                        Box::pin(self.after(end, again, turn)).await?
+                    }
                 }
             }
             State::Attempting { attempt: Attempt::Watch { mut from, answer_within }, turn } => {
@@ -159,7 +162,8 @@ impl WatchTask {
                     }
                     (Err(end), turn) => (end, turn),
                 };
-                Box::pin(self.after(end, Some(from), turn)).await?
+                let again = Attempt::Watch { from, answer_within: self.timeout() };
+                Box::pin(self.after(end, again, turn)).await?
             }
             State::Backoff { until, host, next, turn } => {
                 let pause = async {
