@@ -144,7 +144,7 @@ impl Applier {
 /// The outcome of an action whose attempt failed with `error`.
 pub fn outcome(error: &CallError) -> Outcome {
     let failure = error.failure();
-    match error.class() {
+    match failure.cause.class() {
         ErrorClass::Never => Outcome::Refused { error: failure },
         ErrorClass::Refetch if failure.cause == ErrorCause::NotFound => Outcome::NotFound,
         ErrorClass::Refetch => Outcome::Conflict { error: failure },

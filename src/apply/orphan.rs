@@ -185,7 +185,7 @@ fn not_backed_up(why: &str) -> Outcome {
 fn inconclusive(at: &str, error: &CallError) -> Outcome {
     let text = format!("cannot tell whether {at} exists: {error}");
     let failure = RequestFailure::new(error.cause(), text);
-    if error.class() == ErrorClass::Backoff {
+    if failure.cause.class() == ErrorClass::Backoff {
         return Outcome::Failed { error: failure, retry_after_ms: error.retry_after().map(millis) };
     }
     Outcome::Conflict { error: failure }

@@ -6,9 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use kube::core::Status;
 
-use crate::core::contract::error_cause::{
-    ErrorCause, ErrorClass, RequestFailure, is_about_certificate,
-};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure, is_about_certificate};
 
 /// The longest pause that is honoured: the API server may be well after a restart, or a proxy may have
 /// answered in its place.
@@ -62,11 +60,6 @@ impl CallError {
             CallError::TimedOut(_) => ErrorCause::TimedOut,
             CallError::Unreadable(_) => ErrorCause::Unreadable,
         }
-    }
-
-    /// When to retry.
-    pub fn class(&self) -> ErrorClass {
-        self.cause().class()
     }
 
     /// The error for the machine and the event log, with a very long text shortened.

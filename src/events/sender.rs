@@ -80,7 +80,7 @@ impl Sender {
             .with_jitter()
             .with_jitter_seed(environment::random());
         let is_retried = |error: &CallError| {
-            error.class() == ErrorClass::Backoff
+            error.cause().class() == ErrorClass::Backoff
                 && error.retry_after().is_none_or(|after| after <= PAUSE_MAX)
         };
         let pause = |error: &CallError, pause: Option<Duration>| {

@@ -134,8 +134,11 @@ pub(super) fn object(data: &[u8]) {
     let _ = wire::version(text).map_err(|error| failure(&error));
     let error = wire::status(text);
     failure(&error);
-    let _ =
-        (error.class(), error.retry_after(), error.is_absence_of(Kind::Gateway.resource(), "g"));
+    let _ = (
+        error.cause().class(),
+        error.retry_after(),
+        error.is_absence_of(Kind::Gateway.resource(), "g"),
+    );
     for kind in Kind::ALL {
         let object = match wire::object(text, kind) {
             Ok(object) => object,
