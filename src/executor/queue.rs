@@ -57,12 +57,6 @@ struct Waiting {
     since: u64,
 }
 
-impl Waiting {
-    fn routes(&self) -> bool {
-        self.action.decision.urgency == Urgency::Routing
-    }
-}
-
 impl Queue {
     /// Objects with an action that may start.
     pub(super) fn ready(&self) -> usize {
@@ -178,7 +172,8 @@ fn rotation<'a>(
     rest: &'a mut Rotation,
     waiting: &Waiting,
 ) -> &'a mut Rotation {
-    if waiting.routes() { routing } else { rest }
+    let routes = waiting.action.decision.urgency == Urgency::Routing;
+    if routes { routing } else { rest }
 }
 
 /// Objects that may be written, with namespaces in rotation. Each operation costs O(log n).
