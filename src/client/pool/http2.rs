@@ -175,16 +175,12 @@ impl Http2 {
         self.streams.load(Relaxed)
     }
 
-    /// The most streams that it may carry.
-    fn limit(&self) -> usize {
-        limit(self.allowed.load(Relaxed))
-    }
-
     /// Whether it takes another request. It takes none after a request was given up until the server
     /// answers: the server may be gone, and a ping takes time to show it.
     pub(super) fn has_room(&self) -> bool {
         let is_doubted = self.doubted_ms.load(Relaxed) > self.heard_ms.load(Relaxed);
-        !self.is_gone() && !is_doubted && self.streams() < self.limit()
+        let most = limit(self.allowed.load(Relaxed));
+        !self.is_gone() && !is_doubted && self.streams() < most
     }
 
     /// How long it has been idle; `None` while it carries a request.
@@ -200,7 +196,7 @@ impl Http2 {
     }
 }
 
-/// Fewer streams than allowed: a stream reset here may still count there.
+/// The most streams to use, fewer than allowed: a stream reset here may still count there.
 fn limit(allowed: usize) -> usize {
     STREAMS_MAX.min(allowed.saturating_sub(STREAMS_SPARE).max(allowed / 2)).max(1)
 }
