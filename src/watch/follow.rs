@@ -148,7 +148,8 @@ impl WatchTask {
                     return Err(WatchEnd::went_backwards());
                 }
                 *from = bookmark;
-                if self.proves_absence() {
+                // Only where the absence of an object may lead to a delete.
+                if self.kind.can_prove_absence(self.cluster.roles()) {
                     self.send(|cluster, kind| EventKind::Bookmark { cluster, kind }).await?;
                 }
             }
@@ -179,11 +180,6 @@ impl WatchTask {
             }
         }
         Ok(())
-    }
-
-    /// Whether the absence of an object in this watch may lead to a delete.
-    fn proves_absence(&self) -> bool {
-        self.kind.can_prove_absence(self.cluster.roles())
     }
 
     /// An unreadable object exists nevertheless, and must not block the others. If its name is
