@@ -22,15 +22,6 @@ pub(super) struct PendingAction {
     queued_at: Instant,
 }
 
-/// An attempt that ended.
-#[derive(Debug)]
-pub(super) struct Attempt {
-    outcome: Outcome,
-    pub(super) answer: Answer,
-    waited: Duration,
-    took: Duration,
-}
-
 /// Evidence of an attempt about the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -46,7 +37,11 @@ impl PendingAction {
         Self { decision, clusters, queued_at: Instant::now() }
     }
 
-    pub(super) async fn attempt(self: Arc<Self>, applier: Applier, gate: Gate) -> Attempt {
+    pub(super) async fn attempt(
+        self: Arc<Self>,
+        applier: Applier,
+        gate: Gate,
+    ) -> (FinishedAction, Answer) {
         let waited = self.queued_at.elapsed();
         let began = Instant::now();
         let action = &self.decision.action;
@@ -61,30 +56,23 @@ impl PendingAction {
         };
         let answer = Answer::of(&result);
         let outcome = result.unwrap_or_else(|error| apply::outcome(&error));
-        Attempt { outcome, answer, waited, took: began.elapsed() }
-    }
-
-    /// The action and the outcome of its attempt.
-    pub(super) fn finished(self: Arc<Self>, attempt: Attempt) -> FinishedAction {
-        let Attempt { outcome, waited, took, .. } = attempt;
-        FinishedAction { decision: self.decision.clone(), outcome, waited, took }
+        let took = began.elapsed();
+        (FinishedAction { decision: self.decision.clone(), outcome, waited, took }, answer)
     }
 
     /// Ends the action without an attempt.
-    pub(super) fn unattempted(self, outcome: Outcome) -> FinishedAction {
+    pub(super) fn unattempted(&self, outcome: Outcome) -> FinishedAction {
         let waited = Duration::ZERO;
         let took = Duration::ZERO;
-        FinishedAction { decision: self.decision, outcome, waited, took }
+        FinishedAction { decision: self.decision.clone(), outcome, waited, took }
     }
-}
 
-impl Attempt {
-    /// The attempt panicked: whether the write took effect is unknown.
-    pub(super) fn panicked(error: &JoinError) -> Self {
+    /// Ends the action after its attempt panicked: whether the write took effect is unknown.
+    pub(super) fn panicked(&self, error: &JoinError) -> (FinishedAction, Answer) {
         let error =
             RequestFailure::new(ErrorCause::Other, format!("defect of throughline: {error}"));
         let outcome = Outcome::Failed { error, retry_after_ms: None };
-        Self { outcome, answer: Answer::None, waited: Duration::ZERO, took: Duration::ZERO }
+        (self.unattempted(outcome), Answer::None)
     }
 }
 

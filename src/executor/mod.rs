@@ -25,7 +25,7 @@ use crate::core::data::ids::{ClusterName, Kind};
 use crate::environment::here;
 use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
-use attempt::{Attempt, PendingAction};
+use attempt::{Answer, PendingAction};
 use queue::Queue;
 
 /// A cluster and the kind written.
@@ -60,7 +60,7 @@ pub struct Executor {
     dry_run: bool,
     metrics: Arc<Metrics>,
     queues: BTreeMap<QueueKey, Queue>,
-    attempts: JoinSet<Attempt>,
+    attempts: JoinSet<(FinishedAction, Answer)>,
     /// The actions of the attempts in flight.
     tasks: HashMap<TaskId, Arc<PendingAction>>,
     /// Actions to return next.
@@ -161,19 +161,21 @@ impl Executor {
         }
     }
 
-    fn join(&mut self, joined: Result<(TaskId, Attempt), JoinError>) {
-        let (id, attempt) = joined.unwrap_or_else(|error| (error.id(), Attempt::panicked(&error)));
+    fn join(&mut self, joined: Result<(TaskId, (FinishedAction, Answer)), JoinError>) {
+        let id = joined.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some(action) = self.tasks.remove(&id) else { return };
+        let attempt = joined.map(|(_, attempt)| attempt);
+        let (finished, answer) = attempt.unwrap_or_else(|error| action.panicked(&error));
         let key = queue_of(&action.decision.action);
         if let Some(queue) = self.queues.get_mut(&key) {
             let was_hung = queue.is_hung();
-            queue.observe(attempt.answer);
+            queue.observe(answer);
             queue.attempt_ended(&action.decision.action.object);
             if queue.is_hung() != was_hung {
                 log_health(&key, queue);
             }
         }
-        self.ended.push_back(action.finished(attempt));
+        self.ended.push_back(finished);
         self.start_ready(&key);
     }
 
