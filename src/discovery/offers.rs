@@ -17,9 +17,6 @@ use crate::core::data::ids::{ClusterName, Role};
 use crate::fleet::ClusterTable;
 use crate::metrics::Metrics;
 
-/// The most events that wait.
-const QUEUE: usize = 256;
-
 /// A cluster that a source offers.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -46,7 +43,7 @@ pub(crate) async fn list(
     metrics: &Arc<Metrics>,
     within: Duration,
 ) -> Offers {
-    let (bus, mut events) = mpsc::channel(QUEUE);
+    let (bus, mut events) = mpsc::channel(config.constants.watch.queue);
     let discovery = Discovery::start(config, clusters, None, connections, bus, metrics);
     let sources = discovery.sources().iter().map(|source| (*source, None)).collect();
     let mut offers = Offers { found: BTreeMap::new(), sources };
