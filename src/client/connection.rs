@@ -40,7 +40,6 @@ enum Route {
 
 /// Shared credentials, with one server.
 pub(super) struct SharedRoute {
-    spec: ConnectionSpec,
     credentials: Arc<SharedCredentials>,
     connections: Connections,
     member: Arc<Member>,
@@ -78,7 +77,7 @@ impl Connection {
 
     /// The route of `spec`; `None` if it is the current one.
     pub(super) fn route_to(&self, spec: ConnectionSpec) -> Option<SharedRoute> {
-        if matches!(&*self.route(), Route::Shared(route) if route.spec == spec) {
+        if matches!(&*self.route(), Route::Shared(route) if route.member.spec == spec) {
             return None;
         }
         Some(SharedRoute::new(&self.name, spec, &self.connections, self.moves.clone()))
@@ -172,11 +171,10 @@ impl SharedRoute {
         moves: watch::Sender<()>,
     ) -> Self {
         let credentials = connections.credentials(&spec.credentials);
-        let member = Member { name: name.clone(), server: spec.server.clone(), moves };
-        let member = Arc::new(member);
+        let member = Arc::new(Member { name: name.clone(), spec, moves });
         credentials.add(&member);
         let connections = connections.clone();
-        Self { spec, credentials, connections, member, target: Mutex::default() }
+        Self { credentials, connections, member, target: Mutex::default() }
     }
 
     async fn target(&self) -> Result<Target, CallError> {
@@ -185,7 +183,7 @@ impl SharedRoute {
         if let Some(target) = target.as_ref().filter(|target| Arc::ptr_eq(&target.made, &made)) {
             return Ok(target.clone());
         }
-        let address = made.address.of(&self.member.server)?;
+        let address = made.address.of(&self.member.spec.server)?;
         let host = self.connections.host(&address.url, &made.tls).map_err(CallError::NoClient)?;
         Ok(target.insert(Target { made, address, host }).clone())
     }

@@ -25,7 +25,9 @@ use super::CallError;
 use super::error::causes;
 use super::fingerprint::{Fingerprint, kubeconfigs, pipe_of};
 use super::pool;
-use super::spec::{Credentials, Server, TOKEN_REMEDY, read_kubeconfig, token_fault};
+use super::spec::{
+    ConnectionSpec, Credentials, Server, TOKEN_REMEDY, read_kubeconfig, token_fault,
+};
 use super::tls::Tls;
 use crate::core::data::ids::ClusterName;
 use crate::environment::{blocking, here};
@@ -61,7 +63,7 @@ struct Users {
 /// A cluster that uses credentials.
 pub(super) struct Member {
     pub(super) name: ClusterName,
-    pub(super) server: Server,
+    pub(super) spec: ConnectionSpec,
     /// Changes when the cluster's address changes.
     pub(super) moves: watch::Sender<()>,
 }
@@ -247,7 +249,8 @@ impl Follower {
         let clusters = self.users.names();
         if now != before {
             for member in self.users.present() {
-                if now.of(&member.server) != before.of(&member.server) {
+                let server = &member.spec.server;
+                if now.of(server) != before.of(server) {
                     member.moves.send_replace(());
                 }
             }
@@ -373,7 +376,7 @@ fn direct(mut config: kube::Config) -> kube::Config {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ClusterClient, ConnectionSpec, Connections, get};
+    use super::super::{ClusterClient, Connections, get};
     use super::*;
     use crate::metrics::Metrics;
 
