@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::client::{CallError, JSON, get, path};
+use crate::client::{CallError, ClusterClient, JSON, get, path};
 use crate::clock::millis;
 use crate::core::contract::action::{AbsentObjects, AbsentProject, Action};
 use crate::core::contract::cause::{About, Cause, Facts};
@@ -69,7 +69,7 @@ impl Applier {
             Ok(Err(error)) => return Ok(not_backed_up(&error)),
             Err(_) => return Ok(not_backed_up("the disk is too slow")),
         }
-        let ended = self.send_delete(action, may_write).await;
+        let ended = self.send_delete(&cluster, action, may_write).await;
         let outcome =
             ended.as_ref().map_or_else(|error| super::outcome(error).name(), Outcome::name);
         let uid = action.precondition.uid.as_deref().unwrap_or_default();
@@ -79,10 +79,10 @@ impl Applier {
 
     async fn send_delete(
         &self,
+        cluster: &ClusterClient,
         action: &Action,
         may_write: impl Fn() -> bool,
     ) -> Result<Outcome, CallError> {
-        let cluster = self.cluster(&action.cluster)?;
         if !may_write() {
             return Ok(Outcome::Dropped);
         }
