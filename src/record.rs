@@ -13,7 +13,7 @@ use tracing::warn;
 use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::engine;
 use crate::event_log::Header;
 use crate::fleet::Fleet;
@@ -47,7 +47,7 @@ impl std::fmt::Debug for WatchRecorder {
 pub struct RecordingStats {
     pub events: u64,
     /// The connector of each Connector object.
-    connectors: BTreeMap<(ClusterName, ObjectKey), ConnectorId>,
+    connectors: BTreeMap<(ClusterName, NamespacedName), ConnectorId>,
     /// The number of watches, in all clusters.
     pub watches: usize,
     /// The number of lost watches.
@@ -58,7 +58,7 @@ pub struct RecordingStats {
 
 /// The upstream cluster of a connector and its name there. A hub or edge Connector without upstream
 /// labels has no cluster; its name is the same as upstream.
-type ConnectorId = (Option<ClusterName>, ObjectKey);
+type ConnectorId = (Option<ClusterName>, NamespacedName);
 
 impl RecordingStats {
     /// The number of connectors that exist now. Each counts once, in however many tiers it has a
@@ -76,7 +76,7 @@ impl RecordingStats {
                 let key = object.meta.key();
                 let id = match object.meta.upstream() {
                     Some((upstream, namespace, name)) => {
-                        (Some(upstream.as_str().into()), ObjectKey::new(namespace, name))
+                        (Some(upstream.as_str().into()), NamespacedName::new(namespace, name))
                     }
                     None => (is_upstream(cluster).then(|| cluster.clone()), key.clone()),
                 };

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::core::contract::cause::Hop;
 use crate::core::contract::note::{Note, NoteKind};
-use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::ids::{ClusterName, NamespacedName};
 use crate::core::data::time::UnixMillis;
 
 /// How long a hop is kept.
@@ -26,15 +26,15 @@ pub struct PassedHop {
     /// The cluster in which the hop ends.
     pub cluster: ClusterName,
     /// The connector's name in that cluster.
-    pub connector: ObjectKey,
+    pub connector: NamespacedName,
     pub online: bool,
 }
 
 /// A tuple rather than an object, because there are thousands.
 impl Serialize for PassedHop {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, hop, cluster, connector: ObjectKey { namespace, name }, online, .. } = self;
-        (at, hop, cluster, namespace, name, online).serialize(serializer)
+        let Self { at, hop, cluster, connector, online, .. } = self;
+        (at, hop, cluster, connector.namespace(), connector.name(), online).serialize(serializer)
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     fn passed(at: u64, hop: Hop, after_ms: Option<u64>) -> Note {
         let cluster = "hub".into();
-        let connector = ObjectKey::new("ns", "c");
+        let connector = NamespacedName::new("ns", "c");
         let kind = NoteKind::HopPassed { cluster, connector, hop, online: true, after_ms };
         Note { at: UnixMillis(at), kind }
     }

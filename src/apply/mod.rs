@@ -166,7 +166,7 @@ fn server_timeout(timeout: Duration) -> String {
 }
 
 fn object_path(action: &Action) -> String {
-    format!("{}/{}", path(action.kind, Some(&action.object.namespace)), action.object.name)
+    format!("{}/{}", path(action.kind, Some(action.object.namespace())), action.object.name())
 }
 
 /// The precondition, in the form shared by a patch's metadata and a delete's options.

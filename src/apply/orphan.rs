@@ -27,8 +27,7 @@ use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, ErrorClass, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::route_origin::origin_of;
-use crate::core::data::ids::{ClusterName, Kind};
-use crate::core::data::name::NamespacedName;
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::core::data::objects::{Object, WireObject};
 
 use super::patch::{no_object, stored_metadata};

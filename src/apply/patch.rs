@@ -158,7 +158,7 @@ pub(super) fn no_object(body: &[u8]) -> CallError {
 mod tests {
     use super::*;
     use crate::core::contract::action::{Precondition, Verb};
-    use crate::core::data::ids::{ActionId, Kind, ObjectKey};
+    use crate::core::data::ids::{ActionId, Kind, NamespacedName};
 
     fn mirror(annotations: &[(&str, Option<&str>)]) -> Action {
         Action {
@@ -166,7 +166,7 @@ mod tests {
             verb: Verb::Mirror,
             cluster: "hub".into(),
             kind: Kind::Connector,
-            object: ObjectKey::new("n", "a"),
+            object: NamespacedName::new("n", "a"),
             annotations: annotations
                 .iter()
                 .map(|(k, v)| ((*k).to_owned(), v.map(str::to_owned)))

@@ -15,7 +15,7 @@ use super::permissions::{
 };
 use crate::client::CallError;
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{Kind, ObjectKey, Role};
+use crate::core::data::ids::{Kind, NamespacedName, Role};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::report::style::{count, join_first};
 
@@ -47,7 +47,7 @@ async fn check_hub(hub: &Cluster, edges: &[&Cluster]) -> Vec<Draft> {
 }
 
 /// The Connectors of a cluster: by key, the status annotation and whether Karmada carries it.
-type Annotations = BTreeMap<ObjectKey, (Option<String>, bool)>;
+type Annotations = BTreeMap<NamespacedName, (Option<String>, bool)>;
 
 /// # Errors
 /// The Connectors are not visible.
@@ -67,15 +67,15 @@ struct Differences {
     /// The number of hub Connectors.
     connectors: usize,
     /// Connectors that no edge has.
-    missing: BTreeSet<ObjectKey>,
+    missing: BTreeSet<NamespacedName>,
     /// By edge, the Connectors with another value there, and whether Karmada carries them.
-    different: BTreeMap<String, BTreeSet<(ObjectKey, bool)>>,
+    different: BTreeMap<String, BTreeSet<(NamespacedName, bool)>>,
 }
 
 impl Differences {
     fn between(hub: &Annotations, edges: &[(String, Annotations)]) -> Self {
         let mut differences = Self::default();
-        let copied = hub.iter().filter(|(key, _)| upstream_uid(&key.namespace).is_some());
+        let copied = hub.iter().filter(|(key, _)| upstream_uid(key.namespace()).is_some());
         for (key, (at_hub, is_karmadas)) in copied {
             differences.connectors += 1;
             let mut is_missing = true;
@@ -246,7 +246,7 @@ fn carrier(
     for (edge, keys) in different {
         let is_karmadas = keys.first().is_some_and(|(_, is_karmadas)| *is_karmadas);
         let keys: Vec<_> = keys.iter().map(|(key, _)| key).collect();
-        let binding = keys.first().map(|key| format!("{}-connector", key.name).into());
+        let binding = keys.first().map(|key| format!("{}-connector", key.name()).into());
         let edge = edge.as_str().into();
         let subject = about_objects(&edge, Kind::Connector, &keys);
         let facts = Facts {

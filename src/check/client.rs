@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::permissions::split_resource;
 use crate::client::{self, CallError, ClusterClient, Timeouts, kube_client};
 use crate::config::Config;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role, Uid};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role, Uid};
 
 /// The longest time for an answer.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -139,9 +139,9 @@ where
     }
 }
 
-pub(super) fn key(meta: &ObjectMeta) -> ObjectKey {
+pub(super) fn key(meta: &ObjectMeta) -> NamespacedName {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    ObjectKey::new(text(&meta.namespace), text(&meta.name))
+    NamespacedName::new(text(&meta.namespace), text(&meta.name))
 }
 
 /// The uid of the upstream namespace, from the name of the hub namespace.

@@ -10,7 +10,7 @@ use super::client::{Cluster, annotation, key, label, upstream_uid};
 use super::finding::{Check, Draft, about_objects};
 use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
     upstream_cluster_name,
@@ -20,7 +20,7 @@ use crate::report::style::{count, join_first};
 /// A hub Connector.
 #[derive(Debug)]
 struct HubConnector {
-    key: ObjectKey,
+    key: NamespacedName,
     /// The uid of its upstream namespace, from the name of its namespace.
     uid: String,
     /// From its labels; an error is the first label that it lacks.
@@ -34,14 +34,14 @@ struct Source {
     upstream: ClusterName,
     /// The value of the label with the cluster's name.
     label: String,
-    connector: ObjectKey,
+    connector: NamespacedName,
 }
 
 impl HubConnector {
     /// `None` outside namespaces named after a uid.
     fn of(meta: &ObjectMeta) -> Option<Self> {
         let key = key(meta);
-        let uid = upstream_uid(&key.namespace)?.to_owned();
+        let uid = upstream_uid(key.namespace())?.to_owned();
         let has_status = annotation(meta, UPSTREAM_STATUS).is_some();
         Some(Self { key, uid, source: Source::of(meta), has_status })
     }
@@ -55,7 +55,7 @@ impl Source {
         Ok(Self {
             upstream: upstream.as_str().into(),
             label: cluster.to_owned(),
-            connector: ObjectKey::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?),
+            connector: NamespacedName::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?),
         })
     }
 }
@@ -65,7 +65,7 @@ impl Source {
 struct Held {
     /// The uid of each upstream namespace, by name.
     namespaces: BTreeMap<String, String>,
-    connectors: BTreeSet<ObjectKey>,
+    connectors: BTreeSet<NamespacedName>,
 }
 
 impl Held {
@@ -81,10 +81,12 @@ impl Held {
     fn of(namespaces: &[DynamicObject], connectors: &[DynamicObject]) -> Self {
         let is_upstream = |meta: &&ObjectMeta| label(meta, UPSTREAM_NAMESPACE).is_none();
         let namespaces = namespaces.iter().map(|object| &object.metadata).filter(is_upstream);
-        let uid = |meta: &ObjectMeta| (key(meta).name, meta.uid.clone().unwrap_or_default());
+        let uid = |meta: &ObjectMeta| {
+            (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default())
+        };
         let namespaces: BTreeMap<_, _> = namespaces.map(uid).collect();
-        let is_source = |key: &ObjectKey| {
-            upstream_uid(&key.namespace).is_none() && namespaces.contains_key(&key.namespace)
+        let is_source = |key: &NamespacedName| {
+            upstream_uid(key.namespace()).is_none() && namespaces.contains_key(key.namespace())
         };
         let connectors = connectors.iter().map(|object| key(&object.metadata));
         let connectors = connectors.filter(is_source).collect();
@@ -98,8 +100,8 @@ impl Held {
     }
 
     /// The upstream Connector of a hub Connector, by name and namespace uid.
-    fn source(&self, connector: &HubConnector) -> Option<ObjectKey> {
-        let source = ObjectKey::new(self.namespace(&connector.uid)?, &*connector.key.name);
+    fn source(&self, connector: &HubConnector) -> Option<NamespacedName> {
+        let source = NamespacedName::new(self.namespace(&connector.uid)?, &*connector.key.name());
         self.connectors.contains(&source).then_some(source)
     }
 }
@@ -262,7 +264,7 @@ impl Tiers<'_> {
         let mut missing = Vec::new();
         let mut other = Vec::new();
         for (connector, source) in named {
-            match held.namespaces.get(&source.connector.namespace) {
+            match held.namespaces.get(source.connector.namespace()) {
                 None => missing.push((connector, &source.connector)),
                 Some(uid) if *uid != connector.uid => other.push((connector, &source.connector)),
                 Some(_) => {}
@@ -279,7 +281,7 @@ impl Tiers<'_> {
             let keys: Vec<_> = wrong.iter().map(|(connector, _)| &connector.key).collect();
             let facts = Facts {
                 upstream: Some(upstream.clone()),
-                what: wrong.first().map(|(_, source)| source.namespace.as_str().into()),
+                what: wrong.first().map(|(_, source)| source.namespace().into()),
                 ..Facts::default()
             };
             let uid = wrong.first().map_or("", |(connector, _)| &connector.uid);

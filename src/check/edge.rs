@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::settings::TouchScope;
-use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::data::ids::{Kind, NamespacedName};
 use crate::core::data::objects::{EXTENSION_PREFIX, FIELD_MANAGER};
 use crate::field_owner::field_owners;
 use crate::report::style::join_first;
@@ -32,7 +32,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 struct Class {
     name: String,
     /// The EnvoyProxy with its parameters.
-    proxy: Option<ObjectKey>,
+    proxy: Option<NamespacedName>,
 }
 
 /// The objects of an edge; an error says why some are not visible.
@@ -40,12 +40,12 @@ struct Edge<'a> {
     cluster: &'a Cluster,
     classes: Result<Vec<Class>, String>,
     /// The EnvoyProxies with `mergeGateways: true`.
-    merged: Result<BTreeSet<ObjectKey>, String>,
+    merged: Result<BTreeSet<NamespacedName>, String>,
     /// Whether Envoy Gateway's kinds are served.
     has_kind: Result<bool, String>,
     gateways: Result<Vec<DynamicObject>, String>,
     /// The HTTPProxies that name a connector: their Gateways have the same names.
-    proxies: Result<BTreeSet<ObjectKey>, String>,
+    proxies: Result<BTreeSet<NamespacedName>, String>,
     /// The version of Envoy Gateway, from its image; `None` if that is not visible.
     version: Option<String>,
 }
@@ -156,7 +156,7 @@ impl<'a> Edge<'a> {
         };
         let now = wall_clock_now();
         let path = ["metadata", "annotations", trigger];
-        let mut others = BTreeMap::<String, Vec<ObjectKey>>::new();
+        let mut others = BTreeMap::<String, Vec<NamespacedName>>::new();
         for meta in gateways.iter().map(|gateway| &gateway.metadata) {
             if annotation(meta, trigger).is_none() {
                 continue;
@@ -169,7 +169,7 @@ impl<'a> Edge<'a> {
                 }
             }
         }
-        let draft = |(manager, keys): (String, Vec<ObjectKey>)| {
+        let draft = |(manager, keys): (String, Vec<NamespacedName>)| {
             let keys: Vec<_> = keys.iter().collect();
             let facts = Facts {
                 manager: Some(manager.into()),
@@ -242,7 +242,7 @@ fn class(object: &DynamicObject) -> Option<Class> {
     let has_proxy = parameters["group"] == group && parameters["kind"] == "EnvoyProxy";
     let controller = spec["controllerName"].as_str().unwrap_or_default();
     let text = |field: &str| parameters[field].as_str().unwrap_or_default();
-    let proxy = has_proxy.then(|| ObjectKey::new(text("namespace"), text("name")));
+    let proxy = has_proxy.then(|| NamespacedName::new(text("namespace"), text("name")));
     let name = object.metadata.name.clone().unwrap_or_default();
     (has_proxy || controller.starts_with(EXTENSION_PREFIX)).then_some(Class { name, proxy })
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::core::contract::cause::{About, Cause, Facts, Kubectl};
 use crate::core::data::closed_list::closed_list;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName};
 
 /// The checks, in the order of the report. The names do not change between versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,7 +155,11 @@ impl Draft {
 }
 
 /// Objects as the subject of a problem. `objects` must not be empty.
-pub(super) fn about_objects(cluster: &ClusterName, kind: Kind, objects: &[&ObjectKey]) -> About {
+pub(super) fn about_objects(
+    cluster: &ClusterName,
+    kind: Kind,
+    objects: &[&NamespacedName],
+) -> About {
     let object = objects.first().map(|first| (*first).clone());
     let more = objects.len().saturating_sub(1);
     About { cluster: cluster.clone(), kind: Some(kind), object, more }

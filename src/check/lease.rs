@@ -17,7 +17,7 @@ use crate::client::CallError;
 use crate::clock::wall_clock_now;
 use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{Kind, ObjectKey, Role};
+use crate::core::data::ids::{Kind, NamespacedName, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
@@ -58,7 +58,7 @@ pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
             let of = config.leader_election.shards;
             let check = async |index| {
                 let group = Group::new(&config.leader_election.lease_name, Shard { index, of });
-                let key = ObjectKey::new(namespace, group.own_lease());
+                let key = NamespacedName::new(namespace, group.own_lease());
                 let api = Api::namespaced(cluster.kube.clone(), namespace);
                 LeaseCheck { cluster, key, api }.run().await
             };
@@ -69,7 +69,7 @@ pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
 
 struct LeaseCheck<'a> {
     cluster: &'a Cluster,
-    key: ObjectKey,
+    key: NamespacedName,
     api: Api<Lease>,
 }
 
@@ -82,7 +82,7 @@ impl LeaseCheck<'_> {
         let dry_run = PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) };
         let (verb, written) = match &lease {
             None => ("create", self.api.create(&dry_run, &self.new_lease()).await),
-            Some(lease) => ("update", self.api.replace(&self.key.name, &dry_run, lease).await),
+            Some(lease) => ("update", self.api.replace(self.key.name(), &dry_run, lease).await),
         };
         match written.map_err(call_error) {
             // A conflict means that another process wrote it first, and so that it can be written.
@@ -96,7 +96,7 @@ impl LeaseCheck<'_> {
 
     /// The Lease; `None` when it does not exist yet.
     async fn read(&self) -> Result<Option<Lease>, CallError> {
-        match self.api.get(&self.key.name).await.map_err(call_error) {
+        match self.api.get(self.key.name()).await.map_err(call_error) {
             Ok(lease) => Ok(Some(lease)),
             Err(CallError::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -105,7 +105,10 @@ impl LeaseCheck<'_> {
 
     fn new_lease(&self) -> Lease {
         Lease {
-            metadata: ObjectMeta { name: Some(self.key.name.clone()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(self.key.name().to_owned()),
+                ..ObjectMeta::default()
+            },
             spec: Some(LeaseSpec {
                 holder_identity: Some("throughline-check".to_owned()),
                 lease_duration_seconds: Some(15),

@@ -19,7 +19,7 @@ use super::permissions::{
 use crate::client::CallError;
 use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::data::ids::{Kind, NamespacedName};
 use crate::report::style::{count, join_first};
 
 const REVIEWS_IN_FLIGHT_MAX: usize = 8;
@@ -119,7 +119,7 @@ fn missing(
             let is_it = |kind: &Kind| kind.resource() == resource;
             let subject = About {
                 kind: Kind::ALL.into_iter().find(is_it),
-                object: namespace.as_deref().map(|namespace| ObjectKey::new(namespace, "")),
+                object: namespace.as_deref().map(|namespace| NamespacedName::new(namespace, "")),
                 ..About::cluster(name)
             };
             let facts = Facts {

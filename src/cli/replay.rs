@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use throughline::config::override_settings;
 use throughline::core::contract::settings::Settings;
-use throughline::core::data::ids::ObjectKey;
+use throughline::core::data::ids::NamespacedName;
 use throughline::event_log::{LogReader, holds_outcomes};
 use throughline::replay::{self, Replay, ReplayMode, ReplayOptions};
 use throughline::report;
@@ -41,7 +41,7 @@ pub(super) struct ReplayArgs {
     mode: Option<ReplayMode>,
     /// Report on this connector only; accepts its upstream name or its name at the hub and edges
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_key)]
-    connector: Option<ObjectKey>,
+    connector: Option<NamespacedName>,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = ReplayFormat::Text)]
     output: ReplayFormat,
@@ -62,12 +62,12 @@ pub(super) struct ReplayArgs {
 }
 
 /// Parses `NAMESPACE/NAME`.
-pub(super) fn object_key(text: &str) -> Result<ObjectKey, String> {
+pub(super) fn object_key(text: &str) -> Result<NamespacedName, String> {
     match text.split_once('/') {
         Some((namespace, name))
             if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
         {
-            Ok(ObjectKey::new(namespace, name))
+            Ok(NamespacedName::new(namespace, name))
         }
         _ => Err("expected NAMESPACE/NAME, for example default/home-lab".to_owned()),
     }

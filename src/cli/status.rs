@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use throughline::core::data::ids::ObjectKey;
+use throughline::core::data::ids::NamespacedName;
 use throughline::core::view::fleet::{Connector, Fleet, UpstreamName};
 use throughline::inspect::status;
 use throughline::instance;
@@ -99,7 +99,7 @@ async fn follow_state(
 }
 
 /// Names a connector, upstream and at the hub.
-type RowKey = (Option<UpstreamName>, Option<ObjectKey>);
+type RowKey = (Option<UpstreamName>, Option<NamespacedName>);
 
 struct StatusPrinter<'a> {
     args: &'a StatusArgs,
@@ -156,7 +156,7 @@ impl StatusPrinter<'_> {
         let upstream = connector.upstream.as_ref();
         let names = [upstream.map(|up| &up.object), connector.name.as_ref()];
         let is_in = |namespace: &String| {
-            names.iter().flatten().any(|object| object.namespace == *namespace)
+            names.iter().flatten().any(|object| object.namespace() == *namespace)
         };
         let upstreams = self.args.source.upstreams();
         (upstreams.is_empty() || upstream.is_some_and(|up| upstreams.contains(&up.cluster)))

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use throughline::core::contract::cause::State;
-use throughline::core::data::ids::{ClusterName, ObjectKey};
+use throughline::core::data::ids::{ClusterName, NamespacedName};
 use throughline::core::view::fleet::{Connector, Fleet};
 use throughline::inspect::find::{self, NotFound};
 use throughline::inspect::trace;
@@ -45,7 +45,7 @@ Examples:
 struct TraceTarget {
     /// The namespace and name of the object
     #[arg(value_name = "NAMESPACE/NAME", value_parser = object_key)]
-    name: ObjectKey,
+    name: NamespacedName,
     /// Choose the object in this cluster when several have the same name
     #[arg(long = "in", value_name = "CLUSTER")]
     only_in: Option<String>,
@@ -56,7 +56,7 @@ struct TraceTarget {
     source: SourceArgs,
 }
 
-type Find = fn(&Fleet, &ObjectKey, Option<&ClusterName>) -> Result<Vec<Connector>, NotFound>;
+type Find = fn(&Fleet, &NamespacedName, Option<&ClusterName>) -> Result<Vec<Connector>, NotFound>;
 
 pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let (target, find): (_, Find) = match &args.command {

@@ -13,7 +13,7 @@ use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
 use crate::core::contract::membership::{JoinRule, OfferState, OfferStateName, SourceName};
-use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ActionId, ClusterName, Kind, NamespacedName, Role};
 use crate::core::data::objects::{Object, ObjectError, WireObject};
 use crate::core::data::time::UnixMillis;
 
@@ -182,8 +182,8 @@ impl<'a> From<&'a Event> for Line<'a> {
             }
             EventKind::Unreadable { cluster, kind, object, error } => {
                 line.watch(cluster, *kind);
-                line.namespace = Some((&*object.namespace).into());
-                line.name = Some((&*object.name).into());
+                line.namespace = Some((&*object.namespace()).into());
+                line.name = Some((&*object.name()).into());
                 line.failed(error);
             }
             EventKind::Listed { cluster, object }
@@ -305,7 +305,8 @@ impl Line<'_> {
                 E::WatchLost { cluster, kind, error: line.failure() }
             })?,
             N::Unreadable => self.about_watch(event, clusters, |cluster, kind, mut line| {
-                let object = ObjectKey::new(owned(line.namespace.take()), owned(line.name.take()));
+                let object =
+                    NamespacedName::new(owned(line.namespace.take()), owned(line.name.take()));
                 E::Unreadable { cluster, kind, object, error: line.failure() }
             })?,
             N::ClusterAdded => {

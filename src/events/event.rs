@@ -22,8 +22,8 @@ pub(super) fn reference(object: InvolvedObject) -> ObjectReference {
     ObjectReference {
         api_version: Some(object.kind.api_version().to_owned()),
         kind: Some(object.kind.as_str().to_owned()),
-        namespace: Some(object.object.namespace),
-        name: Some(object.object.name),
+        namespace: Some(object.object.namespace().to_owned()),
+        name: Some(object.object.name().to_owned()),
         uid: object.uid,
         ..ObjectReference::default()
     }

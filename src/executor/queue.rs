@@ -21,7 +21,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use super::attempt::{Answer, PendingAction};
 use crate::core::contract::action::Urgency;
-use crate::core::data::ids::ObjectKey;
+use crate::core::data::ids::NamespacedName;
 
 /// One start in this many is of a write that does not route, while both kinds wait.
 const STARTS_FOR_THE_REST: u32 = 16;
@@ -31,7 +31,7 @@ const TIME_OUTS_REPORTED: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    slots: BTreeMap<ObjectKey, Slot>,
+    slots: BTreeMap<NamespacedName, Slot>,
     routing: Rotation,
     rest: Rotation,
     /// Starts of routing writes since the last start of another write, while both waited.
@@ -81,7 +81,7 @@ impl Queue {
     /// Queues an action. Returns the action that it replaces.
     pub(super) fn push(
         &mut self,
-        object: ObjectKey,
+        object: NamespacedName,
         action: PendingAction,
     ) -> Option<PendingAction> {
         self.queued += 1;
@@ -113,7 +113,7 @@ impl Queue {
         slot.waiting.take().map(|waiting| waiting.action)
     }
 
-    fn pop(&mut self) -> Option<ObjectKey> {
+    fn pop(&mut self) -> Option<NamespacedName> {
         let hangs = self.is_narrow();
         let both_wait = self.routing.len > 0 && self.rest.len > 0;
         self.routing_in_a_row = if both_wait { self.routing_in_a_row + 1 } else { 0 };
@@ -125,7 +125,7 @@ impl Queue {
     }
 
     /// Handles the end of an attempt: a newer action for the object may be sent.
-    pub(super) fn attempt_ended(&mut self, object: &ObjectKey) {
+    pub(super) fn attempt_ended(&mut self, object: &NamespacedName) {
         debug_assert!(self.in_flight > 0, "more attempts ended than began");
         self.in_flight = self.in_flight.saturating_sub(1);
         let Some(slot) = self.slots.get_mut(object) else { return };
@@ -189,30 +189,30 @@ struct Rotation {
 #[derive(Debug, Default)]
 struct OfNamespace {
     /// By their position in time.
-    objects: BTreeMap<u64, ObjectKey>,
+    objects: BTreeMap<u64, NamespacedName>,
     took_newest: bool,
 }
 
 impl Rotation {
-    fn insert(&mut self, object: ObjectKey, since: u64) {
-        let of_namespace = self.namespaces.entry(object.namespace.clone()).or_default();
+    fn insert(&mut self, object: NamespacedName, since: u64) {
+        let of_namespace = self.namespaces.entry(object.namespace().to_owned()).or_default();
         let other = of_namespace.objects.insert(since, object);
         debug_assert!(other.is_none(), "two objects have the same place");
         self.len += 1;
     }
 
     /// Does nothing if the object does not wait here.
-    fn remove(&mut self, object: &ObjectKey, since: u64) {
-        let Some(of_namespace) = self.namespaces.get_mut(&object.namespace) else { return };
+    fn remove(&mut self, object: &NamespacedName, since: u64) {
+        let Some(of_namespace) = self.namespaces.get_mut(object.namespace()) else { return };
         self.len -= usize::from(of_namespace.objects.remove(&since).is_some());
         if of_namespace.objects.is_empty() {
-            self.namespaces.remove(&object.namespace);
+            self.namespaces.remove(object.namespace());
         }
     }
 
     /// The oldest object of the next namespace; while writes hang, alternately the newest and the
     /// oldest.
-    fn pop(&mut self, hangs: bool) -> Option<ObjectKey> {
+    fn pop(&mut self, hangs: bool) -> Option<NamespacedName> {
         let after = self.served.as_deref().map_or(Unbounded, Excluded);
         let next = self.namespaces.range::<str, _>((after, Unbounded)).map(|(name, _)| name).next();
         let name = next.or_else(|| self.namespaces.keys().next())?.clone();

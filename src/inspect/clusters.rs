@@ -23,7 +23,7 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::LateSettings;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
@@ -246,12 +246,12 @@ impl ClusterWatcher {
 async fn owner_of_field(
     cluster: Arc<ClusterClient>,
     kind: Kind,
-    object: &ObjectKey,
+    object: &NamespacedName,
     field: Vec<&str>,
     within: Duration,
-) -> Option<(ClusterName, Kind, ObjectKey, Writer)> {
-    let all = kube::core::Request::new(path(kind, Some(&object.namespace)));
-    let one = ListParams::default().fields(&format!("metadata.name={}", object.name));
+) -> Option<(ClusterName, Kind, NamespacedName, Writer)> {
+    let all = kube::core::Request::new(path(kind, Some(object.namespace())));
+    let one = ListParams::default().fields(&format!("metadata.name={}", object.name()));
     let answer = cluster.call(all.list(&one).ok()?, within).await.ok()?;
     let list: Value = serde_json::from_slice(&answer).ok()?;
     let writer = field_owner(list.pointer("/items/0")?, &field)?;

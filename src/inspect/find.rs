@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::core::contract::cause::Hop;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::core::view::WatchState;
 use crate::core::view::fleet::{Connector, Fleet, HopView, UpstreamName};
 use crate::nearest::nearest;
@@ -15,7 +15,7 @@ pub struct NotFound(String);
 
 const SUGGESTIONS_MAX: usize = 5;
 
-fn names(connector: &Connector) -> impl Iterator<Item = &ObjectKey> {
+fn names(connector: &Connector) -> impl Iterator<Item = &NamespacedName> {
     connector.upstream.iter().map(|up| &up.object).chain(&connector.name)
 }
 
@@ -31,7 +31,7 @@ fn is_in(connector: &Connector, cluster: &ClusterName) -> bool {
 /// No connector has the name, or several do.
 pub fn connector(
     fleet: &Fleet,
-    name: &ObjectKey,
+    name: &NamespacedName,
     cluster: Option<&ClusterName>,
 ) -> Result<Vec<Connector>, NotFound> {
     let matches = |c: &&Connector| {
@@ -53,7 +53,7 @@ pub fn connector(
 /// No edge has the gateway, or several do.
 pub fn gateway(
     fleet: &Fleet,
-    name: &ObjectKey,
+    name: &NamespacedName,
     cluster: Option<&ClusterName>,
 ) -> Result<Vec<Connector>, NotFound> {
     let found = at_edge(fleet, name, cluster);
@@ -67,15 +67,15 @@ pub fn gateway(
     let edge = cluster.filter(|cluster| !is_upstream(cluster));
     let upstream = cluster.filter(|cluster| is_upstream(cluster));
     let is_named = |up: &&UpstreamName| {
-        up.object.namespace == name.namespace && upstream.is_none_or(|c| *c == up.cluster)
+        up.object.namespace() == name.namespace() && upstream.is_none_or(|c| *c == up.cluster)
     };
     let of_namespace = |connector: &&Connector| connector.upstream.iter().any(|up| is_named(&up));
     let namespaces = fleet.connectors.iter().filter(of_namespace);
-    let namespaces = namespaces.filter_map(|connector| Some(&connector.name.as_ref()?.namespace));
+    let namespaces = namespaces.filter_map(|connector| Some(connector.name.as_ref()?.namespace()));
     let namespaces: BTreeSet<_> = namespaces.collect();
 
     // An object has the same name in all tiers.
-    let names = namespaces.into_iter().map(|namespace| ObjectKey::new(&**namespace, &*name.name));
+    let names = namespaces.into_iter().map(|namespace| NamespacedName::new(namespace, name.name()));
     let mut all: Vec<_> = names.filter_map(|name| at_edge(fleet, &name, edge).ok()).collect();
     match (all.pop(), all.is_empty()) {
         (Some(one), true) => Ok(one),
@@ -91,7 +91,7 @@ pub fn gateway(
 
 fn at_edge(
     fleet: &Fleet,
-    name: &ObjectKey,
+    name: &NamespacedName,
     cluster: Option<&ClusterName>,
 ) -> Result<Vec<Connector>, NotFound> {
     let is_it = |hop: &&HopView| {
@@ -130,7 +130,7 @@ fn at_edge(
 }
 
 /// The connector with only the hops to one gateway.
-fn only_through(connector: &Connector, gateway: &ObjectKey, edge: &ClusterName) -> Connector {
+fn only_through(connector: &Connector, gateway: &NamespacedName, edge: &ClusterName) -> Connector {
     let mut connector = connector.clone();
     connector.hops.retain(|hop| match hop.hop {
         Hop::Upstream | Hop::Mirrored => true,
@@ -141,7 +141,7 @@ fn only_through(connector: &Connector, gateway: &ObjectKey, edge: &ClusterName) 
     connector
 }
 
-fn ambiguous(what: &str, name: &ObjectKey, places: impl Iterator<Item = String>) -> NotFound {
+fn ambiguous(what: &str, name: &NamespacedName, places: impl Iterator<Item = String>) -> NotFound {
     let places = places.collect::<Vec<_>>().join("; ");
     NotFound(format!("more than one {what} is called {name}: {places}; add --in CLUSTER"))
 }
@@ -149,17 +149,17 @@ fn ambiguous(what: &str, name: &ObjectKey, places: impl Iterator<Item = String>)
 fn not_found<'a>(
     fleet: &Fleet,
     what: &str,
-    name: &ObjectKey,
-    known: impl Iterator<Item = &'a ObjectKey>,
+    name: &NamespacedName,
+    known: impl Iterator<Item = &'a NamespacedName>,
 ) -> NotFound {
     let known: Vec<_> = known.collect();
-    let same_name = known.iter().filter(|k| k.name == name.name).map(ToString::to_string);
+    let same_name = known.iter().filter(|k| k.name() == name.name()).map(ToString::to_string);
     let mut near: Vec<String> = same_name.take(SUGGESTIONS_MAX).collect();
     let all: Vec<_> = known.iter().map(ToString::to_string).collect();
-    let same_namespace = known.iter().filter(|k| k.namespace == name.namespace);
-    let same_namespace: Vec<_> = same_namespace.map(|k| k.name.clone()).collect();
-    if let Some(close) = nearest(&name.name, &same_namespace) {
-        near.push(format!("{}/{close}", name.namespace));
+    let same_namespace = known.iter().filter(|k| k.namespace() == name.namespace());
+    let same_namespace: Vec<_> = same_namespace.map(|k| k.name().to_owned()).collect();
+    if let Some(close) = nearest(name.name(), &same_namespace) {
+        near.push(format!("{}/{close}", name.namespace()));
     } else if near.is_empty() {
         near.extend(nearest(&name.to_string(), &all).map(str::to_owned));
     }

@@ -87,7 +87,7 @@ fn facts(of: &Connector, hop: &HopView, writers: &Writers, holder: Option<&str>)
     let what = if hop.hop == Hop::Carried {
         let is_karmadas = mirrored.is_some_and(|mirrored| writers.is_karmadas(mirrored));
         let object = hop.object.as_ref().filter(|_| is_karmadas);
-        object.map(|object| format!("{}-connector", object.name))
+        object.map(|object| format!("{}-connector", object.name()))
     } else {
         Some(holder.map_or("unknown from here".to_owned(), |holder| format!("see {holder}")))
     };

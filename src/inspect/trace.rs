@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::status::{align, put_remedy, since_text, style};
 use super::{not_writing, source_text};
 use crate::core::contract::cause::{Cause, Hop, Kubectl, State};
-use crate::core::data::ids::ObjectKey;
+use crate::core::data::ids::NamespacedName;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, LivenessView, Source};
 use crate::outside_text::one_line;
@@ -121,7 +121,8 @@ fn says(group: &[&HopView]) -> String {
 }
 
 fn gateways(group: &[&HopView]) -> String {
-    let names: Vec<_> = group.iter().filter_map(|hop| Some(&*hop.object.as_ref()?.name)).collect();
+    let names: Vec<_> =
+        group.iter().filter_map(|hop| Some(&*hop.object.as_ref()?.name())).collect();
     match names.len() {
         0 if group[0].state == State::Unknown => "?".to_owned(),
         0 => "no gateway".to_owned(),
@@ -255,7 +256,8 @@ fn put_events(
     for tier in [Hop::Upstream, Hop::Mirrored, Hop::Carried] {
         let worst = connector.hops_of(tier).filter(|hop| hop.object.is_some());
         let Some(hop) = worst.max_by_key(|hop| hop.state) else { continue };
-        let Some(ObjectKey { namespace, name }) = &hop.object else { continue };
+        let Some(object) = &hop.object else { continue };
+        let (namespace, name) = (object.namespace(), object.name());
         let at = kubectl(&hop.cluster).unwrap_or_else(|| format!("at {}: kubectl", hop.cluster));
         let command = format!("{at} -n {namespace} events --for {}/{name}", hop.kind.plural());
         if !commands.contains(&command) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::core::contract::cause::Hop;
 use crate::core::contract::event::EventKind;
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::core::data::objects::{FIELD_MANAGER, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::view::fleet::{Fleet, HopView, LivenessView, Writer};
 
@@ -24,7 +24,7 @@ struct ObjectRecord {
 /// Connectors and Gateways as last observed.
 #[derive(Clone, Debug, Default)]
 pub struct Writers {
-    objects: BTreeMap<(ClusterName, Kind, ObjectKey), ObjectRecord>,
+    objects: BTreeMap<(ClusterName, Kind, NamespacedName), ObjectRecord>,
     nudge_key: String,
 }
 
@@ -89,7 +89,7 @@ impl Writers {
         &mut self,
         cluster: &ClusterName,
         kind: Kind,
-        object: &ObjectKey,
+        object: &NamespacedName,
         writer: Writer,
     ) {
         let key = (cluster.clone(), kind, object.clone());

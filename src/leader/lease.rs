@@ -16,7 +16,7 @@ use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
 use crate::core::contract::cause::About;
 use crate::core::contract::error_cause::RequestFailure;
-use crate::core::data::ids::ObjectKey;
+use crate::core::data::ids::NamespacedName;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 use crate::events::Recorder;
@@ -99,7 +99,7 @@ impl LeaseClient {
     /// The Lease, as the subject of a problem.
     pub(crate) fn about(&self) -> About {
         let namespace = self.namespace.as_deref().unwrap_or_default();
-        let object = Some(ObjectKey::new(namespace, &self.name));
+        let object = Some(NamespacedName::new(namespace, &self.name));
         About { object, ..About::cluster(self.cluster.name()) }
     }
 

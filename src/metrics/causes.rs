@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::core::contract::cause::About;
     use crate::core::contract::note::{Note, NoteKind};
-    use crate::core::data::ids::{Kind, ObjectKey};
+    use crate::core::data::ids::{Kind, NamespacedName};
     use crate::core::data::time::UnixMillis;
     use crate::metrics::{Format, Metrics};
 
@@ -57,7 +57,8 @@ mod tests {
     fn problems_are_counted_by_cause_and_cluster_until_they_end() {
         let metrics = Metrics::new();
         let problem = |cluster: &str, name| {
-            let about = About::object(&cluster.into(), Kind::Connector, ObjectKey::new("ns", name));
+            let about =
+                About::object(&cluster.into(), Kind::Connector, NamespacedName::new("ns", name));
             Problem::new(Cause::NotCarried, about, UnixMillis(1))
         };
         let note = |kind| metrics.count_note(&Note { at: UnixMillis(2), kind });

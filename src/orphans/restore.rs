@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::core::contract::cause::Cause;
 use crate::core::contract::route_origin::origin_of;
-use crate::core::data::ids::{Kind, ObjectKey, Uid};
+use crate::core::data::ids::{Kind, NamespacedName, Uid};
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::data::time::UnixMillis;
 use crate::live_log::{DeletedRouteLine, deleted_routes_file};
@@ -30,7 +30,7 @@ pub struct DeletedRoute {
 #[derive(Debug, Default)]
 pub struct DeletedRoutesFound {
     /// The last version of each route.
-    pub routes: BTreeMap<ObjectKey, DeletedRoute>,
+    pub routes: BTreeMap<NamespacedName, DeletedRoute>,
     /// Lines that throughline does not write, each with the reason.
     pub skipped: Vec<String>,
 }
@@ -80,13 +80,12 @@ pub fn deleted_routes(file: &str) -> anyhow::Result<DeletedRoutesFound> {
 
 /// Uid, name and manifest of a route that throughline may have deleted. The file may come from another
 /// writer, and only such routes may reach `kubectl create`.
-fn manifest(text: &str) -> Result<(String, ObjectKey, Value), String> {
+fn manifest(text: &str) -> Result<(String, NamespacedName, Value), String> {
     let mut value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let text_of = |member: &Value| member.as_str().unwrap_or("?").to_owned();
     let metadata = &value["metadata"];
     let uid = text_of(&metadata["uid"]);
-    let namespace = text_of(&metadata["namespace"]);
-    let key = ObjectKey { namespace, name: text_of(&metadata["name"]) };
+    let key = NamespacedName::new(text_of(&metadata["namespace"]), text_of(&metadata["name"]));
     let name = format!("{} {key}", text_of(&value["kind"]));
     let wire: Result<WireObject, _> = serde_json::from_str(text);
     let route = wire.map_err(|error| format!("{name}: {error}"))?;
@@ -94,7 +93,7 @@ fn manifest(text: &str) -> Result<(String, ObjectKey, Value), String> {
     if route.kind() != Kind::HttpRoute {
         return Err(format!("{name}: throughline deletes only HTTPRoutes"));
     }
-    if !matches!(Uid::of_hub_namespace(&key.namespace), Some(Uid::Uuid(_))) {
+    if !matches!(Uid::of_hub_namespace(key.namespace()), Some(Uid::Uuid(_))) {
         return Err(format!("{name}: throughline deletes only in namespaces ns-<uid>"));
     }
     origin_of(&route).map_err(|cause| {

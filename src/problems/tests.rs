@@ -6,12 +6,12 @@ use tracing::Level;
 use super::*;
 use crate::core::contract::cause::Facts;
 use crate::core::contract::error_cause::ErrorCause;
-use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::data::ids::{Kind, NamespacedName};
 
 const START: UnixMillis = UnixMillis(1_000_000);
 
 fn problem(cause: Cause, cluster: &str, name: Option<&str>) -> Problem {
-    let object = name.map(|name| ObjectKey::new("ns", name));
+    let object = name.map(|name| NamespacedName::new("ns", name));
     let kind = Some(Kind::Connector);
     let about = About { cluster: cluster.into(), kind, object, more: 0 };
     let facts = Facts { edge: Some(cluster.into()), ..Facts::default() };
@@ -144,7 +144,7 @@ fn what_one_remedy_does_not_cure_is_reported_apart() {
     let mut groups = bench.problems.open(&|_| None);
     groups.sort_by_key(|group| group.count);
     let names = |group: &GroupView| {
-        group.objects.iter().map(|object| object.name.clone()).collect::<Vec<_>>()
+        group.objects.iter().map(|object| object.name().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(groups.iter().map(names).collect::<Vec<_>>(), [vec!["a"], vec!["b", "c"]]);
     bench.begin(5_000, refused("a", ErrorCause::Invalid));
@@ -240,7 +240,7 @@ fn the_line_of_many_clusters_has_their_number_and_three_names() {
 fn a_group_of_few_has_a_place_for_each_and_a_larger_one_only_its_first_for_as_long_as_it_lasts() {
     let mut problems = Problems::default();
     let places = |problems: &Problems| {
-        let of = |place: &Place| place.id.object.clone().unwrap().name;
+        let of = |place: &Place| place.id.object.as_ref().unwrap().name().to_owned();
         problems.open(&|_| None)[0].places.iter().map(of).collect::<Vec<_>>().join(" ")
     };
     for name in ["b", "c", "d"] {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::contract::symptom::{Symptom, SymptomChange};
-use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::ids::{ClusterName, NamespacedName};
 use crate::core::data::time::UnixMillis;
 
 /// One outage of one connector at one edge, over all its gateways.
@@ -15,7 +15,7 @@ pub struct Outage {
     pub edge: ClusterName,
     /// Its name at the edge.
     #[serde(flatten)]
-    pub connector: ObjectKey,
+    pub connector: NamespacedName,
     #[serde(rename = "kind")]
     pub symptom: Symptom,
     /// When upstream reported a state other than the one Envoy was programmed with.
@@ -35,7 +35,7 @@ pub struct Outage {
 }
 
 /// The start of an outage and its subject.
-type Key<'n> = (UnixMillis, &'n ClusterName, &'n ObjectKey, Symptom);
+type Key<'n> = (UnixMillis, &'n ClusterName, &'n NamespacedName, Symptom);
 
 /// The end at one Gateway: when, and whether by the platform's key.
 type Ended = (Option<UnixMillis>, bool);

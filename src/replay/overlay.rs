@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::core::data::objects::{Body, Object};
 use crate::core::data::per_kind::PerKind;
 use throughline_sim::{SimClusters, WatchNotice};
@@ -14,11 +14,11 @@ use throughline_sim::{SimClusters, WatchNotice};
 #[derive(Default)]
 pub(crate) struct Overlay {
     /// The latest recorded version of each object, from which the next recorded change is derived.
-    recorded: PerKind<BTreeMap<ObjectKey, BTreeMap<ClusterName, Arc<Object>>>>,
+    recorded: PerKind<BTreeMap<NamespacedName, BTreeMap<ClusterName, Arc<Object>>>>,
     /// Fingerprints of every annotation value that a recorded hub had. If a recorded edge gets one of
     /// them, the recorded carrier wrote it; here the simulated carrier does that.
-    hub_values: BTreeMap<ObjectKey, Vec<u64>>,
-    listing: BTreeMap<(ClusterName, Kind), BTreeSet<ObjectKey>>,
+    hub_values: BTreeMap<NamespacedName, Vec<u64>>,
+    listing: BTreeMap<(ClusterName, Kind), BTreeSet<NamespacedName>>,
     /// The kinds with a lost watch.
     lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
 }
@@ -116,7 +116,7 @@ impl Overlay {
         }
     }
 
-    fn forget(&mut self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) {
+    fn forget(&mut self, cluster: &ClusterName, kind: Kind, key: &NamespacedName) {
         if let Some(recorded) = self.recorded[kind].get_mut(key) {
             recorded.remove(cluster);
         }
@@ -160,7 +160,7 @@ impl Overlay {
         }
     }
 
-    fn remember_hub(&mut self, key: &ObjectKey, before: Option<&Object>, object: &Object) {
+    fn remember_hub(&mut self, key: &NamespacedName, before: Option<&Object>, object: &Object) {
         let values = self.hub_values.entry(key.clone()).or_default();
         let new = &object.meta.annotations;
         let old = before.map(|b| &b.meta.annotations);
@@ -175,7 +175,7 @@ impl Overlay {
     fn merge(
         &self,
         ours: &Object,
-        key: &ObjectKey,
+        key: &NamespacedName,
         before: Option<&Object>,
         object: &Object,
         is_member: bool,

@@ -6,7 +6,7 @@ use super::{Outage, Replay};
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::data::ids::{Kind, NamespacedName};
 use crate::core::status::trigger::NodeIds;
 use crate::core::symptoms::Bystander;
 use crate::event_log::LogEntry;
@@ -19,7 +19,7 @@ pub(crate) struct Recording {
     bystander: Option<Bystander>,
     notes: Vec<Note>,
     /// Upstream cluster and Connector of each hub or edge Connector with upstream labels.
-    upstreams: BTreeMap<ObjectKey, (String, ObjectKey)>,
+    upstreams: BTreeMap<NamespacedName, (String, NamespacedName)>,
 }
 
 impl Recording {
@@ -48,8 +48,8 @@ impl Recording {
             && object.kind() == Kind::Connector
             && let Some((cluster, namespace, name)) = object.meta.upstream()
         {
-            let hub = ObjectKey::new(&*object.meta.namespace, &*object.meta.name);
-            let upstream = || (cluster, ObjectKey::new(namespace, name));
+            let hub = NamespacedName::new(&*object.meta.namespace, &*object.meta.name);
+            let upstream = || (cluster, NamespacedName::new(namespace, name));
             self.upstreams.entry(hub).or_insert_with(upstream);
         }
     }

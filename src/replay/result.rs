@@ -10,7 +10,7 @@ use crate::core::contract::event::{ClusterSpec, Outcome};
 use crate::core::contract::membership::Membership;
 use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ActionId, ClusterName, ObjectKey};
+use crate::core::data::ids::{ActionId, ClusterName, NamespacedName};
 use crate::core::data::time::UnixMillis;
 use throughline_sim::CarrierRate;
 
@@ -79,7 +79,7 @@ pub struct Replay {
     /// The upstream cluster and Connector of each hub or edge Connector, according to its labels. The
     /// name at the hub is also that at the edges.
     #[serde(skip)]
-    pub upstreams: BTreeMap<ObjectKey, (String, ObjectKey)>,
+    pub upstreams: BTreeMap<NamespacedName, (String, NamespacedName)>,
     /// The outages for users in the recording.
     #[serde(skip)]
     pub recorded: Vec<Outage>,

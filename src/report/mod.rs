@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use crate::core::data::ids::ObjectKey;
+use crate::core::data::ids::NamespacedName;
 use crate::replay::Replay;
 
 mod check;
@@ -37,7 +37,7 @@ pub struct ReportOptions {
     /// Columns to fill; text only. Long names may exceed it, and it is never less than 40.
     pub width: usize,
     /// Report only on this connector: its name upstream, or at the hub and the edges.
-    pub connector: Option<ObjectKey>,
+    pub connector: Option<NamespacedName>,
 }
 
 impl Default for ReportOptions {

@@ -10,7 +10,7 @@ use crate::core::contract::action::{Action, Precondition, Verb};
 use crate::core::contract::cause::{About, Hop};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{Note, NoteKind};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::core::data::time::UnixMillis;
 use crate::replay::{ActionRecord, Outage, Replay, ReplayMode, RequestCounts, Span};
 
@@ -19,7 +19,7 @@ use crate::replay::{ActionRecord, Outage, Replay, ReplayMode, RequestCounts, Spa
 pub(super) struct Upstream<'a> {
     pub(super) cluster: &'a str,
     #[serde(flatten)]
-    pub(super) key: &'a ObjectKey,
+    pub(super) key: &'a NamespacedName,
 }
 
 /// A hop that a connector passed.
@@ -43,7 +43,7 @@ pub(super) struct Story<'a> {
     pub(super) upstream: Option<Upstream<'a>>,
     /// Its name at the hub and the edges.
     #[serde(flatten, serialize_with = "with_nulls")]
-    pub(super) hub: Option<&'a ObjectKey>,
+    pub(super) hub: Option<&'a NamespacedName>,
     /// In the order noted.
     pub(super) hops: Vec<PassedHop<'a>>,
     /// In the order decided.
@@ -57,9 +57,12 @@ pub(super) struct Story<'a> {
     pub(super) label: String,
 }
 
-fn with_nulls<S: Serializer>(hub: &Option<&ObjectKey>, serializer: S) -> Result<S::Ok, S::Error> {
-    let part = |part: fn(&ObjectKey) -> &String| hub.map(part);
-    serializer.collect_map([("namespace", part(|k| &k.namespace)), ("name", part(|k| &k.name))])
+fn with_nulls<S: Serializer>(
+    hub: &Option<&NamespacedName>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let (namespace, name) = (hub.map(NamespacedName::namespace), hub.map(NamespacedName::name));
+    serializer.collect_map([("namespace", namespace), ("name", name)])
 }
 
 fn ids<S: Serializer>(actions: &[&ActionRecord], serializer: S) -> Result<S::Ok, S::Error> {
@@ -72,7 +75,7 @@ impl<'a> Story<'a> {
     }
 
     /// The value of `--connector` that selects it.
-    pub(super) fn key(&self) -> Option<&'a ObjectKey> {
+    pub(super) fn key(&self) -> Option<&'a NamespacedName> {
         self.upstream.map(|upstream| upstream.key).or(self.hub)
     }
 
@@ -110,14 +113,14 @@ pub(super) struct Report<'a> {
     needless_writes: Option<u64>,
     /// The connector that it is restricted to.
     #[serde(skip)]
-    pub(super) only: Option<&'a ObjectKey>,
+    pub(super) only: Option<&'a NamespacedName>,
     #[serde(skip)]
     known: HashMap<Place<'a>, BTreeSet<usize>>,
 }
 
 /// The position of an object at the hub and the edges, without a cluster. A Gateway leads to the
 /// connectors for which it was touched.
-type Place<'a> = (Kind, Option<&'a str>, &'a ObjectKey);
+type Place<'a> = (Kind, Option<&'a str>, &'a NamespacedName);
 
 /// The actions that a report covers, in the order decided.
 #[derive(Default)]
@@ -187,7 +190,7 @@ fn with_views<S: Serializer>(problems: &[Span], serializer: S) -> Result<S::Ok, 
 
 impl<'a> Report<'a> {
     /// Indexes everything, or `only` one connector.
-    pub(super) fn new(replay: &'a Replay, only: Option<&'a ObjectKey>) -> Self {
+    pub(super) fn new(replay: &'a Replay, only: Option<&'a NamespacedName>) -> Self {
         let is_live = replay.mode == ReplayMode::Live;
         let mut report = Self {
             replay,
@@ -233,7 +236,7 @@ impl<'a> Report<'a> {
     fn add_connector(
         &mut self,
         upstream: Option<Upstream<'a>>,
-        hub: Option<&'a ObjectKey>,
+        hub: Option<&'a NamespacedName>,
     ) -> usize {
         let at_hub = hub.map(|hub| (Kind::Connector, None, hub));
         let known = at_hub.and_then(|place| self.known.get(&place)?.first().copied());
@@ -312,7 +315,11 @@ impl<'a> Report<'a> {
 
     /// The connectors with that name in an upstream cluster, or at the hub and the edges. Adds one if
     /// there is none, unless the report is about another.
-    fn find_or_add(&mut self, cluster: Option<&'a str>, key: &'a ObjectKey) -> BTreeSet<usize> {
+    fn find_or_add(
+        &mut self,
+        cluster: Option<&'a str>,
+        key: &'a NamespacedName,
+    ) -> BTreeSet<usize> {
         if let Some(found) = self.known.get(&(Kind::Connector, cluster, key)) {
             return found.clone();
         }
@@ -345,13 +352,13 @@ impl<'a> Report<'a> {
         let mut names = HashMap::new();
         let mut keys = HashMap::new();
         for key in self.connectors.iter().filter_map(Story::key) {
-            *names.entry(&key.name).or_insert(0_usize) += 1;
+            *names.entry(key.name()).or_insert(0_usize) += 1;
             *keys.entry(key).or_insert(0_usize) += 1;
         }
         for story in &mut self.connectors {
             let Some(key) = story.key() else { continue };
-            story.label = match (names.get(&key.name), keys.get(key)) {
-                (Some(1), _) => key.name.clone(),
+            story.label = match (names.get(key.name()), keys.get(key)) {
+                (Some(1), _) => key.name().to_owned(),
                 (_, Some(1)) => key.to_string(),
                 _ => story.full_name(),
             };
@@ -364,17 +371,17 @@ impl<'a> Report<'a> {
     }
 
     /// The first connector of that name at the hub and the edges.
-    fn at_hub(&self, hub: &ObjectKey) -> Option<&Story<'a>> {
+    fn at_hub(&self, hub: &NamespacedName) -> Option<&Story<'a>> {
         self.connectors.get(*self.known.get(&(Kind::Connector, None, hub))?.first()?)
     }
 
     /// Whether the report covers a connector, given by its name at the hub and the edges.
-    pub(super) fn includes(&self, hub: &ObjectKey) -> bool {
+    pub(super) fn includes(&self, hub: &NamespacedName) -> bool {
         self.only.is_none_or(|only| only == hub) || self.at_hub(hub).is_some()
     }
 
     /// The label of a connector, given by its name at the hub and the edges.
-    pub(super) fn label(&self, hub: &ObjectKey) -> String {
+    pub(super) fn label(&self, hub: &NamespacedName) -> String {
         self.at_hub(hub).map_or_else(|| hub.to_string(), |story| story.label.clone())
     }
 

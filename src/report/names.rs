@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::model::{Report, Story};
-use crate::core::data::ids::ObjectKey;
+use crate::core::data::ids::NamespacedName;
 use crate::nearest::nearest;
 use crate::replay::Replay;
 
@@ -14,7 +14,7 @@ const LISTED_MAX: usize = 5;
 ///
 /// # Errors
 /// There is none. The text says what to do.
-pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), String> {
+pub fn require_connector(replay: &Replay, name: &NamespacedName) -> Result<(), String> {
     let report = Report::new(replay, None);
     let of = |story: &Story<'_>| {
         [story.upstream.map(|upstream| upstream.key), story.hub].map(|key| Some(key?.to_string()))
@@ -24,7 +24,7 @@ pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), String
     if names.contains(&word) {
         return Ok(());
     }
-    let elsewhere = |known: &&String| known.ends_with(&format!("/{}", name.name));
+    let elsewhere = |known: &&String| known.ends_with(&format!("/{}", name.name()));
     let near = names.iter().find(elsewhere).or_else(|| {
         let near = nearest(&word, &names)?;
         names.get(near)

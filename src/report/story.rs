@@ -13,7 +13,7 @@ use super::style::{
 };
 use crate::config::role_name;
 use crate::core::contract::event::ClusterSpec;
-use crate::core::data::ids::ObjectKey;
+use crate::core::data::ids::NamespacedName;
 use crate::replay::{Replay, ReplayMode, Span};
 
 /// A longer story is cut in the middle: this many entries at its beginning and end remain.
@@ -118,7 +118,7 @@ fn most_affected(report: &Report<'_>, eventful: &[&Story<'_>]) -> Option<HashSet
         return None;
     }
     let replay = report.replay;
-    let mut outage_ms: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
+    let mut outage_ms: BTreeMap<&NamespacedName, u64> = BTreeMap::new();
     for outage in replay.recorded.iter().chain(&replay.replayed) {
         let until = outage.until.unwrap_or(replay.last_at);
         *outage_ms.entry(&outage.connector).or_default() += until.since(outage.from);
@@ -141,7 +141,7 @@ fn most_affected(report: &Report<'_>, eventful: &[&Story<'_>]) -> Option<HashSet
 fn write_entries(
     replay: &Replay,
     entries: &[StoryEntry],
-    key: Option<&ObjectKey>,
+    key: Option<&NamespacedName>,
     all: bool,
     writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {

@@ -10,7 +10,7 @@ use super::model::Report;
 use super::style::Style::{self, Bold, Dim, Green, Plain, Red, Yellow};
 use super::style::{TextWriter, borrowed, clock, count, duration, grouped};
 use crate::core::contract::symptom::Symptom;
-use crate::core::data::ids::{ClusterName, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, NamespacedName, Role};
 use crate::core::data::time::UnixMillis;
 use crate::replay::{Outage, Replay, ReplayMode};
 
@@ -190,7 +190,7 @@ fn unseen_connectors(report: &Report<'_>) -> usize {
 }
 
 /// The edge, the connector, and the symptom for users.
-type Subject<'a> = (&'a ClusterName, &'a ObjectKey, &'static str);
+type Subject<'a> = (&'a ClusterName, &'a NamespacedName, &'static str);
 type Comparisons<'a> = BTreeMap<Subject<'a>, Comparison<'a>>;
 
 fn comparisons<'a>(report: &Report<'a>) -> Comparisons<'a> {
@@ -282,7 +282,7 @@ fn totals<'a>(
 }
 
 /// The outages of each connector at each edge, for the HTML page.
-pub(super) fn figures<'a>(report: &Report<'a>) -> HashMap<&'a ObjectKey, Vec<Value>> {
+pub(super) fn figures<'a>(report: &Report<'a>) -> HashMap<&'a NamespacedName, Vec<Value>> {
     let total = |side: &OutageTotals<'_>| json!({ "ms": side.total_ms(), "text": side.text(), "open": side.is_open() });
     // The recording of a verify already includes throughline's effect.
     let has_replayed = report.replay.mode != ReplayMode::Verify;

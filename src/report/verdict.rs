@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::style::count;
 use crate::core::contract::symptom::Symptom;
-use crate::core::data::ids::ObjectKey;
+use crate::core::data::ids::NamespacedName;
 use crate::replay::{Outage, Replay, ReplayMode};
 
 #[derive(Default, Serialize)]
@@ -46,10 +46,10 @@ impl<'a> Verdict<'a> {
     pub(super) fn new(
         replay: &'a Replay,
         outages: &[&Outage],
-        stuck: impl Iterator<Item = Option<&'a ObjectKey>>,
+        stuck: impl Iterator<Item = Option<&'a NamespacedName>>,
     ) -> Self {
         let is_verify = replay.mode == ReplayMode::Verify;
-        let with = |symptom: Symptom| -> BTreeSet<&ObjectKey> {
+        let with = |symptom: Symptom| -> BTreeSet<&NamespacedName> {
             let open = outages.iter().filter(|outage| outage.until.is_none());
             open.filter(|o| o.symptom.users_get() == symptom.users_get())
                 .map(|o| &o.connector)
@@ -57,7 +57,7 @@ impl<'a> Verdict<'a> {
         };
         let down = with(Symptom::Offline);
         let dead_tunnel = with(Symptom::StaleOnline);
-        let is_down = |hub: &ObjectKey| down.contains(hub) || dead_tunnel.contains(hub);
+        let is_down = |hub: &NamespacedName| down.contains(hub) || dead_tunnel.contains(hub);
         // A what-if and a demo count them among the problems of their verdict.
         let stuck =
             if is_verify { stuck.filter(|hub| !hub.is_some_and(is_down)).count() } else { 0 };

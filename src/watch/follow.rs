@@ -189,7 +189,7 @@ impl WatchTask {
             NoObject::OtherType(error) => return Err(WatchEnd::OtherType(error)),
             NoObject::Unreadable(object, error) => (object, error),
         };
-        if object.name.is_empty() && self.list_at.is_none() {
+        if object.name().is_empty() && self.list_at.is_none() {
             self.list_later();
         }
         debug!(%object, %error, "cannot read an object");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::client::{CallError, OBJECT_BYTES_MAX};
-use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::data::ids::{Kind, NamespacedName};
 use crate::core::data::objects::{Object, WireObject};
 
 /// The type of a watch event.
@@ -49,7 +49,7 @@ pub enum NoObject {
     OtherType(CallError),
     /// Its name is empty if even that can't be read.
     #[error("{1}")]
-    Unreadable(ObjectKey, Box<CallError>),
+    Unreadable(NamespacedName, Box<CallError>),
 }
 
 /// # Errors
@@ -75,7 +75,7 @@ pub fn check_type(object: &str, kind: Kind) -> Result<(), CallError> {
 }
 
 /// Namespace and name of an otherwise unreadable object; empty if they can't be read either.
-fn key(object: &str) -> ObjectKey {
+fn key(object: &str) -> NamespacedName {
     #[derive(Deserialize)]
     struct Named {
         metadata: ObjectName,
@@ -88,7 +88,7 @@ fn key(object: &str) -> ObjectKey {
     }
     let named = serde_json::from_str(object).map(|Named { metadata }| metadata);
     let ObjectName { namespace, name } = named.unwrap_or_default();
-    ObjectKey::new(namespace, name)
+    NamespacedName::new(namespace, name)
 }
 
 /// An object of the requested kind.

@@ -106,7 +106,7 @@ impl Tiers {
         for shop in shops {
             let is_up = server.cluster == self.up.cluster;
             let namespace = if is_up { shop.namespace.into() } else { shop.hub_namespace() };
-            let key = ObjectKey::new(&namespace, "lab");
+            let key = NamespacedName::new(&namespace, "lab");
             server.sim.lock().unwrap().remove(&server.cluster, Kind::Connector, &key);
         }
     }

@@ -26,8 +26,8 @@ fn fleet(stage: &Stage) -> Fleet {
     read
 }
 
-fn at_edge(name: &str) -> ObjectKey {
-    ObjectKey::new(UP.hub_namespace(), name)
+fn at_edge(name: &str) -> NamespacedName {
+    NamespacedName::new(UP.hub_namespace(), name)
 }
 
 fn printed(put: impl FnOnce(&ReportOptions, &mut Vec<u8>) -> std::io::Result<()>) -> String {
@@ -177,7 +177,8 @@ fn hostile_texts_stay_on_their_line() {
     let error = RequestFailure::new(ErrorCause::Forbidden, "no\n0 connectors\x1b[2J\u{202e}");
     stage.finish(&mirror, Outcome::Refused { error });
     let mut fleet = fleet(&stage);
-    fleet.connectors[0].upstream.as_mut().unwrap().object.name = "la\nb\x1b[2J".to_owned();
+    let upstream = fleet.connectors[0].upstream.as_mut().unwrap();
+    upstream.object = NamespacedName::new("default", "la\nb\x1b[2J");
     let text = status_of(&fleet) + &trace_of(&fleet, &fleet.connectors);
     assert!(!text.contains(['\x1b', '\u{202e}']) && !text.contains("\n0 connectors"), "{text:?}");
     assert!(text.contains("default/la\u{fffd}b"), "{text}");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use similar::TextDiff;
 use throughline::core::contract::cause::{Cause, Hop};
 use throughline::core::contract::event::{Event, EventKind};
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::core::view::fleet::{Connector, Fleet, HopView, Leader, Source};
@@ -85,7 +85,7 @@ struct Present {
     /// How each watch was lost; `None` while it is live.
     watches: BTreeMap<(ClusterName, Kind), Option<EventKind>>,
     /// As they are listed.
-    objects: BTreeMap<(ClusterName, Kind, ObjectKey), EventKind>,
+    objects: BTreeMap<(ClusterName, Kind, NamespacedName), EventKind>,
 }
 
 impl Present {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use throughline::core::contract::action::Action;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName};
 use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 
@@ -12,7 +12,7 @@ use crate::fixtures::{names, replayed};
 
 const SHARDS: u16 = 3;
 
-type Written = (UnixMillis, Kind, ClusterName, ObjectKey, Vec<(String, Option<String>)>);
+type Written = (UnixMillis, Kind, ClusterName, NamespacedName, Vec<(String, Option<String>)>);
 
 /// Here limits a second are reached, of which each shard has its part: all is written, at other times.
 const LIMITED: [&str; 4] = [

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::EventKind;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 
 use crate::generate::{Setup, change, fault, other_writer, schedule, setup, who, write_faults};
@@ -18,9 +18,9 @@ use crate::{config, no_deviations};
 #[derive(Default)]
 struct Observed {
     /// What Connectors say at the hub, and at edges whose watch is live.
-    says: BTreeMap<(ClusterName, ObjectKey), Option<serde_json::Value>>,
+    says: BTreeMap<(ClusterName, NamespacedName), Option<serde_json::Value>>,
     /// Since when an edge with a live watch differs from the hub.
-    apart: BTreeMap<(ClusterName, ObjectKey), u64>,
+    apart: BTreeMap<(ClusterName, NamespacedName), u64>,
 }
 
 impl Observed {
@@ -58,7 +58,7 @@ impl Observed {
         }
     }
 
-    fn longest_apart(&self, now: u64, key: &ObjectKey) -> Option<u64> {
+    fn longest_apart(&self, now: u64, key: &NamespacedName) -> Option<u64> {
         let apart = self.apart.iter().filter(|((_, k), _)| k == key);
         apart.map(|(_, since)| now - since).max()
     }
@@ -68,7 +68,7 @@ fn nudges_are_due(sim: &Sim) -> Result<(), TestCaseError> {
     let mut observed = Observed::default();
     let mut events = sim.seen.iter().peekable();
     // When each was nudged, and the pause before that.
-    let mut nudged: BTreeMap<ObjectKey, (u64, u64)> = BTreeMap::new();
+    let mut nudged: BTreeMap<NamespacedName, (u64, u64)> = BTreeMap::new();
     for decision in sim.decided(Verb::Nudge, 0) {
         let (at, key) = (decision.at.0, &decision.action.object);
         // Events of the nudge's own millisecond are left out: they may have come before it or after.

@@ -34,7 +34,7 @@ use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::cause::{Hop, State};
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::{Settings, TouchScope};
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS};
 use throughline::core::status::trigger::Trigger;
 use throughline::core::view::fleet::Source;
@@ -111,7 +111,7 @@ fn values(sim: &Sim) -> BTreeSet<String> {
 
 /// Gateways whose trigger a new process must not trust: after throughline wrote the gateway, another
 /// writer changed one of its connectors, by the API server's clock.
-fn distrusted(sim: &Sim) -> BTreeSet<(ClusterName, ObjectKey)> {
+fn distrusted(sim: &Sim) -> BTreeSet<(ClusterName, NamespacedName)> {
     let mut distrusted = BTreeSet::new();
     for edge in sim.topology.edges() {
         let wrote = |o: &Object, ours: bool| {

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use throughline::core::contract::event::{ClusterSpec, EventKind};
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
 use throughline_sim::WatchNotice;
@@ -88,17 +88,17 @@ impl Topology {
         format!("ns-{}", self.project(project).2)
     }
 
-    pub fn upstream_key(self, ConnectorRef(p, c): ConnectorRef) -> (ClusterName, ObjectKey) {
+    pub fn upstream_key(self, ConnectorRef(p, c): ConnectorRef) -> (ClusterName, NamespacedName) {
         let (cluster, namespace, _) = self.project(p);
-        (cluster, ObjectKey::new(namespace, format!("c{c}")))
+        (cluster, NamespacedName::new(namespace, format!("c{c}")))
     }
 
-    pub fn hub_key(self, ConnectorRef(p, c): ConnectorRef) -> ObjectKey {
-        ObjectKey::new(self.hub_namespace(p), format!("c{c}"))
+    pub fn hub_key(self, ConnectorRef(p, c): ConnectorRef) -> NamespacedName {
+        NamespacedName::new(self.hub_namespace(p), format!("c{c}"))
     }
 
-    fn gateway(self, GatewayRef(e, p, g): GatewayRef) -> (ClusterName, ObjectKey) {
-        (self.edge(e), ObjectKey::new(self.hub_namespace(p), format!("g{g}")))
+    fn gateway(self, GatewayRef(e, p, g): GatewayRef) -> (ClusterName, NamespacedName) {
+        (self.edge(e), NamespacedName::new(self.hub_namespace(p), format!("g{g}")))
     }
 
     /// A hub route, 1,000 s old, and its parent.
@@ -234,17 +234,17 @@ fn wrong_value(which: u8) -> Option<String> {
     }
 }
 
-fn connector(key: &ObjectKey, labels: &Value, status: Option<&str>) -> Value {
+fn connector(key: &NamespacedName, labels: &Value, status: Option<&str>) -> Value {
     let mut object = json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-        "metadata": {"namespace": key.namespace, "name": key.name, "labels": labels}});
+        "metadata": {"namespace": key.namespace(), "name": key.name(), "labels": labels}});
     if let Some(status) = status {
         object["status"] = serde_json::from_str(status).unwrap();
     }
     object
 }
 
-fn gateway_object(key: &ObjectKey, class: &str) -> Value {
-    json!({"kind": "Gateway", "metadata": {"namespace": key.namespace, "name": key.name},
+fn gateway_object(key: &NamespacedName, class: &str) -> Value {
+    json!({"kind": "Gateway", "metadata": {"namespace": key.namespace(), "name": key.name()},
         "spec": {"gatewayClassName": class}})
 }
 
@@ -278,7 +278,10 @@ impl Sim {
     /// Creates a project's Gateway upstream: the parent of routes.
     pub fn put_parent(&mut self, project: u8, parent: u8) {
         let (cluster, namespace, _) = self.topology.project(project);
-        self.put(&cluster, &gateway_object(&ObjectKey::new(namespace, format!("g{parent}")), ""));
+        self.put(
+            &cluster,
+            &gateway_object(&NamespacedName::new(namespace, format!("g{parent}")), ""),
+        );
     }
 
     /// Sets one annotation as another writer, if the object exists.
@@ -286,7 +289,7 @@ impl Sim {
         &mut self,
         cluster: &ClusterName,
         kind: Kind,
-        key: &ObjectKey,
+        key: &NamespacedName,
         name: &str,
         value: Option<String>,
     ) {
@@ -358,7 +361,7 @@ impl Sim {
                 let backend = |c| json!({"endpoint": "x", "connector": {"name": format!("c{c}")}});
                 let named = (0..CONNECTORS).filter(|c| mask >> c & 1 == 1);
                 let rules: Vec<_> = named.map(|c| json!({"backends": [backend(c)]})).collect();
-                let meta = json!({"namespace": key.namespace, "name": key.name});
+                let meta = json!({"namespace": key.namespace(), "name": key.name()});
                 let spec = json!({"rules": rules});
                 self.put(&edge, &json!({"kind": "HTTPProxy", "metadata": meta, "spec": spec}));
             }
@@ -410,13 +413,13 @@ impl Sim {
                     if exist {
                         self.put_parent(0, g);
                     } else {
-                        let key = ObjectKey::new(namespace, format!("g{g}"));
+                        let key = NamespacedName::new(namespace, format!("g{g}"));
                         self.clusters.remove(&up, Kind::Gateway, &key);
                     }
                 }
             }
             Op::Route(route, parent) => {
-                let key = ObjectKey::new(t.hub_namespace(0), format!("r{route}"));
+                let key = NamespacedName::new(t.hub_namespace(0), format!("r{route}"));
                 if self.clusters.get(&hub, Kind::HttpRoute, &key).is_some() {
                     self.put(&hub, &t.route(0, route, parent));
                 }
@@ -432,7 +435,7 @@ impl Sim {
             }
             Op::Namespace(number) => {
                 let (up, namespace, _) = t.project(0);
-                self.clusters.remove(&up, Kind::Namespace, &ObjectKey::new("", namespace));
+                self.clusters.remove(&up, Kind::Namespace, &NamespacedName::new("", namespace));
                 self.put_namespaces(0, &uid(number));
             }
         }
@@ -462,7 +465,7 @@ impl Sim {
             self.put(&up, &connector(&key, &json!({}), status(s).as_deref()));
         }
         let (hub, copy) = (t.hub(), t.hub_key(who));
-        let mut labels = labels(up.as_str(), &key.namespace, "Connector", &key.name);
+        let mut labels = labels(up.as_str(), key.namespace(), "Connector", key.name());
         if who.1 == 0 {
             // An older spelling.
             let cluster = format!("cluster-_{up}").replace('/', "_");

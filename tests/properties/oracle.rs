@@ -8,7 +8,7 @@ use serde_json::Value;
 use throughline::core::contract::cause::{Problem, State};
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::{PlatformKeyMode, TouchScope};
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use throughline::core::status::go_json;
 use throughline::core::status::liveness::{self, Liveness};
@@ -50,7 +50,7 @@ impl Sim {
     /// Whether the upstream namespace of a project is the one that the hub knows.
     pub fn has_namespace(&self, project: u8) -> bool {
         let (up, namespace, uid) = self.topology.project(project);
-        let found = self.clusters.get(&up, Kind::Namespace, &ObjectKey::new("", namespace));
+        let found = self.clusters.get(&up, Kind::Namespace, &NamespacedName::new("", namespace));
         found.is_some_and(|found| *found.meta.uid == *uid)
     }
 
@@ -58,7 +58,7 @@ impl Sim {
     pub fn has_parent(&self, project: u8, route: &Object) -> bool {
         let (up, namespace, _) = self.topology.project(project);
         let exists = |name: &str| {
-            self.clusters.get(&up, Kind::Gateway, &ObjectKey::new(namespace, name)).is_some()
+            self.clusters.get(&up, Kind::Gateway, &NamespacedName::new(namespace, name)).is_some()
         };
         let Body::HttpRoute { parents } = &route.body else { return false };
         parents.iter().any(|parent| exists(&parent.name))
@@ -111,13 +111,13 @@ impl Sim {
         let (upstream, namespace, name) = meta.upstream()?;
         let upstream = ClusterName::from(upstream.as_str());
         self.clusters.with_role(Role::Upstream).find(|cluster| **cluster == upstream)?;
-        let of_namespace = ObjectKey::new("", namespace);
+        let of_namespace = NamespacedName::new("", namespace);
         let found = self.clusters.get(&upstream, Kind::Namespace, &of_namespace);
         if found.is_some_and(|found| *meta.namespace != *format!("ns-{}", found.meta.uid)) {
             return None;
         }
 
-        let key = ObjectKey::new(namespace, name);
+        let key = NamespacedName::new(namespace, name);
         let status = self.clusters.get(&upstream, Kind::Connector, &key).and_then(|c| c.status());
         let expected = match status {
             // What it says is not known where it cannot be spelled.
@@ -147,9 +147,9 @@ impl Sim {
 
     /// The Connectors of a Gateway's HTTPProxy, in order, with what the edge knows of them. None if
     /// throughline does not write the Gateway.
-    fn connectors(&self, edge: &ClusterName, gateway: &ObjectKey) -> Vec<(&str, Liveness)> {
+    fn connectors(&self, edge: &ClusterName, gateway: &NamespacedName) -> Vec<(&str, Liveness)> {
         let is_upstream_too = self.clusters.with_role(Role::Upstream).any(|c| c == edge);
-        let namespace = ObjectKey::new("", &*gateway.namespace);
+        let namespace = NamespacedName::new("", &*gateway.namespace());
         let namespace = self.clusters.get(edge, Kind::Namespace, &namespace);
         if is_upstream_too && !namespace.is_some_and(|n| n.meta.is_hub_namespace()) {
             return Vec::new();
@@ -157,20 +157,25 @@ impl Sim {
         let proxy = self.clusters.get(edge, Kind::HttpProxy, gateway).map(|proxy| &proxy.body);
         let Some(Body::HttpProxy { connectors }) = proxy else { return Vec::new() };
         let read = |name: &str| {
-            let key = ObjectKey::new(&*gateway.namespace, name);
+            let key = NamespacedName::new(&*gateway.namespace(), name);
             self.clusters.get(edge, Kind::Connector, &key).map(|c| liveness_of(c))
         };
         connectors.iter().map(|name| (&**name, read(name).unwrap_or_default())).collect()
     }
 
     /// Whether the proxy of a Gateway refers to a Connector.
-    pub fn references(&self, edge: &ClusterName, gateway: &ObjectKey, c: &ObjectKey) -> bool {
+    pub fn references(
+        &self,
+        edge: &ClusterName,
+        gateway: &NamespacedName,
+        c: &NamespacedName,
+    ) -> bool {
         let names = self.connectors(edge, gateway);
-        gateway.namespace == c.namespace && names.iter().any(|(name, _)| *name == c.name)
+        gateway.namespace() == c.namespace() && names.iter().any(|(name, _)| *name == c.name())
     }
 
     /// The digest that a Gateway should announce.
-    pub fn digest_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<u64> {
+    pub fn digest_of(&self, edge: &ClusterName, gateway: &NamespacedName) -> Option<u64> {
         let connectors = self.connectors(edge, gateway);
         let part = |(name, says): &(&str, Liveness)| {
             NodeIds::Real.connector_part(name, says.online, &says.node_id)
@@ -179,7 +184,7 @@ impl Sim {
     }
 
     /// The stamp that the platform's extension server writes on a Gateway.
-    pub fn stamp_of(&self, edge: &ClusterName, gateway: &ObjectKey) -> Option<String> {
+    pub fn stamp_of(&self, edge: &ClusterName, gateway: &NamespacedName) -> Option<String> {
         let connectors = self.connectors(edge, gateway);
         let (_, Liveness { online, node_id }) = connectors.last()?;
         Some(if *online { format!("true/{node_id}") } else { "false/".to_owned() })
@@ -227,7 +232,7 @@ impl Sim {
             let Some(expected) = self.digest_of(edge, &key) else { continue };
             let (is_active, sum, triggers) = classes.entry(class).or_default();
             *is_active |= !gateway.meta.is_paused();
-            *sum = sum.wrapping_add(gateway_part(&key.namespace, &key.name, expected));
+            *sum = sum.wrapping_add(gateway_part(key.namespace(), key.name(), expected));
             triggers.extend(self.trigger_of(gateway));
         }
         let confirmations = self.settings.touch.confirm_after_ms.len();

@@ -9,7 +9,7 @@ use throughline::core::contract::error_cause::RequestFailure;
 use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, NamespacedName, Role};
 use throughline::core::data::objects::Object;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
@@ -24,7 +24,7 @@ pub const HOUR: u64 = 3_600 * SECOND;
 pub const WRITE_MS: u64 = 10;
 pub const START: u64 = 1_763_715_600_000;
 
-type Place = (ClusterName, Kind, ObjectKey, Option<String>);
+type Place = (ClusterName, Kind, NamespacedName, Option<String>);
 
 /// What happens to a write: whether and when it is applied, and which answer comes when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -463,8 +463,8 @@ impl Sim {
     }
 
     /// The project that a hub object belongs to.
-    fn project_of(&self, object: &ObjectKey) -> u8 {
-        let is_of = |project: &u8| self.topology.hub_namespace(*project) == object.namespace;
+    fn project_of(&self, object: &NamespacedName) -> u8 {
+        let is_of = |project: &u8| self.topology.hub_namespace(*project) == object.namespace();
         (0..PROJECTS).find(is_of).unwrap()
     }
 

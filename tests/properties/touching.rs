@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use throughline::core::contract::action::{Action, Decision, Verb};
 use throughline::core::contract::settings::TouchScope;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName};
 use throughline::core::status::trigger::Trigger;
 
 use crate::generate::{Setup, change, fault, other_writer, place, schedule, setup, write_faults};
@@ -30,7 +30,7 @@ fn touches(sim: &Sim) -> Vec<(u64, &Action, Trigger)> {
 }
 
 /// Every observed change of liveness: time, edge, connector.
-fn changes(sim: &Sim) -> Vec<(u64, ClusterName, ObjectKey)> {
+fn changes(sim: &Sim) -> Vec<(u64, ClusterName, NamespacedName)> {
     let mut known = BTreeMap::new();
     let mut changes = Vec::new();
     for (at, cluster, object) in sim.shown().filter(|(.., o)| o.kind() == Kind::Connector) {
@@ -214,6 +214,6 @@ proptest! {
         sim.play(&schedule);
         converges(&mut sim)?;
         // The name tells the class: g0 and g2 belong to one, g1 to the other.
-        keep_to_their_turns(&sim, |touch| (touch.cluster.clone(), touch.object.name == "g1"))?;
+        keep_to_their_turns(&sim, |touch| (touch.cluster.clone(), touch.object.name() == "g1"))?;
     }
 }

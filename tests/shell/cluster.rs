@@ -11,7 +11,7 @@ use throughline::client::{
 use throughline::config::ClusterConfig;
 use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::contract::event::ClusterSpec;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, NamespacedName, Role};
 use throughline::metrics::Metrics;
 use throughline_sim::SimClusters;
 
@@ -93,7 +93,7 @@ pub(crate) fn write(verb: Verb, kind: Kind, name: &str) -> Action {
         verb,
         cluster: ClusterName::from("one"),
         kind,
-        object: ObjectKey::new("n", name),
+        object: NamespacedName::new("n", name),
         annotations: vec![("k".into(), Some("v".into()))],
         precondition: Precondition::default(),
         connectors: Vec::new(),

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use throughline::client::ClusterClient;
 use throughline::core::contract::event::{ClusterSpec, EventKind};
 use throughline::core::contract::note::NoteKind;
-use throughline::core::data::ids::{ObjectKey, Role};
+use throughline::core::data::ids::{NamespacedName, Role};
 use throughline::core::data::shard::Shard;
 use throughline::events::Recorder;
 use throughline::leader::election::Timings;
@@ -128,7 +128,7 @@ impl Api {
 
     /// Creates or replaces a Lease.
     fn put(&self, name: &str, lease: Value) {
-        self.server.put_raw(Resource::Leases, ObjectKey::new("default", name), lease);
+        self.server.put_raw(Resource::Leases, NamespacedName::new("default", name), lease);
     }
 
     async fn edit(&self, spec: Value) {
@@ -136,7 +136,7 @@ impl Api {
     }
 
     fn delete(&self) {
-        self.server.remove(Resource::Leases, &ObjectKey::new("default", "tl"));
+        self.server.remove(Resource::Leases, &NamespacedName::new("default", "tl"));
     }
 
     async fn get(&self, path: &str) -> Value {

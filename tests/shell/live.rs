@@ -74,7 +74,7 @@ fn told(event: &EventKind) -> String {
         EventKind::Listed { object, .. }
         | EventKind::Applied { object, .. }
         | EventKind::Deleted { object, .. } => format!("{name} {}", object.meta.name),
-        EventKind::Unreadable { object, .. } => format!("{name} {:?}", object.name),
+        EventKind::Unreadable { object, .. } => format!("{name} {:?}", object.name()),
         EventKind::WatchLost { error, .. } => format!("{name} {error}"),
         _ => name.to_owned(),
     }

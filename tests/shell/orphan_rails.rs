@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use throughline::apply::{self, Applier};
 use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::contract::event::Outcome;
-use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::ids::{Kind, NamespacedName};
 use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
 use throughline_sim::apiserver::{
@@ -57,7 +57,7 @@ impl Place {
             absent: Some(absent("up", &["blog", "site"])),
             ..Precondition::default()
         };
-        let (cluster, object) = ("hub".into(), ObjectKey::new(SHOP.hub_namespace(), "r"));
+        let (cluster, object) = ("hub".into(), NamespacedName::new(SHOP.hub_namespace(), "r"));
         let delete = write(Verb::Delete, Kind::HttpRoute, "r");
         let action = Action { cluster, object, annotations: Vec::new(), precondition, ..delete };
         let folder = temp_folder("orphan-rails");
@@ -182,7 +182,11 @@ async fn an_orphan_that_is_not_proved_is_kept() {
         ("protected", |p| p.put(json!({"labels": {PROTECTED: "Always"}})), "conflict: …protects"),
         ("finalizers", |p| p.put(json!({"finalizers": ["example.com/a"]})), "conflict: …protects"),
         ("deleted", |p| p.put(json!({"deletionTimestamp": DELETED})), "conflict: …protects"),
-        ("gone", |p| p.action.object.name = "gone".into(), "not_found"),
+        (
+            "gone",
+            |p| p.action.object = NamespacedName::new(SHOP.hub_namespace(), "gone"),
+            "not_found",
+        ),
         ("no Gateways served", |p| p.up.handle.set_served(Kind::Gateway, false), "conflict: …404"),
         ("404", |p| p.fail(Kind::Gateway, 404), "conflict: …exists: 404"),
         ("403", |p| p.fail(Kind::Gateway, 403), "conflict: …exists: 403"),

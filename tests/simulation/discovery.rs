@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throughline::config::{Config, KubeconfigSecretsConfig, MiloConfig};
 use throughline::core::contract::membership::JoinRule;
-use throughline::core::data::ids::{ClusterName, ObjectKey, Role};
+use throughline::core::data::ids::{ClusterName, NamespacedName, Role};
 use throughline_sim::apiserver::{
     ApiVerb, Fault, Resource, SimApiServer, SimApiServerSettings, SimMilo,
 };
@@ -49,8 +49,8 @@ impl Source {
         self.server.remove(self.resource, &self.key(name));
     }
 
-    fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(if self.resource == Resource::Secrets { NAMESPACE } else { "" }, name)
+    fn key(&self, name: &str) -> NamespacedName {
+        NamespacedName::new(if self.resource == Resource::Secrets { NAMESPACE } else { "" }, name)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::liveness::{self, Liveness};
@@ -22,14 +22,14 @@ pub(crate) struct ExtensionServer {
     pub(crate) edge: ClusterName,
     random: Random,
     pub(crate) lag_ms: (u64, u64),
-    cache: BTreeMap<ObjectKey, Liveness>,
-    arriving: VecDeque<(UnixMillis, ObjectKey, Option<Liveness>)>,
+    cache: BTreeMap<NamespacedName, Liveness>,
+    arriving: VecDeque<(UnixMillis, NamespacedName, Option<Liveness>)>,
     connectors_seen: u64,
     gateways_seen: u64,
-    triggers: BTreeMap<ObjectKey, String>,
-    translations: BTreeSet<(UnixMillis, ObjectKey)>,
+    triggers: BTreeMap<NamespacedName, String>,
+    translations: BTreeSet<(UnixMillis, NamespacedName)>,
     /// What Envoy answers for each Gateway.
-    pub(crate) programmed: BTreeMap<ObjectKey, Liveness>,
+    pub(crate) programmed: BTreeMap<NamespacedName, Liveness>,
 }
 
 impl ExtensionServer {
@@ -95,21 +95,25 @@ impl ExtensionServer {
         if clusters.version(&self.edge) >= self.gateways_seen {
             return;
         }
-        let is_there = |kind, key: &ObjectKey| clusters.get(&self.edge, kind, key).is_some();
+        let is_there = |kind, key: &NamespacedName| clusters.get(&self.edge, kind, key).is_some();
         self.triggers.retain(|key, _| is_there(Kind::Gateway, key));
         for key in self.cache.keys().filter(|key| !is_there(Kind::Connector, key)) {
             self.arriving.push_back((now, key.clone(), None));
         }
     }
 
-    fn connector_of(&self, clusters: &SimClusters, gateway: &ObjectKey) -> Option<ObjectKey> {
+    fn connector_of(
+        &self,
+        clusters: &SimClusters,
+        gateway: &NamespacedName,
+    ) -> Option<NamespacedName> {
         let proxy = clusters.get(&self.edge, Kind::HttpProxy, gateway)?;
         let Body::HttpProxy { connectors } = &proxy.body else { return None };
-        Some(ObjectKey::new(&gateway.namespace, connectors.iter().next()?.to_string()))
+        Some(NamespacedName::new(gateway.namespace(), connectors.iter().next()?.to_string()))
     }
 
     /// Writes the platform's key on the Gateways of these Connectors.
-    fn stamp(&mut self, clusters: &mut SimClusters, changed: &BTreeSet<ObjectKey>) {
+    fn stamp(&mut self, clusters: &mut SimClusters, changed: &BTreeSet<NamespacedName>) {
         let gateways: Vec<_> =
             clusters.objects(&self.edge, Kind::Gateway).map(|object| object.meta.key()).collect();
         for gateway in gateways {

@@ -12,7 +12,7 @@ use throughline::core::contract::cause::{Cause, Problem, ProblemId};
 use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, NamespacedName};
 use throughline::environment::within;
 use throughline::event_log::{Header, LogReader, LogWriter};
 use throughline::observer::Observer;
@@ -87,7 +87,7 @@ impl Tape {
 
 /// What an action writes, and the cluster that it asks first: of two that are equal, nothing is sent for the
 /// older one once the newer one is.
-fn target(action: &Action) -> (&ClusterName, Option<&ClusterName>, Kind, &ObjectKey) {
+fn target(action: &Action) -> (&ClusterName, Option<&ClusterName>, Kind, &NamespacedName) {
     let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
     (&action.cluster, asked, action.kind, &action.object)
 }

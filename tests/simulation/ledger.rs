@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use strum::VariantArray;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName};
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
@@ -20,9 +20,9 @@ pub(crate) struct Ledger {
     /// The triggers that were stored.
     pub(crate) touches: u64,
     /// The trigger of each Gateway, as last seen after a request.
-    pub(crate) triggers: BTreeMap<(ClusterName, ObjectKey), String>,
+    pub(crate) triggers: BTreeMap<(ClusterName, NamespacedName), String>,
     /// The trigger of each Gateway before that one.
-    pub(crate) earlier_triggers: BTreeMap<(ClusterName, ObjectKey), String>,
+    pub(crate) earlier_triggers: BTreeMap<(ClusterName, NamespacedName), String>,
     pub(crate) histories: Histories,
 }
 
@@ -34,7 +34,12 @@ impl Ledger {
 
     /// Somebody overwrote a Gateway's trigger, and its number with it: an instance that starts now can't
     /// know what was written before.
-    pub(crate) fn forget_trigger(&mut self, edge: &ClusterName, gateway: &ObjectKey, uid: &str) {
+    pub(crate) fn forget_trigger(
+        &mut self,
+        edge: &ClusterName,
+        gateway: &NamespacedName,
+        uid: &str,
+    ) {
         self.triggers.remove(&(edge.clone(), gateway.clone()));
         self.oracle.triggers.remove(&(edge.clone(), uid.to_owned()));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use throughline::core::contract::action::Action;
-use throughline::core::data::ids::{ClusterName, ObjectKey};
+use throughline::core::data::ids::{ClusterName, NamespacedName};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::data::shard::Shard;
 use throughline::leader::group::Group;
@@ -39,7 +39,7 @@ struct Write<'a> {
     method: &'a str,
     path: &'a str,
     resource: &'a str,
-    key: ObjectKey,
+    key: NamespacedName,
     body: Value,
     /// Whether it changed something, or may have.
     executed: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Oracle {
     /// When each instance went on after it stood still.
     thawed: BTreeMap<u32, Vec<Instant>>,
     /// What each upstream Connector has said so far, by its key at the hub.
-    said: BTreeMap<ObjectKey, Vec<Value>>,
+    said: BTreeMap<NamespacedName, Vec<Value>>,
     /// The latest requests of each instance to write each object.
     requests: BTreeMap<(u32, ClusterName, String), VecDeque<Instant>>,
     /// When an API server carried out the writes of each instance to each object.
@@ -172,7 +172,7 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn upstream_says(&mut self, at_hub: &ObjectKey, status: &Value) {
+    pub(crate) fn upstream_says(&mut self, at_hub: &NamespacedName, status: &Value) {
         let said = self.said.entry(at_hub.clone()).or_default();
         if said.last() != Some(status) {
             said.push(status.clone());
@@ -181,7 +181,7 @@ impl Oracle {
 
     fn lease(&mut self, write: &Write<'_>) {
         let created = write.body["metadata"]["name"].as_str().filter(|_| write.method == "POST");
-        let name = created.unwrap_or(&write.key.name);
+        let name = created.unwrap_or(write.key.name());
         let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let shard = holder.rsplit_once('/').and_then(|(_, shard)| shard.split_once("-of-"));
         let (index, of) = shard.unwrap_or(("0", "1"));
@@ -353,7 +353,7 @@ impl Oracle {
     pub(crate) fn done(&mut self, client: u32, done: &Done) {
         let Done { decided, ended, action } = done;
         let Action { verb, cluster, kind, object, .. } = action;
-        let path = format!("{}/{}/{}", object.namespace, kind.plural(), object.name);
+        let path = format!("{}/{}/{}", object.namespace(), kind.plural(), object.name());
         let times = self.carried_out.get(&(client, cluster.clone(), path));
         if !times.into_iter().flatten().any(|at| (decided..=ended).contains(&at)) {
             let what = format!("takes its {} of {object} in {cluster}", verb.as_str());
@@ -418,14 +418,14 @@ fn is_leader_only(resource: &str) -> bool {
 }
 
 /// The resource and the object that a path names; what it does not name is empty.
-pub(crate) fn object_of(path: &str) -> (&str, ObjectKey) {
+pub(crate) fn object_of(path: &str) -> (&str, NamespacedName) {
     // A project's control plane behind its Milo.
     let path = path.split_once("/control-plane").map_or(path, |(_, path)| path);
     match path.split('/').skip_while(|part| *part != "namespaces").collect::<Vec<_>>()[..] {
-        [_, name] => ("namespaces", ObjectKey::new("", name)),
-        [_, namespace, resource] => (resource, ObjectKey::new(namespace, "")),
-        [_, namespace, resource, name, ..] => (resource, ObjectKey::new(namespace, name)),
-        _ => ("", ObjectKey::new("", "")),
+        [_, name] => ("namespaces", NamespacedName::new("", name)),
+        [_, namespace, resource] => (resource, NamespacedName::new(namespace, "")),
+        [_, namespace, resource, name, ..] => (resource, NamespacedName::new(namespace, name)),
+        _ => ("", NamespacedName::new("", "")),
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use throughline::core::contract::action::Action;
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, NamespacedName};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::environment::within;
 use throughline_sim::apiserver::AuditedRequest;
@@ -48,14 +48,14 @@ impl Trace {
         let site = Site {
             upstream: 0,
             cluster: "project".into(),
-            route: ObjectKey::new("n", "r"),
+            route: NamespacedName::new("n", "r"),
             parents: vec!["parent".to_owned()],
             is_protected: false,
             deleted: vec![true],
         };
         let routes = RouteGuard::new(&[site], OrphanMode::Delete);
         let mut oracle = Oracle::new(&ClusterName::from("hub"), routes);
-        (1..=3).for_each(|n| oracle.upstream_says(&ObjectKey::new("n", "c"), &json!(n)));
+        (1..=3).for_each(|n| oracle.upstream_says(&NamespacedName::new("n", "c"), &json!(n)));
         Self { oracle, now: Instant::now() }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
 use throughline::core::contract::event::ClusterSpec;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::liveness::Liveness;
@@ -211,7 +211,8 @@ impl World {
     fn restore_parents(&self, upstream: usize) {
         for site in self.sites.iter().filter(|site| site.upstream == upstream) {
             for (parent, is_deleted) in site.parents.iter().zip(&site.deleted) {
-                let (cluster, key) = (&site.cluster, ObjectKey::new(UPSTREAM_NAMESPACE, parent));
+                let (cluster, key) =
+                    (&site.cluster, NamespacedName::new(UPSTREAM_NAMESPACE, parent));
                 let exists = self.lock().get(cluster, Kind::Gateway, &key).is_some();
                 match (exists, is_deleted) {
                     (true, true) => self.lock().remove(cluster, Kind::Gateway, &key),
@@ -258,7 +259,7 @@ impl World {
 
     pub(crate) fn make_again(&mut self, n: usize) {
         let upstream = &self.names.upstreams[self.connectors[n].upstream];
-        let key = ObjectKey::new(UPSTREAM_NAMESPACE, &self.connectors[n].name);
+        let key = NamespacedName::new(UPSTREAM_NAMESPACE, &self.connectors[n].name);
         self.lock().remove(upstream, Kind::Connector, &key);
         self.create_upstream(n);
     }
@@ -266,26 +267,26 @@ impl World {
     pub(crate) fn make_gateway_again(&self, n: usize, edge: usize) {
         let (edge, key) = self.first_gateway((n, edge));
         self.lock().remove(&edge, Kind::Gateway, &key);
-        self.put(&edge, gateway_object(&key.namespace, &key.name), "karmada");
+        self.put(&edge, gateway_object(key.namespace(), key.name()), "karmada");
     }
 
     /// An edge, and the first Gateway there of a connector.
-    pub(crate) fn first_gateway(&self, (n, edge): (usize, usize)) -> (ClusterName, ObjectKey) {
+    pub(crate) fn first_gateway(&self, (n, edge): (usize, usize)) -> (ClusterName, NamespacedName) {
         let gateway = &self.connectors[n].gateways[0];
-        let key = ObjectKey::new(self.hub_key(n).namespace, gateway);
+        let key = NamespacedName::new(self.hub_key(n).namespace(), gateway);
         (self.names.edges[edge].clone(), key)
     }
 
-    pub(crate) fn hub_key(&self, n: usize) -> ObjectKey {
+    pub(crate) fn hub_key(&self, n: usize) -> NamespacedName {
         let connector = &self.connectors[n];
-        ObjectKey::new(self.hub_namespace(connector.upstream), &connector.name)
+        NamespacedName::new(self.hub_namespace(connector.upstream), &connector.name)
     }
 
     pub(crate) fn annotate(
         &self,
         cluster: &ClusterName,
         kind: Kind,
-        key: &ObjectKey,
+        key: &NamespacedName,
         annotation: (&str, Option<&str>),
     ) {
         annotate(&mut self.lock(), cluster, (kind, key), annotation, "other");
@@ -349,7 +350,7 @@ impl World {
             let truth = Liveness { online: connector.online, node_id: node.into() };
             for server in &self.extension_servers {
                 for gateway in &connector.gateways {
-                    let key = ObjectKey::new(&key.namespace, gateway);
+                    let key = NamespacedName::new(key.namespace(), gateway);
                     let programmed = server.programmed.get(&key);
                     if programmed != Some(&truth) {
                         found.push(format!(
@@ -367,7 +368,7 @@ impl World {
 pub(crate) fn annotate(
     clusters: &mut SimClusters,
     cluster: &ClusterName,
-    (kind, key): (Kind, &ObjectKey),
+    (kind, key): (Kind, &NamespacedName),
     (name, value): (&str, Option<&str>),
     manager: &str,
 ) {

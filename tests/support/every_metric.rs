@@ -9,7 +9,7 @@ use throughline::core::contract::cause::{About, Cause, Facts, Hop, Problem};
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::symptom::Answers;
-use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::ids::{Kind, NamespacedName};
 use throughline::core::data::time::UnixMillis;
 use throughline::metrics::{ClusterRequests, EventDelivery, Metrics};
 
@@ -18,12 +18,12 @@ fn note(kind: NoteKind) -> Note {
 }
 
 fn passed(hop: Hop, after_ms: Option<u64>) -> Note {
-    let (cluster, connector) = ("hub".into(), ObjectKey::new("ns", "lab"));
+    let (cluster, connector) = ("hub".into(), NamespacedName::new("ns", "lab"));
     note(NoteKind::HopPassed { cluster, connector, hop, online: true, after_ms })
 }
 
 fn problem(cause: Cause, object: &str) -> Problem {
-    let object = Some(ObjectKey::new("ns", object));
+    let object = Some(NamespacedName::new("ns", object));
     let about = About { cluster: "edge".into(), kind: Some(Kind::Connector), object, more: 0 };
     Problem { cause, about, since: UnixMillis(1), facts: Facts::default() }
 }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use throughline::admin::{PassedHop, Query};
 use throughline::core::contract::cause::Hop;
-use throughline::core::data::ids::ObjectKey;
+use throughline::core::data::ids::NamespacedName;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::view::fleet::{Fleet, count_states};
 use tokio::sync::mpsc;
@@ -138,7 +138,7 @@ impl LiveFleet {
         let mut passed = self.hops.lock().unwrap();
         for (n, (hop, cluster, namespace)) in HOPS.into_iter().take(hops + 1).enumerate() {
             let number = passed.len() as u64 + 1;
-            let connector = ObjectKey::new(namespace, format!("conn-{i}"));
+            let connector = NamespacedName::new(namespace, format!("conn-{i}"));
             let (at, cluster) = (UnixMillis(at + 40 * n as u64), cluster.into());
             passed.push(Arc::new(PassedHop { number, at, hop, cluster, connector, online }));
         }

@@ -4,7 +4,7 @@
 //! may plan one subject, which has one timer and one write in flight.
 
 use crate::contract::action::{Precondition, Urgency, Verb};
-use crate::data::ids::ObjectKey;
+use crate::data::ids::NamespacedName;
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::rate_limit::Rate;
@@ -22,7 +22,7 @@ pub(crate) struct Write {
     pub(crate) precondition: Precondition,
     /// The connectors that the write is about, at most
     /// [`Action::CONNECTORS_MAX`](crate::contract::action::Action::CONNECTORS_MAX).
-    pub(crate) connectors: Vec<ObjectKey>,
+    pub(crate) connectors: Vec<NamespacedName>,
     pub(crate) urgency: Urgency,
     pub(crate) because: String,
 }
@@ -157,8 +157,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::ids::Kind;
-    use crate::data::name::NamespacedName;
+    use crate::data::ids::{Kind, NamespacedName};
     use crate::data::object_ref::ClusterId;
 
     const NOW: UnixMillis = UnixMillis(1_000_000);

@@ -176,8 +176,7 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::ids::Kind;
-    use crate::data::name::NamespacedName;
+    use crate::data::ids::{Kind, NamespacedName};
     use crate::data::object_ref::ObjectRef;
     use crate::rate_limit::Rate;
 

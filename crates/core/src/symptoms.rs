@@ -14,9 +14,8 @@ use crate::contract::event::Event;
 use crate::contract::note::{Note, NoteKind};
 use crate::contract::settings::Settings;
 use crate::contract::symptom::{Answers, Symptom, SymptomChange};
-use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::data::map::Map;
-use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::status::trigger::{NodeIds, connector_part, digest};
@@ -384,8 +383,8 @@ fn note(
 ) -> NoteKind {
     NoteKind::Symptom {
         edge: edge.clone(),
-        gateway: gateway.key(),
-        connector: connector.key(),
+        gateway: gateway.clone(),
+        connector: connector.clone(),
         symptom,
         change,
     }

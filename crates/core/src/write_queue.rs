@@ -397,8 +397,7 @@ impl RankQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::ids::Kind;
-    use crate::data::name::NamespacedName;
+    use crate::data::ids::{Kind, NamespacedName};
     use crate::data::object_ref::ObjectRef;
 
     const NOW: UnixMillis = UnixMillis(1_000);

@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{SimCluster, SimClusters};
-use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline_core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use throughline_core::data::time::UnixMillis;
 
 /// How many changed objects a carrier takes in a second, 1 to 1,000. Karmada's default is 20: its
@@ -61,9 +61,9 @@ pub(super) struct HubQueue {
     rate: CarrierRate,
     /// When it may take the next object.
     free_at_us: u64,
-    order: VecDeque<(ClusterName, ObjectKey)>,
+    order: VecDeque<(ClusterName, NamespacedName)>,
     /// The changed annotations of each object.
-    changed: BTreeMap<(ClusterName, ObjectKey), BTreeSet<Box<str>>>,
+    changed: BTreeMap<(ClusterName, NamespacedName), BTreeSet<Box<str>>>,
 }
 
 impl HubQueue {
@@ -72,7 +72,7 @@ impl HubQueue {
         self.order.front().map(|_| UnixMillis(self.free_at_us.div_ceil(1_000)))
     }
 
-    fn push(&mut self, hub: &ClusterName, key: &ObjectKey, changed: &BTreeSet<Box<str>>) {
+    fn push(&mut self, hub: &ClusterName, key: &NamespacedName, changed: &BTreeSet<Box<str>>) {
         let object = (hub.clone(), key.clone());
         if !self.changed.contains_key(&object) {
             self.order.push_back(object.clone());
@@ -85,7 +85,7 @@ impl HubQueue {
     fn take(
         &mut self,
         now: UnixMillis,
-    ) -> Option<(UnixMillis, ClusterName, ObjectKey, BTreeSet<Box<str>>)> {
+    ) -> Option<(UnixMillis, ClusterName, NamespacedName, BTreeSet<Box<str>>)> {
         let at = self.next_at().filter(|at| *at <= now)?;
         self.free_at_us = self.free_at_us.saturating_add(self.rate.interval_us());
         let object = self.order.pop_front()?;
@@ -133,7 +133,7 @@ impl SimClusters {
     }
 
     /// The earliest pending carry to an edge that is reachable.
-    fn next_carry(&self) -> Option<&(UnixMillis, ClusterName, ObjectKey)> {
+    fn next_carry(&self) -> Option<&(UnixMillis, ClusterName, NamespacedName)> {
         let is_reachable = |name| self.clusters.get(name).is_some_and(|c: &SimCluster| c.reachable);
         self.carry_queue.iter().find(|(_, edge, _)| is_reachable(edge))
     }
@@ -155,7 +155,7 @@ impl SimClusters {
         }
     }
 
-    fn carry(&mut self, edge: &ClusterName, key: &ObjectKey, carry: PendingCarry) {
+    fn carry(&mut self, edge: &ClusterName, key: &NamespacedName, carry: PendingCarry) {
         let hub = self.with_role(Role::Hub).find(|hub| *hub != edge).cloned();
         let Some(template) = hub.and_then(|hub| self.get(&hub, Kind::Connector, key)).cloned()
         else {
@@ -176,7 +176,7 @@ impl SimClusters {
 
     /// Puts the carry of one object to an edge into backoff until the hub object changes again, as
     /// Karmada does after failed attempts.
-    pub fn set_carry_stuck(&mut self, edge: &ClusterName, key: &ObjectKey) {
+    pub fn set_carry_stuck(&mut self, edge: &ClusterName, key: &NamespacedName) {
         if let Some(carry) = self.pending_carries.get_mut(&(edge.clone(), key.clone())) {
             carry.is_stuck = true;
             self.carry_queue.remove(&(carry.due_at, edge.clone(), key.clone()));
@@ -187,7 +187,7 @@ impl SimClusters {
     pub(super) fn schedule_carry(
         &mut self,
         hub: &ClusterName,
-        key: &ObjectKey,
+        key: &NamespacedName,
         changed: &BTreeSet<Box<str>>,
     ) {
         let now = self.now;
@@ -206,7 +206,7 @@ impl SimClusters {
         &mut self,
         at: UnixMillis,
         hub: &ClusterName,
-        key: &ObjectKey,
+        key: &NamespacedName,
         changed: &BTreeSet<Box<str>>,
     ) {
         let edges: Vec<_> = self.with_role(Role::Edge).filter(|e| *e != hub).cloned().collect();

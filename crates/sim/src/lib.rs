@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throughline_core::contract::event::{ClusterSpec, Event, EventKind};
-use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline_core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use throughline_core::data::objects::Object;
 use throughline_core::data::per_kind::PerKind;
 use throughline_core::data::time::UnixMillis;
@@ -39,7 +39,7 @@ pub const ANNOTATION_LIMIT_BYTES: usize = 256 * 1024;
 #[derive(Default)]
 struct SimCluster {
     version: VersionCounter,
-    objects: PerKind<BTreeMap<ObjectKey, Arc<Object>>>,
+    objects: PerKind<BTreeMap<NamespacedName, Arc<Object>>>,
     /// Kinds whose watch is lost: their changes produce no events.
     lost_watches: BTreeSet<Kind>,
     reachable: bool,
@@ -74,9 +74,9 @@ pub struct SimClusters {
     /// The clusters of each role. Searching thousands of projects for each write would take longer
     /// than the write.
     by_role: BTreeMap<Role, BTreeSet<ClusterName>>,
-    pending_carries: BTreeMap<(ClusterName, ObjectKey), PendingCarry>,
+    pending_carries: BTreeMap<(ClusterName, NamespacedName), PendingCarry>,
     /// The pending carries that are not stuck, by due time.
-    carry_queue: BTreeSet<(UnixMillis, ClusterName, ObjectKey)>,
+    carry_queue: BTreeSet<(UnixMillis, ClusterName, NamespacedName)>,
     carrier_delay_ms: u64,
     /// Set if the carrier has a rate.
     hub_queue: Option<HubQueue>,
@@ -139,7 +139,12 @@ impl SimClusters {
     }
 
     /// The current state of an object.
-    pub fn get(&self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) -> Option<&Arc<Object>> {
+    pub fn get(
+        &self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &NamespacedName,
+    ) -> Option<&Arc<Object>> {
         self.clusters.get(cluster)?.objects[kind].get(key)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{SimCluster, SimClusters};
-use throughline_core::data::ids::{ClusterName, ObjectKey};
+use throughline_core::data::ids::{ClusterName, NamespacedName};
 use throughline_core::data::objects::Object;
 use throughline_core::data::per_kind::PerKind;
 
@@ -13,7 +13,7 @@ use throughline_core::data::per_kind::PerKind;
 #[derive(Clone)]
 pub struct Backup {
     version: u64,
-    objects: PerKind<BTreeMap<ObjectKey, Arc<Object>>>,
+    objects: PerKind<BTreeMap<NamespacedName, Arc<Object>>>,
 }
 
 impl Default for Backup {

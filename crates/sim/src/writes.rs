@@ -9,7 +9,7 @@ use throughline_core::contract::action::{
     AbsentObjects, Action, AnnotationBefore, Precondition, Verb,
 };
 use throughline_core::contract::event::{EventKind, Outcome};
-use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline_core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use throughline_core::data::objects::{FIELD_MANAGER, ManagedFields, Object, StringMap};
 use throughline_core::data::time::UnixMillis;
 
@@ -96,14 +96,15 @@ impl SimClusters {
     /// Checks that objects are absent as a write requires. Returns the reason if they are not.
     fn absence_conflict(&self, absent: &AbsentObjects) -> Option<String> {
         let AbsentObjects { cluster, namespace, namespace_uid, kind, names, .. } = absent;
-        let found = self.get(cluster, Kind::Namespace, &ObjectKey::new("", namespace));
+        let found = self.get(cluster, Kind::Namespace, &NamespacedName::new("", namespace));
         let is_same = found.is_some_and(|found| Some(&*found.meta.uid) == namespace_uid.as_deref());
         if namespace_uid.is_some() && is_same == absent.namespace_deleted {
             let state = if is_same { "still exists" } else { "was deleted or recreated" };
             return Some(format!("namespace {namespace} {state} in {cluster}"));
         }
-        let exists =
-            |name: &&String| self.get(cluster, *kind, &ObjectKey::new(namespace, *name)).is_some();
+        let exists = |name: &&String| {
+            self.get(cluster, *kind, &NamespacedName::new(namespace, *name)).is_some()
+        };
         let name = names.iter().find(exists).filter(|_| !absent.namespace_deleted)?;
         Some(format!("{kind} {name} still exists in {cluster}"))
     }
@@ -113,7 +114,7 @@ impl SimClusters {
         &mut self,
         cluster: &ClusterName,
         kind: Kind,
-        key: &ObjectKey,
+        key: &NamespacedName,
         annotations: &[(String, Option<String>)],
         manager: &str,
     ) -> Outcome {
@@ -143,7 +144,7 @@ impl SimClusters {
         &self,
         cluster: &ClusterName,
         kind: Kind,
-        key: &ObjectKey,
+        key: &NamespacedName,
     ) -> Result<Arc<Object>, Outcome> {
         let Some(cluster) = self.clusters.get(cluster).filter(|cluster| cluster.reachable) else {
             let error = "the cluster is unreachable".into();
@@ -153,16 +154,22 @@ impl SimClusters {
     }
 
     /// Removes an object unconditionally.
-    pub fn remove(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
+    pub fn remove(&mut self, name: &ClusterName, kind: Kind, key: &NamespacedName) {
         self.remove_object(name, kind, key, true);
     }
 
     /// Removes an object that a list lacked: no watch shows its deletion.
-    pub fn remove_unlisted(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
+    pub fn remove_unlisted(&mut self, name: &ClusterName, kind: Kind, key: &NamespacedName) {
         self.remove_object(name, kind, key, false);
     }
 
-    fn remove_object(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey, is_shown: bool) {
+    fn remove_object(
+        &mut self,
+        name: &ClusterName,
+        kind: Kind,
+        key: &NamespacedName,
+        is_shown: bool,
+    ) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         let Some(mut object) = cluster.objects[kind].remove(key) else { return };
         let previous = object.clone();

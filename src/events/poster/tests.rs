@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::client::{ClusterClient, ConnectionSpec, Connections, Credentials, Server};
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{Kind, ObjectKey, Role};
+use crate::core::data::ids::{Kind, NamespacedName, Role};
 use crate::core::view::involved_object::InvolvedObject;
 use crate::events::sender::Sender;
 use crate::metrics::Metrics;
@@ -39,7 +39,7 @@ fn leading() -> Bench {
 }
 
 fn problem(cause: Cause, cluster: &str, name: Option<&str>) -> Problem {
-    let object = name.map(|name| ObjectKey::new("ns", name));
+    let object = name.map(|name| NamespacedName::new("ns", name));
     let about = About { cluster: cluster.into(), kind: Some(Kind::Connector), object, more: 0 };
     let upstream = Some(cluster.into());
     Problem { cause, about, since: START, facts: Facts { upstream, ..Facts::default() } }

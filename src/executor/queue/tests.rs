@@ -7,8 +7,8 @@ use Urgency::{Confirmation, Deferrable, Delete, Nudge, Routing};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-fn object(name: &str) -> ObjectKey {
-    ObjectKey::new("n", name)
+fn object(name: &str) -> NamespacedName {
+    NamespacedName::new("n", name)
 }
 
 fn action(id: u64, name: &str, urgency: Urgency) -> PendingAction {
@@ -32,7 +32,7 @@ fn push(queue: &mut Queue, actions: &[(&str, Urgency)]) -> Vec<String> {
     let mut replaced = Vec::new();
     for (name, urgency) in actions {
         let older = queue.push(object(name), action(0, name, *urgency));
-        replaced.extend(older.map(|older| older.decision.action.object.name.to_string()));
+        replaced.extend(older.map(|older| older.decision.action.object.name().to_string()));
     }
     replaced
 }
@@ -48,7 +48,7 @@ fn next(queue: &mut Queue) -> Option<String> {
     let PendingAction { decision, .. } = queue.start_next(1)?;
     let object = decision.action.object;
     queue.attempt_ended(&object);
-    Some(object.name.to_string())
+    Some(object.name().to_string())
 }
 
 fn rest(queue: &mut Queue) -> Vec<String> {
@@ -100,12 +100,12 @@ fn namespaces_are_served_in_turn_and_the_oldest_of_each_goes_first() {
     let mut queue = Queue::default();
     for (namespace, names) in [("big", 0..1_000), ("small", 0..2), ("tiny", 0..1)] {
         for name in names {
-            let key = ObjectKey::new(namespace, format!("{namespace}{name}"));
+            let key = NamespacedName::new(namespace, format!("{namespace}{name}"));
             queue.push(key, action(0, "of a test", Routing));
         }
     }
     let mut first = |n: usize| -> Vec<_> {
-        (0..n).filter_map(|_| queue.pop().map(|object| object.name)).collect()
+        (0..n).filter_map(|_| queue.pop().map(|object| object.name().to_owned())).collect()
     };
     assert_eq!(first(7), ["big0", "small0", "tiny0", "big1", "small1", "big2", "big3"]);
 }
@@ -178,7 +178,7 @@ struct Run {
     queued: u64,
     /// The ids of actions that ended or were returned.
     ended: Vec<u64>,
-    in_flight: Vec<(ObjectKey, PendingAction)>,
+    in_flight: Vec<(NamespacedName, PendingAction)>,
     most_in_flight: usize,
 }
 

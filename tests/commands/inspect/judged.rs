@@ -9,7 +9,7 @@ use throughline::inspect::writers::Writers;
 
 use super::*;
 
-type Written<'a> = (&'a str, &'a ObjectKey, u64);
+type Written<'a> = (&'a str, &'a NamespacedName, u64);
 
 fn look(stage: &Stage, written: &[Written<'_>]) -> Fleet {
     look_with(&[], stage, written, Leader::default())
@@ -38,7 +38,7 @@ fn found(fleet: &Fleet) -> (State, Hop, Option<Cause>) {
 fn what_is_late_follows_from_the_time_of_the_write_before() {
     let mut stage = Stage::settled(Settings::default());
     stage.leads(false).upstream(OFFLINE);
-    let (up, hub) = (ObjectKey::new("default", "lab"), at_edge("lab"));
+    let (up, hub) = (NamespacedName::new("default", "lab"), at_edge("lab"));
     let pending = (State::Pending, Hop::Mirrored, None);
     let late = |hop, cause| (State::Stuck, hop, Some(cause));
     let not_mirrored = late(Hop::Mirrored, Cause::NotMirrored);

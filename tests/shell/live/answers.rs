@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use throughline::apply::{self, Applier};
 use throughline::core::contract::action::{Action, AnnotationBefore, Verb};
 use throughline::core::contract::event::Outcome;
-use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::ids::{Kind, NamespacedName};
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
 
 use crate::cluster::{client_at, write};
@@ -35,7 +35,7 @@ impl Bench {
     /// An annotation of `a`.
     fn annotation(&self, kind: Kind, key: &str) -> Option<String> {
         let sim = self.served.sim.lock().unwrap();
-        let object = sim.get(&self.served.cluster, kind, &ObjectKey::new("n", "a")).unwrap();
+        let object = sim.get(&self.served.cluster, kind, &NamespacedName::new("n", "a")).unwrap();
         object.meta.annotations.get(key).map(str::to_owned)
     }
 }
@@ -133,6 +133,6 @@ async fn a_write_that_asks_for_the_old_annotation_overwrites_no_other() {
     let too_long = mirror(Some("old"), Some(&"x".repeat(300_000)));
     assert_eq!(mirrored(&old, &too_long).await.0.name(), "refused");
     let mut nowhere = mirror(Some("old"), Some("new"));
-    nowhere.object = ObjectKey::new("n", "nowhere");
+    nowhere.object = NamespacedName::new("n", "nowhere");
     assert_eq!(mirrored(&old, &nowhere).await.0, Outcome::NotFound);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use throughline::config::{ClusterConfig, Config};
-use throughline::core::data::ids::{Kind, ObjectKey, Role};
+use throughline::core::data::ids::{Kind, NamespacedName, Role};
 use throughline::run::Run;
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::{mpsc, watch};
@@ -71,7 +71,7 @@ impl Bench {
     }
 
     fn mirrored(&self) -> String {
-        let key = ObjectKey::new(SHOP.hub_namespace(), "lab");
+        let key = NamespacedName::new(SHOP.hub_namespace(), "lab");
         let sim = self.hub.sim.lock().unwrap();
         let lab = sim.get(&self.hub.cluster, Kind::Connector, &key).unwrap();
         lab.meta.annotations.get(STATUS).unwrap_or_default().to_owned()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use throughline::client::{Connections, Server};
 use throughline::config::WatchConstants;
-use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::ids::{Kind, NamespacedName};
 use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 
 use crate::cluster::{connect, spec};
@@ -57,7 +57,7 @@ async fn it_lists_page_by_page_watches_and_resumes_or_after_a_compaction_lists_a
         bench.expect(&["list_finished"]).await;
         bench.put("new");
         bench.expect(&["applied new"]).await;
-        let (cluster, key) = (bench.served.cluster.clone(), ObjectKey::new("n", "g0"));
+        let (cluster, key) = (bench.served.cluster.clone(), NamespacedName::new("n", "g0"));
         bench.served.sim.lock().unwrap().remove(&cluster, Kind::Gateway, &key);
         bench.expect(&["deleted g0"]).await;
 

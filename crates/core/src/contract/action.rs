@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::membership::SourceName;
 use crate::data::closed_list::closed_list;
-use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::data::ids::{ActionId, ClusterName, Kind, NamespacedName};
 use crate::data::time::UnixMillis;
 
 /// One write to one object.
@@ -17,7 +17,7 @@ pub struct Action {
     pub cluster: ClusterName,
     pub kind: Kind,
     #[serde(flatten)]
-    pub object: ObjectKey,
+    pub object: NamespacedName,
     /// The annotations to merge-patch; `None` removes the key. Empty for a delete.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "annotation_map")]
     pub annotations: Vec<(String, Option<String>)>,
@@ -25,7 +25,7 @@ pub struct Action {
     pub precondition: Precondition,
     /// The connectors that the action is about, at most [`Action::CONNECTORS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub connectors: Vec<ObjectKey>,
+    pub connectors: Vec<NamespacedName>,
 }
 
 impl Action {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::contract::error_cause::{ErrorCause, ErrorClass, RequestFailure};
 use crate::data::closed_list::closed_list;
-use crate::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::time::UnixMillis;
 
 /// A longer error text is truncated.
@@ -318,7 +318,7 @@ pub struct ProblemId {
     pub cluster: ClusterName,
     pub kind: Option<Kind>,
     /// The first, if there are several objects.
-    pub object: Option<ObjectKey>,
+    pub object: Option<NamespacedName>,
 }
 
 /// The subject of a problem.
@@ -328,7 +328,7 @@ pub struct About {
     /// `None` if it is none of the watched kinds.
     pub kind: Option<Kind>,
     /// An empty name means all objects of the namespace.
-    pub object: Option<ObjectKey>,
+    pub object: Option<NamespacedName>,
     /// The number of further objects with the same problem.
     pub more: usize,
 }
@@ -385,7 +385,7 @@ impl About {
         Self { cluster: cluster.clone(), kind: None, object: None, more: 0 }
     }
 
-    pub fn object(cluster: &ClusterName, kind: Kind, object: ObjectKey) -> Self {
+    pub fn object(cluster: &ClusterName, kind: Kind, object: NamespacedName) -> Self {
         Self { kind: Some(kind), object: Some(object), ..Self::cluster(cluster) }
     }
 }
@@ -523,8 +523,8 @@ impl Texts<'_> {
             "cluster" => Some(about.cluster.to_string()),
             "kind" => about.kind.map(|kind| kind.as_str().to_owned()).or_else(|| text(&facts.key)),
             "object" => object.map(|object| objects(object, about.more)),
-            "namespace" => object.map(|object| object.namespace.clone()),
-            "name" => object.map(|object| object.name.clone()),
+            "namespace" => object.map(|object| object.namespace().to_owned()),
+            "name" => object.map(|object| object.name().to_owned()),
             "upstream" => cluster(&facts.upstream),
             "hub" => cluster(&facts.hub),
             "edge" => cluster(&facts.edge),
@@ -547,8 +547,9 @@ impl Texts<'_> {
 }
 
 /// `ns-1/home-lab and 2 more`.
-fn objects(first: &ObjectKey, more: usize) -> String {
-    let first = if first.namespace.is_empty() { first.name.clone() } else { first.to_string() };
+fn objects(first: &NamespacedName, more: usize) -> String {
+    let first =
+        if first.namespace().is_empty() { first.name().to_owned() } else { first.to_string() };
     if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
@@ -584,7 +585,7 @@ mod tests {
     use super::*;
 
     fn about() -> About {
-        let object = Some(ObjectKey::new("ns-1", "lab"));
+        let object = Some(NamespacedName::new("ns-1", "lab"));
         About { cluster: "hub".into(), kind: Some(Kind::Connector), object, more: 0 }
     }
 
@@ -675,7 +676,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_and_others_are_counted() {
-        let object = Some(ObjectKey::new("ns-1", "lab"));
+        let object = Some(NamespacedName::new("ns-1", "lab"));
         let about = About { cluster: "hub".into(), kind: Some(Kind::Gateway), object, more: 2 };
         let facts = Facts { key: Some("k".into()), ..Facts::default() };
         assert_eq!(

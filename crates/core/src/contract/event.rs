@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::data::closed_list::closed_list;
-use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::data::ids::{ActionId, ClusterName, Kind, NamespacedName, Role};
 use crate::data::objects::Object;
 use crate::data::time::UnixMillis;
 
@@ -85,7 +85,7 @@ pub enum EventKind {
     Unreadable {
         cluster: ClusterName,
         kind: Kind,
-        object: ObjectKey,
+        object: NamespacedName,
         error: RequestFailure,
     },
     /// A watch broke. Its objects are now unknown, not absent.

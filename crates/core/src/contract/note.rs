@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::contract::cause::{Hop, Problem};
 use crate::contract::symptom::{Symptom, SymptomChange};
-use crate::data::ids::{ClusterName, ObjectKey};
+use crate::data::ids::{ClusterName, NamespacedName};
 use crate::data::time::UnixMillis;
 
 /// A report without a write. Notes leave the machine in the order in which they arose.
@@ -28,7 +28,7 @@ pub enum NoteKind {
         /// The cluster in which the hop ends.
         cluster: ClusterName,
         /// The connector's name in that cluster.
-        connector: ObjectKey,
+        connector: NamespacedName,
         hop: Hop,
         /// The liveness of the connector.
         online: bool,
@@ -42,9 +42,9 @@ pub enum NoteKind {
     /// upstream's status.
     Symptom {
         edge: ClusterName,
-        gateway: ObjectKey,
+        gateway: NamespacedName,
         /// Its name at the edge.
-        connector: ObjectKey,
+        connector: NamespacedName,
         symptom: Symptom,
         change: SymptomChange,
     },

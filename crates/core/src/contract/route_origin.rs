@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::contract::cause::Cause;
-use crate::data::ids::{ClusterName, Kind};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::objects::{
     Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
 };

@@ -99,7 +99,7 @@ fn decision(id: ActionId, cluster: ClusterName, write: Write, now: UnixMillis) -
         verb: write.job.verb(),
         cluster,
         kind: object.kind,
-        object: object.name.key(),
+        object: object.name.clone(),
         annotations: write.annotations,
         precondition: write.precondition,
         connectors: write.connectors,

@@ -8,8 +8,7 @@ use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Hop, Problem};
 use crate::contract::membership::SourceName;
 use crate::contract::note::{Note, NoteKind};
-use crate::data::ids::{ClusterName, Kind};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::rules::findings::Findings;
@@ -59,7 +58,7 @@ impl Notes {
         online: bool,
         after_ms: Option<u64>,
     ) {
-        let connector = connector.key();
+        let connector = connector.clone();
         let cluster = cluster.clone();
         self.notes.push(NoteKind::HopPassed { cluster, connector, hop, online, after_ms });
     }

@@ -7,8 +7,7 @@ use super::state::Machine;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::error_cause::RequestFailure;
-use crate::data::ids::{ClusterName, Kind};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::rules::naming::{self, Verdict};
@@ -56,7 +55,7 @@ pub(super) fn on_restored(m: &mut Machine, upstream: &ClusterName) {
 }
 
 pub(super) fn on_unreadable(m: &mut Machine, at: &ObjectRef) {
-    let about = About::object(&m.world.name_of(at.cluster), at.kind, at.name.key());
+    let about = About::object(&m.world.name_of(at.cluster), at.kind, at.name.clone());
     let problem = Problem::new(Cause::ObjectUnreadable, about, m.now);
     m.notes.found(&Finder::Object(at.clone()), [problem]);
 }
@@ -77,7 +76,7 @@ pub(super) fn on_breaker_updated(m: &mut Machine, updated: &Updated) {
     }
     let Some((held, more)) = &updated.wanted else { return };
 
-    let about = About::object(&cluster, held.kind, held.name.key());
+    let about = About::object(&cluster, held.kind, held.name.clone());
     let about = About { more: *more, ..about };
     // The replicator writes the name into labels in this form.
     let label = |name: &ClusterName| format!("cluster-{}", name.as_str().replace('/', "_"));
@@ -182,5 +181,5 @@ fn first_of(m: &Machine, upstream: &ClusterName) -> About {
 fn about(upstream: &ClusterName, first: Option<&NamespacedName>, connectors: u64) -> About {
     let Some(first) = first else { return About::cluster(upstream) };
     let more = usize::try_from(connectors.saturating_sub(1)).unwrap_or(usize::MAX);
-    About { more, ..About::object(upstream, Kind::Connector, first.key()) }
+    About { more, ..About::object(upstream, Kind::Connector, first.clone()) }
 }

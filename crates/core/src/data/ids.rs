@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -130,23 +131,72 @@ impl Kind {
     }
 }
 
-/// Namespace and name of an object. Printed as `namespace/name`.
+/// Namespace and name of an object, the key of sorted tables. Printed as `namespace/name`. They are in
+/// one shared text, so a key takes a pointer and a length.
+///
+/// The separator sorts before every other character. So the text order is the order of (namespace,
+/// name), and the objects of one namespace are adjacent in a sorted table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ObjectKey {
-    /// Empty for cluster-scoped objects.
-    pub namespace: String,
-    pub name: String,
+#[serde(from = "NamespacedNameParts", into = "NamespacedNameParts")]
+pub struct NamespacedName(Arc<str>);
+
+/// Namespace and name in JSON.
+#[derive(Serialize, Deserialize)]
+struct NamespacedNameParts {
+    namespace: String,
+    name: String,
 }
 
-impl ObjectKey {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+impl NamespacedName {
+    const SEPARATOR: char = '\0';
+    const AFTER_SEPARATOR: char = '\u{1}';
+
+    /// The namespace is empty for cluster-scoped objects.
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        let (namespace, name) = (namespace.as_ref(), name.as_ref());
+        let mut text = String::with_capacity(namespace.len() + 1 + name.len());
+        text.push_str(namespace);
+        text.push(Self::SEPARATOR);
+        text.push_str(name);
+        Self(text.into())
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.parts().0
+    }
+
+    pub fn name(&self) -> &str {
+        self.parts().1
+    }
+
+    /// The names of one namespace, as a range of a sorted table.
+    pub fn all_in(namespace: &str) -> (Bound<Self>, Bound<Self>) {
+        let end = format!("{namespace}{}", Self::AFTER_SEPARATOR);
+        (Bound::Included(Self::new(namespace, "")), Bound::Excluded(Self(end.into())))
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        // `new` writes the separator.
+        self.0.split_once(Self::SEPARATOR).unwrap_or_default()
     }
 }
 
-impl fmt::Display for ObjectKey {
+impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        write!(f, "{}/{}", self.namespace(), self.name())
+    }
+}
+
+impl From<NamespacedNameParts> for NamespacedName {
+    fn from(parts: NamespacedNameParts) -> Self {
+        Self::new(parts.namespace, parts.name)
+    }
+}
+
+impl From<NamespacedName> for NamespacedNameParts {
+    fn from(name: NamespacedName) -> Self {
+        let (namespace, name) = name.parts();
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 }
 
@@ -243,6 +293,8 @@ impl ResourceVersion {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -264,5 +316,20 @@ mod tests {
         assert!(!v("a").is_older_than(&v("b")));
         assert!(!v("").is_older_than(&v("1")));
         assert_eq!(v("007").text().as_deref(), Some("007"));
+    }
+
+    #[test]
+    fn a_namespace_is_a_range_of_a_sorted_table() {
+        let names = [("a", "x"), ("a-b", "x"), ("a", "y"), ("b", "x"), ("", "x")];
+        let all: BTreeSet<_> = names
+            .into_iter()
+            .map(|(namespace, name)| NamespacedName::new(namespace, name))
+            .collect();
+
+        let in_a: Vec<_> =
+            all.range(NamespacedName::all_in("a")).map(NamespacedName::name).collect();
+
+        assert_eq!(in_a, ["x", "y"]);
+        assert_eq!(size_of::<NamespacedName>(), 16);
     }
 }

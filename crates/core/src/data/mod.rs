@@ -3,7 +3,6 @@
 pub mod closed_list;
 pub mod ids;
 pub mod map;
-pub mod name;
 pub(crate) mod object_ref;
 pub mod objects;
 pub(crate) mod packed;

@@ -1,7 +1,6 @@
 //! A reference to an object in a cluster.
 
-use crate::data::ids::Kind;
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName};
 
 /// Counts up and is never reused, so data of a cluster that left cannot be mistaken for that of
 /// another one.

@@ -87,7 +87,7 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
 impl View<'_> {
     fn about(&self) -> About {
         let Place { at, hub, .. } = self.mirror.place;
-        About::object(&hub.name, Kind::Connector, at.name.key())
+        About::object(&hub.name, Kind::Connector, at.name.clone())
     }
 
     fn problem(&self, cause: Cause, since: UnixMillis) -> Problem {
@@ -175,7 +175,7 @@ impl View<'_> {
             let since =
                 (*out_of_sync_since).max(in_sync_since).max(live_since).max(self.lease_wait_until);
 
-            let about = About::object(&edge.name, Kind::Connector, at.name.key());
+            let about = About::object(&edge.name, Kind::Connector, at.name.clone());
             let mut problem = Problem::new(Cause::NotCarried, about, since);
             problem.facts.hub = Some(hub.name.clone());
             problem.facts.edge = Some(edge.name.clone());
@@ -350,8 +350,7 @@ fn edges<'w>(
 mod tests {
     use super::*;
     use crate::contract::settings::Settings;
-    use crate::data::ids::Role;
-    use crate::data::name::NamespacedName;
+    use crate::data::ids::{NamespacedName, Role};
     use crate::data::objects::UPSTREAM_STATUS;
     use crate::world::fixture::{self, connector};
 

@@ -435,7 +435,7 @@ impl<'w> View<'w> {
             job: Job::Mirror(at.clone(), job),
             annotations: vec![(UPSTREAM_STATUS.to_owned(), text)],
             precondition,
-            connectors: vec![at.name.key()],
+            connectors: vec![at.name.clone()],
             urgency: match intent {
                 Intent::Mirror | Intent::Removal => Urgency::Routing,
                 Intent::Deferred => Urgency::Deferrable,
@@ -921,8 +921,7 @@ impl MirrorMemory {
 mod tests {
     use super::*;
     use crate::contract::event::EventKind;
-    use crate::data::ids::{ObjectKey, Role};
-    use crate::data::name::NamespacedName;
+    use crate::data::ids::{NamespacedName, Role};
     use crate::data::objects::{ALLOW_REMOVALS, PAUSED};
     use crate::world::fixture::{self, Builder, connector, namespace};
     use crate::write_state::FailureClass;
@@ -1073,7 +1072,7 @@ mod tests {
                 s.stage.tell(EventKind::Unreadable {
                     cluster: "up".into(),
                     kind: Kind::Connector,
-                    object: ObjectKey::new("default", "other"),
+                    object: NamespacedName::new("default", "other"),
                     error: "broken".into(),
                 });
             }),

@@ -73,7 +73,7 @@ fn nudge(view: &mirror::View<'_>, waited_s: u64) -> Write {
         job: Job::Nudge(at.clone()),
         annotations: vec![(key, Some(number.to_string()))],
         precondition: row.unchanged(),
-        connectors: vec![at.name.key()],
+        connectors: vec![at.name.clone()],
         urgency: Urgency::Nudge,
         because: format!(
             "an edge whose watch is live has not shown the mirrored value for {waited_s} s; any change \

@@ -158,7 +158,7 @@ impl View<'_> {
     }
 
     fn about(&self) -> About {
-        About::object(&self.hub.name, Kind::HttpRoute, self.at.name.key())
+        About::object(&self.hub.name, Kind::HttpRoute, self.at.name.clone())
     }
 
     /// A problem of the route, with this cause.
@@ -311,8 +311,7 @@ fn because(absent: &Absent) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::ids::Role;
-    use crate::data::name::NamespacedName;
+    use crate::data::ids::{NamespacedName, Role};
     use crate::data::object_ref::ClusterId;
     use crate::world::World;
     use crate::world::cluster::Namespace;

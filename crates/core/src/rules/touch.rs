@@ -23,8 +23,7 @@ use crate::contract::action::{Action, AnnotationBefore, Precondition, Urgency};
 use crate::contract::cause::{About, Cause, Problem};
 use crate::contract::event::Outcome;
 use crate::contract::settings::{PlatformKeyMode, Settings, TouchSettings};
-use crate::data::ids::{ActionId, Kind, ObjectKey};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ActionId, Kind, NamespacedName};
 use crate::data::objects::PLATFORM_KEY;
 use crate::data::time::UnixMillis;
 use crate::plan::{Job, Next, TouchJob, Turn, Write};
@@ -516,7 +515,7 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
     if !view.settings.touch.enabled || !is_ready {
         return found;
     }
-    let about = About::object(&view.cluster.name, Kind::Gateway, view.gateway.key());
+    let about = About::object(&view.cluster.name, Kind::Gateway, view.gateway.clone());
     if view.is_paused() {
         found.push(Problem::new(Cause::Paused, about, view.now));
         return found;
@@ -664,12 +663,12 @@ impl View<'_> {
         Precondition { resource_version: None, annotation: Some(Box::new(before)), ..unchanged }
     }
 
-    fn connectors(&self, memory: &TouchMemory) -> Vec<ObjectKey> {
+    fn connectors(&self, memory: &TouchMemory) -> Vec<NamespacedName> {
         let connectors = match self.class {
             None => self.cluster.edge.connectors_of(self.gateway),
             Some(_) => &memory.waiting,
         };
-        connectors.iter().take(Action::CONNECTORS_MAX).map(NamespacedName::key).collect()
+        connectors.iter().take(Action::CONNECTORS_MAX).map(NamespacedName::clone).collect()
     }
 }
 

@@ -8,8 +8,7 @@ use super::hubs::HubAt;
 use super::judged::{HopAt, Judged, Names};
 use super::upstream::UpstreamAt;
 use crate::contract::cause::{Cause, Hop, Kubectl, Problem, State};
-use crate::data::ids::{Kind, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName, Role};
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
@@ -86,7 +85,7 @@ impl<'m> ConnectorAt<'m> {
         hops.extend(self.edges.iter().flat_map(EdgeAt::announced_hops));
         let names = Names {
             upstream: self.upstream.map(UpstreamAt::upstream_name),
-            connector: self.place.map(NamespacedName::key),
+            connector: self.place.map(NamespacedName::clone),
             hub: self.hub_cluster().map(|hub| hub.name.clone()),
         };
         let liveness = self.liveness(&hops);
@@ -131,7 +130,7 @@ impl<'m> ConnectorAt<'m> {
         let hub = self.hubs.first();
         let expected = || at_hub.cloned();
         let at_edges = self.edges.iter().map(|edge| edge.hop(hub, expected()));
-        let object = || self.place.map(NamespacedName::key);
+        let object = || self.place.map(NamespacedName::clone);
         let elsewhere = self.missing_edges().into_iter().map(|(cluster, judged)| HopAt {
             expected: expected(),
             ..HopAt::new(Hop::Carried, cluster, Kind::Connector, object(), judged)

@@ -5,8 +5,7 @@ use super::hubs::{HubAt, next_attempt, write_evidence};
 use super::judged::{HopAt, Judged};
 use crate::contract::cause::{Cause, Hop, Problem, State};
 use crate::controller::Finder;
-use crate::data::ids::{Kind, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName, Role};
 use crate::machine::Machine;
 use crate::rules::touch::{self, TouchMemory};
 use crate::subject::{Subject, Target};
@@ -84,7 +83,7 @@ impl<'m> EdgeAt<'m> {
             _ => out_of_sync_since,
         };
         let late_hub = hub.filter(|_| matches!(judged.state, State::Pending | State::Stuck));
-        let object = Some(self.name.key());
+        let object = Some(self.name.clone());
         HopAt {
             says: Some(self.says()),
             expected,
@@ -180,7 +179,7 @@ impl<'m> GatewayAt<'m> {
             write.and_then(|write| write_evidence(write, self.problems())).into_iter().collect();
         evidence.extend(self.trigger());
 
-        let object = Some(self.name.key());
+        let object = Some(self.name.clone());
         HopAt {
             expected: Some(expected),
             since,
@@ -197,7 +196,7 @@ impl<'m> GatewayAt<'m> {
         let trigger = touch.trigger()?;
         match touch.gateway == self.name {
             true => Some(format!("trigger {trigger}")),
-            false => Some(format!("trigger {trigger} on {} for its class", touch.gateway.key())),
+            false => Some(format!("trigger {trigger} on {} for its class", touch.gateway.clone())),
         }
     }
 

@@ -8,7 +8,7 @@ use super::group::GroupView;
 use super::orphans::OrphanView;
 use crate::contract::cause::{Cause, Hop, State};
 use crate::data::closed_list::closed_list;
-use crate::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::data::time::UnixMillis;
 use crate::status::liveness;
 use crate::world::cluster::WatchState;
@@ -97,7 +97,7 @@ pub struct Connector {
     /// `None` without a hub, or if the hub Connector's labels name no upstream.
     pub upstream: Option<UpstreamName>,
     /// Its namespace and name at hub and edges; `None` if it exists only upstream.
-    pub name: Option<ObjectKey>,
+    pub name: Option<NamespacedName>,
     /// The liveness upstream; if that is unknown, the liveness at the first edge.
     pub online: Option<bool>,
     /// A fingerprint of the tunnel node's id. Equal nodes have equal fingerprints in all tiers.
@@ -113,7 +113,7 @@ pub struct Connector {
 pub struct UpstreamName {
     pub cluster: ClusterName,
     #[serde(flatten)]
-    pub object: ObjectKey,
+    pub object: NamespacedName,
 }
 
 impl std::fmt::Display for UpstreamName {
@@ -131,7 +131,7 @@ pub struct HopView {
     /// The kind of the object in which the hop ends.
     pub kind: Kind,
     /// `None` if no such object is known.
-    pub object: Option<ObjectKey>,
+    pub object: Option<NamespacedName>,
     pub state: State,
     /// The liveness that the object has; `None` if it has none, or if that is unknown.
     pub says: Option<LivenessView>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::involved_object::InvolvedObject;
 use crate::contract::cause::{Cause, ProblemId, Severity};
-use crate::data::ids::{ClusterName, ObjectKey};
+use crate::data::ids::{ClusterName, NamespacedName};
 use crate::data::time::UnixMillis;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct GroupView {
     /// How many objects, or kinds of a cluster, have the problem.
     pub count: usize,
     /// The first few of them.
-    pub objects: Vec<ObjectKey>,
+    pub objects: Vec<NamespacedName>,
     pub message: String,
     pub error: Option<String>,
     pub remedy: String,

@@ -6,8 +6,7 @@ use super::upstream::UpstreamAt;
 use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Hop, Problem, State};
 use crate::controller::{Finder, HubMemory};
-use crate::data::ids::Kind;
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName};
 use crate::data::time::UnixMillis;
 use crate::machine::Machine;
 use crate::rules::mirror::{self, MirrorMemory, Place, Verdict};
@@ -169,7 +168,7 @@ impl<'m> HubAt<'m> {
         let upstream = self.followed().map(|_| self.upstream_says());
         let is_known = judged.state != State::Unknown && !matches!(self.verdict, Verdict::Held(_));
         let expected = upstream.filter(|_| is_known);
-        let object = Some(self.name.key());
+        let object = Some(self.name.clone());
         HopAt {
             says: self.says(at_edges),
             expected,

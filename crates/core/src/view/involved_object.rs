@@ -1,8 +1,7 @@
 //! The object that a problem is about, for `involvedObject` of a Kubernetes Event.
 
 use crate::contract::cause::About;
-use crate::data::ids::{ClusterName, Kind, ObjectKey, Uid};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, NamespacedName, Uid};
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 use crate::world::table::Row;
@@ -12,7 +11,7 @@ use crate::world::table::Row;
 pub struct InvolvedObject {
     pub cluster: ClusterName,
     pub kind: Kind,
-    pub object: ObjectKey,
+    pub object: NamespacedName,
     pub uid: Option<String>,
 }
 
@@ -20,10 +19,10 @@ impl Machine {
     /// The object, if it still exists. For a problem of an upstream, it is an object at a hub.
     pub fn involved_object(&self, about: &About) -> Option<InvolvedObject> {
         let world = &self.world;
-        let name = NamespacedName::from(about.object.as_ref()?);
+        let name = about.object.as_ref()?;
         let kind = about.kind?;
         let named = world.id_of(&about.cluster).and_then(|id| world.clusters.get(&id));
-        named.into_iter().chain(world.hubs()).find_map(|cluster| find(cluster, kind, &name))
+        named.into_iter().chain(world.hubs()).find_map(|cluster| find(cluster, kind, name))
     }
 }
 
@@ -42,7 +41,7 @@ fn find(cluster: &Cluster, kind: Kind, name: &NamespacedName) -> Option<Involved
     Some(InvolvedObject {
         cluster: cluster.name.clone(),
         kind,
-        object: name.key(),
+        object: name.clone(),
         uid: uid.text(),
     })
 }

@@ -3,7 +3,7 @@
 use super::fleet::{HopView, LivenessView, UpstreamName};
 use crate::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
 use crate::controller::Finder;
-use crate::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::time::UnixMillis;
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
@@ -65,7 +65,7 @@ pub(super) struct HopAt<'m> {
     pub(super) hop: Hop,
     pub(super) cluster: &'m Cluster,
     pub(super) kind: Kind,
-    pub(super) object: Option<ObjectKey>,
+    pub(super) object: Option<NamespacedName>,
     pub(super) judged: Judged<'m>,
     pub(super) says: Option<LivenessView>,
     pub(super) expected: Option<LivenessView>,
@@ -80,7 +80,7 @@ pub(super) struct HopAt<'m> {
 pub(super) struct Names {
     pub(super) upstream: Option<UpstreamName>,
     /// Its name at hub and edges.
-    pub(super) connector: Option<ObjectKey>,
+    pub(super) connector: Option<NamespacedName>,
     pub(super) hub: Option<ClusterName>,
 }
 
@@ -89,7 +89,7 @@ impl<'m> HopAt<'m> {
         hop: Hop,
         cluster: &'m Cluster,
         kind: Kind,
-        object: Option<ObjectKey>,
+        object: Option<NamespacedName>,
         judged: Judged<'m>,
     ) -> Self {
         Self {
@@ -162,9 +162,9 @@ impl<'m> HopAt<'m> {
 
         let what = match cause {
             Cause::NamespaceMissing | Cause::NamespaceMismatch => {
-                upstream.map(|of| of.object.namespace.as_str().into())
+                upstream.map(|of| of.object.namespace().into())
             }
-            Cause::ConnectorMissing => connector().map(|name| name.name.into()),
+            Cause::ConnectorMissing => connector().map(|name| name.name().into()),
             _ => None,
         };
         let facts = Facts {

@@ -6,7 +6,7 @@ use crate::circuit_breaker::BreakerKey;
 use crate::contract::cause::{Cause, Problem};
 use crate::contract::route_origin::RouteOrigin;
 use crate::controller::{Finder, judge_route, shown_verdict};
-use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::data::ids::{ActionId, ClusterName, Kind, NamespacedName};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::machine::Machine;
@@ -23,7 +23,7 @@ const TURN_MS: u64 = 60_000;
 pub struct OrphanView {
     pub cluster: ClusterName,
     #[serde(flatten)]
-    pub route: ObjectKey,
+    pub route: NamespacedName,
     /// Since when, without interruption, it has been an orphan.
     pub since_ms: Option<UnixMillis>,
     pub in_flight: Option<ActionId>,
@@ -40,7 +40,7 @@ pub struct OrphanCandidate {
     /// The hub.
     pub cluster: ClusterName,
     #[serde(flatten)]
-    pub route: ObjectKey,
+    pub route: NamespacedName,
     #[serde(rename = "created_ms", skip_serializing_if = "Option::is_none")]
     pub created_at: Option<UnixMillis>,
     /// Why it is kept; `None` if it may be deleted.
@@ -116,7 +116,7 @@ fn orphan_view(m: &Machine, at: &ObjectRef, memory: &OrphanMemory) -> Option<Orp
     let write = &memory.write;
     Some(OrphanView {
         cluster: m.world.name_of(at.cluster),
-        route: at.name.key(),
+        route: at.name.clone(),
         since_ms: Some(since),
         in_flight: write.action(),
         error: write.failure().map(|failure| failure.error.to_string()),
@@ -134,7 +134,7 @@ fn candidate(m: &Machine, view: &View<'_>, plan: &Plan) -> Option<OrphanCandidat
     let write = &view.memory.write;
     Some(OrphanCandidate {
         cluster: view.hub.name.clone(),
-        route: view.at.name.key(),
+        route: view.at.name.clone(),
         created_at: view.row.seen.created_at,
         kept,
         kept_because: kept.map(|cause| because(m, view, plan, cause)),

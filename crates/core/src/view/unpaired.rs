@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use super::fleet::HopView;
 use super::judged::{HopAt, Judged, Names};
 use crate::contract::cause::{Cause, Hop, Kubectl, State};
-use crate::data::ids::{Kind, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName, Role};
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 
@@ -37,7 +36,7 @@ fn hops_of(
     if !connectors.is_empty() {
         let missing = connectors.iter().filter(|name| edge.connectors.get(name).is_none());
         let hop = |connector: &NamespacedName| {
-            let names = Names { connector: Some(connector.key()), ..Names::default() };
+            let names = Names { connector: Some(connector.clone()), ..Names::default() };
             let missing = Judged::cause(State::Ok, Cause::ConnectorMissing);
             hop(m, cluster, name, Kind::HttpProxy, missing).view(&names, kubectl)
         };
@@ -65,5 +64,5 @@ fn hop<'m>(
     judged: Judged<'m>,
 ) -> HopAt<'m> {
     let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
-    HopAt::new(Hop::Announced, cluster, kind, Some(name.key()), unknown.unwrap_or(judged))
+    HopAt::new(Hop::Announced, cluster, kind, Some(name.clone()), unknown.unwrap_or(judged))
 }

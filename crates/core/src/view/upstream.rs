@@ -3,8 +3,7 @@
 use super::fleet::{LivenessView, UpstreamName};
 use super::judged::{HopAt, Judged};
 use crate::contract::cause::{Hop, State};
-use crate::data::ids::{ClusterName, Kind};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::machine::Machine;
 use crate::world::cluster::Cluster;
 use crate::world::hub::UpstreamRef;
@@ -31,7 +30,7 @@ impl<'m> UpstreamAt<'m> {
     }
 
     pub(super) fn upstream_name(self) -> UpstreamName {
-        UpstreamName { cluster: self.cluster_name.clone(), object: self.name.key() }
+        UpstreamName { cluster: self.cluster_name.clone(), object: self.name.clone() }
     }
 
     pub(super) fn says(self) -> Option<LivenessView> {
@@ -52,9 +51,9 @@ impl<'m> UpstreamAt<'m> {
         let why_not = says.as_ref().filter(|says| !says.online).and(status.as_deref());
         let judged = self.judged()?;
         let is_absent = row.is_none() && judged.state == State::Ok;
-        let absent = is_absent.then(|| format!("{cluster_name} has no Connector {}", name.key()));
+        let absent = is_absent.then(|| format!("{cluster_name} has no Connector {}", name.clone()));
 
-        let hop = HopAt::new(Hop::Upstream, cluster?, Kind::Connector, Some(name.key()), judged);
+        let hop = HopAt::new(Hop::Upstream, cluster?, Kind::Connector, Some(name.clone()), judged);
         Some(HopAt {
             says,
             since: match judged.state {

@@ -131,8 +131,7 @@ impl Absent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::ids::Role;
-    use crate::data::name::NamespacedName;
+    use crate::data::ids::{NamespacedName, Role};
     use crate::world::cluster::Namespace;
     use crate::world::fixture::{live_cluster, watched, with_uid};
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::contract::cause::Hop;
 use crate::contract::error_cause::RequestFailure;
-use crate::data::ids::{ClusterName, Kind};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::{Object, UPSTREAM_STATUS};
 use crate::data::time::UnixMillis;

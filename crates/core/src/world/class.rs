@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::edge::Gateway;
-use crate::data::name::NamespacedName;
+use crate::data::ids::NamespacedName;
 use crate::status::trigger::{digest, gateway_part};
 
 /// The Gateways of one class that reference connectors. There is at least one.

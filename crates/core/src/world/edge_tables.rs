@@ -7,9 +7,8 @@ use std::sync::Arc;
 use super::class::Class;
 use super::edge::{Annotations, EdgeConnector, Gateway, Stamp};
 use super::table::{Put, Row, Shown, Sighting, Table};
-use crate::data::ids::ResourceVersion;
+use crate::data::ids::{NamespacedName, ResourceVersion};
 use crate::data::map::Map;
-use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::status::trigger::{self, Trigger, connector_part};
 

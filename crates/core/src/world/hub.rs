@@ -2,8 +2,7 @@
 
 use crate::contract::cause::Cause;
 use crate::contract::route_origin::{RouteOrigin, origin_of};
-use crate::data::ids::ClusterName;
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, NamespacedName};
 use crate::data::objects::{Meta, Object, UPSTREAM_STATUS};
 use crate::data::time::UnixMillis;
 use crate::status::digest::Digest;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::change::Change;
 use super::hub::{HubConnector, UpstreamRef};
 use crate::contract::route_origin::RouteOrigin;
-use crate::data::ids::ClusterName;
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, NamespacedName};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::contract::action::Precondition;
-use crate::data::ids::{ResourceVersion, Uid};
+use crate::data::ids::{NamespacedName, ResourceVersion, Uid};
 use crate::data::map::Map;
-use crate::data::name::NamespacedName;
 use crate::data::objects::Meta;
 
 /// An object as the API server last showed it.

@@ -7,8 +7,7 @@ use super::links::{HubCounts, Link};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::event::EventKind;
 use crate::contract::settings::{Settings, TouchScope};
-use crate::data::ids::{Kind, ResourceVersion, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName, ResourceVersion, Role};
 use crate::data::objects::{PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::subject::{Subject, Target};
 

@@ -17,16 +17,16 @@ pub(crate) struct Fleet {
     /// By hub namespace.
     tenants: BTreeMap<String, Tenant>,
     /// What upstream and the hub say, by hub Connector.
-    upstream: BTreeMap<ObjectKey, String>,
-    pub(crate) hub: BTreeMap<ObjectKey, Option<String>>,
+    upstream: BTreeMap<NamespacedName, String>,
+    pub(crate) hub: BTreeMap<NamespacedName, Option<String>>,
 }
 
 pub(crate) fn name(number: usize) -> String {
     format!("c{number}")
 }
 
-fn place(tenant: Tenant, number: usize) -> ObjectKey {
-    ObjectKey::new(tenant.hub_namespace(), name(number))
+fn place(tenant: Tenant, number: usize) -> NamespacedName {
+    NamespacedName::new(tenant.hub_namespace(), name(number))
 }
 
 impl Fleet {
@@ -108,7 +108,7 @@ impl Fleet {
             if decision.action.verb == Verb::Mirror {
                 hub.insert(place.clone(), written(decision).map(str::to_owned));
             }
-            let copy = tenants[&place.namespace].copy(&place.name, hub[place].as_deref());
+            let copy = tenants[place.namespace()].copy(place.name(), hub[place].as_deref());
             stage.applied("hub", copy).succeed(decision);
             writes.push(decision.clone());
         });
@@ -121,7 +121,7 @@ impl Fleet {
         let writes = std::mem::take(&mut self.written).into_iter();
         let removal = |write: Decision| {
             assert_eq!((write.action.verb, written(&write)), (Verb::Mirror, None));
-            write.action.object.name
+            write.action.object.name().to_owned()
         };
         writes.map(removal).collect()
     }
@@ -162,7 +162,7 @@ impl Fleet {
 
     /// When the Connectors of a tenant were written, counted from `since`.
     pub(crate) fn times(&self, tenant: Tenant, since: u64) -> Vec<u64> {
-        let is_of = |write: &&Decision| self.tenants[&write.action.object.namespace] == tenant;
+        let is_of = |write: &&Decision| self.tenants[write.action.object.namespace()] == tenant;
         let times = self.written.iter().filter(is_of).map(time_of);
         times.filter(|at| *at >= since).map(|at| at - since).collect()
     }

@@ -150,7 +150,7 @@ fn a_touch_that_is_not_due_does_not_wait_for_the_edge() {
     edge.flip("c0", OFFLINE).pass_to(1_000).flip("c1", OFFLINE);
     let causes = |edge: &Edge| {
         let fleet = edge.stage.fleet();
-        let changed = fleet.connectors.iter().find(|c| c.name.as_ref().unwrap().name == "c1");
+        let changed = fleet.connectors.iter().find(|c| c.name.as_ref().unwrap().name() == "c1");
         let hops = changed.unwrap().hops_of(Hop::Announced).map(|hop| (hop.state, hop.cause));
         hops.collect::<BTreeSet<_>>()
     };

@@ -21,7 +21,7 @@ pub(crate) use throughline_core::contract::note::{Note, NoteKind};
 pub(crate) use throughline_core::contract::settings::{
     Fraction, OrphanMode, PlatformKeyMode, Settings, TouchScope,
 };
-pub(crate) use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+pub(crate) use throughline_core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use throughline_core::data::objects::{Object, WireObject};
 pub(crate) use throughline_core::data::objects::{
     PAUSED, PLATFORM_KEY as STAMP, UPSTREAM_STATUS as STATUS,
@@ -383,7 +383,7 @@ impl Stage {
 
     /// An upstream Connector has a content that nobody can read.
     pub(crate) fn unreadable(&mut self, name: &str, error: &str) -> &mut Self {
-        let object = ObjectKey::new("default", name);
+        let object = NamespacedName::new("default", name);
         let (cluster, error) = ("up".into(), error.into());
         self.event(EventKind::Unreadable { cluster, kind: Kind::Connector, object, error })
     }
@@ -570,7 +570,7 @@ pub(crate) fn time_of(decision: &Decision) -> u64 {
 }
 
 pub(crate) fn name_of(decision: &Decision) -> &str {
-    &decision.action.object.name
+    decision.action.object.name()
 }
 
 pub(crate) fn names(decisions: &[Decision]) -> Vec<&str> {

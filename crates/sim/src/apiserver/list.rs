@@ -86,7 +86,7 @@ pub(super) fn list(
         None if version == now && !has_expired => {
             let all = cluster.all_at(now, resource, namespace);
             let mut items = all.ok_or_else(Failure::list_too_old)?;
-            items.retain(|item| params.only_name().is_none_or(|name| item.key().name == name));
+            items.retain(|item| params.only_name().is_none_or(|name| item.key().name() == name));
             items.retain(|item| selector.matches(item));
             items.into()
         }

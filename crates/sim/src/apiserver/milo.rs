@@ -15,7 +15,7 @@ use super::resource::Resource;
 use super::{Server, SimApiServerSettings};
 use crate::SimClusters;
 use throughline_core::contract::event::ClusterSpec;
-use throughline_core::data::ids::{ClusterName, ObjectKey, Role};
+use throughline_core::data::ids::{ClusterName, NamespacedName, Role};
 
 /// Where Milo serves its projects' control planes.
 pub(super) const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
@@ -92,13 +92,13 @@ impl Milo {
     }
 
     pub(super) fn project(&self, name: &str) -> Option<Value> {
-        let key = ObjectKey::new("", name);
+        let key = NamespacedName::new("", name);
         Some(self.root.lock().get(Resource::Projects, &key)?.to_value())
     }
 
     /// Creates or replaces a Project; returns it.
     pub(super) fn put_project(&self, name: &str, object: Value) -> Value {
-        let key = ObjectKey::new("", name);
+        let key = NamespacedName::new("", name);
         self.root.lock().put_raw(Resource::Projects, key, object).to_value()
     }
 

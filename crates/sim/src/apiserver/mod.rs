@@ -222,7 +222,7 @@ fn execute(
         ApiVerb::Get => {
             let key = target.key();
             let object = cluster.get(target.resource, &key);
-            let object = object.ok_or_else(|| Failure::not_found(target.resource, &key.name))?;
+            let object = object.ok_or_else(|| Failure::not_found(target.resource, key.name()))?;
             Ok(json_response(200, &object.to_value()))
         }
         ApiVerb::Create => write.create(&mut cluster, request.body()),

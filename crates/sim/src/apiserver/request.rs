@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::resource::{ApiVerb, Resource};
 use super::status::{Failure, FieldError};
-use throughline_core::data::ids::ObjectKey;
+use throughline_core::data::ids::NamespacedName;
 
 /// The resource or object in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +79,8 @@ impl RequestTarget {
     }
 
     /// Namespace and name; both may be empty.
-    pub(super) fn key(&self) -> ObjectKey {
-        ObjectKey::new(
+    pub(super) fn key(&self) -> NamespacedName {
+        NamespacedName::new(
             self.namespace.clone().unwrap_or_default(),
             self.name.clone().unwrap_or_default(),
         )

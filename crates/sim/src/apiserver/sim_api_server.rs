@@ -22,7 +22,7 @@ use super::store::ServerBackup;
 use super::{Server, SimApiServerSettings};
 use crate::{SimClusters, WatchNotice};
 use throughline_core::contract::event::ClusterSpec;
-use throughline_core::data::ids::{ClusterName, ObjectKey, Role};
+use throughline_core::data::ids::{ClusterName, NamespacedName, Role};
 use throughline_core::data::objects::{Body as ObjectBody, Meta, Object};
 use throughline_core::data::time::UnixMillis;
 
@@ -256,12 +256,12 @@ impl SimApiServer {
     }
 
     /// Creates or replaces an object of a kind that is not in [`SimClusters`].
-    pub fn put_raw(&self, resource: Resource, key: ObjectKey, object: Value) {
+    pub fn put_raw(&self, resource: Resource, key: NamespacedName, object: Value) {
         self.server.lock().put_raw(resource, key, object);
     }
 
     /// Deletes an object, if it exists.
-    pub fn remove(&self, resource: Resource, key: &ObjectKey) {
+    pub fn remove(&self, resource: Resource, key: &NamespacedName) {
         self.server.lock().remove(resource, key);
     }
 

@@ -17,7 +17,7 @@ use super::milo::{Milo, PROJECTS};
 use super::resource::Resource;
 use super::sim_api_server::SimApiServer;
 use crate::SimClusters;
-use throughline_core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline_core::data::ids::{ClusterName, Kind, NamespacedName};
 
 /// A running Milo: projects and their control planes. It stops when the last `root` is dropped.
 pub struct SimMilo {
@@ -127,15 +127,16 @@ impl SimMilo {
         let server = self.milo.control_plane(name);
         let mut cluster = server.lock();
         for kind in Kind::ALL {
-            let objects: Vec<ObjectKey> =
+            let objects: Vec<NamespacedName> =
                 cluster.sim.objects(&server.cluster, kind).map(|o| o.meta.key()).collect();
-            for key in objects.iter().filter(|key| kind != Kind::Namespace || key.name != "default")
+            for key in
+                objects.iter().filter(|key| kind != Kind::Namespace || key.name() != "default")
             {
                 cluster.remove(kind.into(), key);
             }
         }
         drop(cluster);
-        self.root.remove(Resource::Projects, &ObjectKey::new("", name));
+        self.root.remove(Resource::Projects, &NamespacedName::new("", name));
     }
 
     /// From now on, each resource of a control plane answers 429 "storage is (re)initializing" for

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::fault::Fault;
 use super::resource::{ApiVerb, Resource};
 use crate::{Backup, Change, ChangeHistory, ChangeKind, SimClusters, TooOld, WatchNotice};
-use throughline_core::data::ids::{ClusterName, ObjectKey};
+use throughline_core::data::ids::{ClusterName, NamespacedName};
 use throughline_core::data::objects::Object;
 
 /// The number of lists whose next pages can still be requested.
@@ -34,11 +34,11 @@ impl ServedObject {
         }
     }
 
-    pub(super) fn key(&self) -> ObjectKey {
+    pub(super) fn key(&self) -> NamespacedName {
         match self {
             ServedObject::Sim(object) => object.meta.key(),
             ServedObject::Raw(object) => {
-                ObjectKey::new(metadata(object, "namespace"), metadata(object, "name"))
+                NamespacedName::new(metadata(object, "namespace"), metadata(object, "name"))
             }
         }
     }
@@ -68,7 +68,7 @@ pub(super) type SnapshotKey = (u64, Resource, Option<String>, String);
 
 /// The server's state beyond the simulated cluster.
 pub(super) struct ServerState {
-    raw_objects: BTreeMap<(Resource, ObjectKey), Arc<Value>>,
+    raw_objects: BTreeMap<(Resource, NamespacedName), Arc<Value>>,
     raw_changes: ChangeHistory<(Resource, Arc<Value>)>,
     /// Lists whose first page was sent, by version, oldest first.
     snapshots: BTreeMap<SnapshotKey, Arc<[ServedObject]>>,
@@ -99,7 +99,7 @@ pub(super) struct ServerState {
 #[derive(Clone, Default)]
 pub struct ServerBackup {
     objects: Backup,
-    raw_objects: BTreeMap<(Resource, ObjectKey), Arc<Value>>,
+    raw_objects: BTreeMap<(Resource, NamespacedName), Arc<Value>>,
 }
 
 impl ServerState {
@@ -177,7 +177,7 @@ impl LockedCluster<'_> {
         if self.state.are_lists_cached { self.cached_version() } else { self.version() }
     }
 
-    pub(super) fn get(&self, resource: Resource, key: &ObjectKey) -> Option<ServedObject> {
+    pub(super) fn get(&self, resource: Resource, key: &NamespacedName) -> Option<ServedObject> {
         match resource.sim_kind() {
             Some(kind) => self.sim.get(self.name, kind, key).cloned().map(ServedObject::Sim),
             None => {
@@ -198,7 +198,7 @@ impl LockedCluster<'_> {
                 raw.map(|(_, object)| ServedObject::Raw(object.clone())).collect()
             }
         };
-        all.retain(|object| namespace.is_none_or(|ns| object.key().namespace == ns));
+        all.retain(|object| namespace.is_none_or(|ns| object.key().namespace() == ns));
         all.sort_by_cached_key(|object| object.key().to_string());
         all
     }
@@ -219,7 +219,7 @@ impl LockedCluster<'_> {
             all.into_iter().map(|object| (object.key().to_string(), object)).collect();
         for change in self.changes(resource, version).ok()?.into_iter().rev() {
             let key = change.object.key();
-            if namespace.is_some_and(|namespace| key.namespace != namespace) {
+            if namespace.is_some_and(|namespace| key.namespace() != namespace) {
                 continue;
             }
             match change.previous {
@@ -250,7 +250,7 @@ impl LockedCluster<'_> {
     pub(super) fn has_namespace(&self, namespace: &str) -> bool {
         const BUILT_IN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
         BUILT_IN.contains(&namespace)
-            || self.get(Resource::Namespaces, &ObjectKey::new("", namespace)).is_some()
+            || self.get(Resource::Namespaces, &NamespacedName::new("", namespace)).is_some()
             || Resource::ALL.into_iter().any(|r| !self.all(r, Some(namespace)).is_empty())
     }
 
@@ -263,7 +263,7 @@ impl LockedCluster<'_> {
     pub(super) fn put_raw(
         &mut self,
         resource: Resource,
-        key: ObjectKey,
+        key: NamespacedName,
         mut object: Value,
     ) -> ServedObject {
         let version = self.sim.next_version(self.name);
@@ -271,9 +271,9 @@ impl LockedCluster<'_> {
         let kind = if old.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         let meta = &mut object["metadata"];
         if !resource.is_cluster_scoped() {
-            meta["namespace"] = key.namespace.clone().into();
+            meta["namespace"] = key.namespace().to_owned().into();
         }
-        meta["name"] = key.name.clone().into();
+        meta["name"] = key.name().to_owned().into();
         meta["resourceVersion"] = version.to_string().into();
         match old {
             Some(old) => {
@@ -294,7 +294,7 @@ impl LockedCluster<'_> {
     }
 
     /// Deletes an existing object.
-    pub(super) fn remove(&mut self, resource: Resource, key: &ObjectKey) {
+    pub(super) fn remove(&mut self, resource: Resource, key: &NamespacedName) {
         if let Some(kind) = resource.sim_kind() {
             // The caller has checked the preconditions under the same lock.
             return self.sim.remove(self.name, kind, key);

@@ -185,8 +185,8 @@ impl WatchStream {
                 self.sent_version = self.sent_version.max(until);
                 drop(cluster);
                 for change in changes.into_iter().filter(|change| change.version <= until) {
-                    let namespace = change.object.key().namespace;
-                    if self.namespace.as_ref().is_some_and(|ns| namespace != *ns) {
+                    let key = change.object.key();
+                    if self.namespace.as_ref().is_some_and(|ns| key.namespace() != *ns) {
                         continue;
                     }
                     if let Some((kind, object)) = selected(&self.selector, &change) {

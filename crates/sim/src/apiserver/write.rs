@@ -65,7 +65,7 @@ impl ObjectWrite<'_> {
         let created = UnixMillis(now.0 / 1000 * 1000).to_string();
         let meta = &mut object["metadata"];
         for (member, value) in [
-            ("namespace", key.namespace.as_str()),
+            ("namespace", key.namespace()),
             ("uid", ""),
             ("resourceVersion", ""),
             ("creationTimestamp", &created),
@@ -94,7 +94,7 @@ impl ObjectWrite<'_> {
         let resource = self.resource();
         let old = cluster.get(resource, &key);
         if old.is_none() && resource != Resource::Leases {
-            return Err(Failure::not_found(resource, &key.name));
+            return Err(Failure::not_found(resource, key.name()));
         }
         self.check_name(&new)?;
         let uid = metadata(&new, "uid");
@@ -103,7 +103,7 @@ impl ObjectWrite<'_> {
             let why = format!(
                 "Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
             );
-            return Err(Failure::conflict(resource, resource.plural(), &key.name, &why));
+            return Err(Failure::conflict(resource, resource.plural(), key.name(), &why));
         }
         let Some(old) = old else {
             let stored = cluster.put_raw(resource, key, new);
@@ -115,7 +115,7 @@ impl ObjectWrite<'_> {
                 field: "metadata.resourceVersion",
                 message: "Invalid value: 0: must be specified for an update",
             };
-            return Err(Failure::invalid_object(resource, resource.plural(), &key.name, &why));
+            return Err(Failure::invalid_object(resource, resource.plural(), key.name(), &why));
         }
         self.replace(cluster, &old, new)
     }
@@ -134,7 +134,7 @@ impl ObjectWrite<'_> {
         };
         let key = self.target.key();
         let Some(old) = cluster.get(self.resource(), &key) else {
-            return Err(Failure::not_found(self.resource(), &key.name));
+            return Err(Failure::not_found(self.resource(), key.name()));
         };
         let undecodable = |error| Failure::bad_request(format!("error decoding patch: {error}"));
         let mut new = old.to_value();
@@ -158,9 +158,9 @@ impl ObjectWrite<'_> {
         let key = self.target.key();
         let resource = self.resource();
         let Some(old) = cluster.get(resource, &key) else {
-            return Err(Failure::not_found(resource, &key.name));
+            return Err(Failure::not_found(resource, key.name()));
         };
-        let conflict = |why: &str| Failure::conflict(resource, resource.kind(), &key.name, why);
+        let conflict = |why: &str| Failure::conflict(resource, resource.kind(), key.name(), why);
         if let Some(uid) = options["preconditions"]["uid"].as_str().filter(|u| *u != old.uid()) {
             return Err(conflict(&format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The \
@@ -177,7 +177,7 @@ impl ObjectWrite<'_> {
             )));
         }
         cluster.remove(resource, &key);
-        let mut details = details(resource, resource.plural(), &key.name);
+        let mut details = details(resource, resource.plural(), key.name());
         details["uid"] = old.uid().into();
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
             "status": "Success", "details": details});
@@ -215,8 +215,8 @@ impl ObjectWrite<'_> {
     fn check_name(&self, object: &Value) -> Result<(), Failure> {
         let key = self.target.key();
         for (what, given, want) in [
-            ("name", metadata(object, "name"), &key.name),
-            ("namespace", metadata(object, "namespace"), &key.namespace),
+            ("name", metadata(object, "name"), key.name()),
+            ("namespace", metadata(object, "namespace"), key.namespace()),
         ] {
             let absent = given.is_empty() && what == "namespace";
             if !absent && given != want {
@@ -237,7 +237,8 @@ impl ObjectWrite<'_> {
         new: Value,
     ) -> WriteResult {
         let resource = self.resource();
-        let name = old.key().name;
+        let key = old.key();
+        let name = key.name();
         let before = old.to_value();
         let version = metadata(&new, "resourceVersion");
         if !version.is_empty() {
@@ -305,7 +306,7 @@ impl ObjectWrite<'_> {
                 field: "metadata.annotations",
                 message: &format!("Too long: may not be more than {ANNOTATION_LIMIT_BYTES} bytes"),
             };
-            return Err(Failure::invalid_object(resource, resource.kind(), &key.name, &why));
+            return Err(Failure::invalid_object(resource, resource.kind(), key.name(), &why));
         }
         if !target.is_status
             && let Some(ServedObject::Sim(old)) = cluster.get(resource, &key)

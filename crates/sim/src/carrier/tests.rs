@@ -37,7 +37,7 @@ impl Carried {
     /// Changes the annotation of a Connector at the hub.
     fn change(&mut self, i: usize, value: &str) {
         let hub = ClusterName::from("hub");
-        let key = ObjectKey::new("n", format!("c{i}"));
+        let key = NamespacedName::new("n", format!("c{i}"));
         let patch = [("k".to_owned(), Some(value.to_owned()))];
         let outcome = self.sim.patch(&hub, Kind::Connector, &key, &patch, "test");
         assert_eq!(outcome.name(), "applied");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline_core::data::ids::{Kind, ObjectKey};
+use throughline_core::data::ids::{Kind, NamespacedName};
 use throughline_sim::apiserver::{Resource, SimApiServerSettings};
 
 use crate::sim_apiserver::{self, TestServer, serve, version};
@@ -126,7 +126,7 @@ async fn a_patch_records_its_manager_and_keeps_the_bytes_of_the_status() {
     let entry = &object["metadata"]["managedFields"][1];
     assert_eq!(entry["manager"], "me");
     assert_eq!(entry["time"], sim_apiserver::START.to_string());
-    let key = ObjectKey::new("ns", "a");
+    let key = NamespacedName::new("ns", "a");
     let sim = served.sim.lock().unwrap();
     let object = sim.get(&served.cluster, Kind::Connector, &key).unwrap();
     assert_eq!(object.meta.annotations.get("k"), Some("v"), "the simulated cluster has it");

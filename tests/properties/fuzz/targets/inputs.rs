@@ -3,7 +3,7 @@
 use serde_json::Value;
 use throughline::client::KubeconfigText;
 use throughline::config::ConfigSource;
-use throughline::core::data::ids::ObjectKey;
+use throughline::core::data::ids::NamespacedName;
 use throughline::core::view::fleet::Fleet;
 use throughline::inspect::{find, status, trace};
 use throughline::leader::lease;
@@ -90,7 +90,7 @@ pub(super) fn check_fleet(fleet: &Fleet) {
     status::rows(fleet, &connectors, true, &options, &mut out).unwrap();
     status::summary(fleet, &connectors, &options, &mut out).unwrap();
     let names = connectors.iter().filter_map(|connector| connector.name.clone());
-    for name in names.take(3).chain([ObjectKey::new("shop", "home-lab")]) {
+    for name in names.take(3).chain([NamespacedName::new("shop", "home-lab")]) {
         let found = [find::connector(fleet, &name, None), find::gateway(fleet, &name, None)];
         for found in found.into_iter().flatten() {
             trace::connectors(fleet, &found, &|_| None, &options, &mut out).unwrap();

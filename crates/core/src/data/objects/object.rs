@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::data::ids::{Kind, ObjectKey, Uid};
+use crate::data::ids::{Kind, NamespacedName, Uid};
 use crate::data::objects::keys::{
     FIELD_MANAGER, PAUSED, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
     upstream_cluster_name,
@@ -61,8 +61,8 @@ pub struct Meta {
 }
 
 impl Meta {
-    pub fn key(&self) -> ObjectKey {
-        ObjectKey::new(&*self.namespace, &*self.name)
+    pub fn key(&self) -> NamespacedName {
+        NamespacedName::new(&*self.namespace, &*self.name)
     }
 
     /// Whether Karmada carries the object to edges: it has a label or an annotation of Karmada's.

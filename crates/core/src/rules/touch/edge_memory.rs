@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::data::name::NamespacedName;
+use crate::data::ids::NamespacedName;
 use crate::data::time::UnixMillis;
 use crate::write_queue::WriteQueue;
 

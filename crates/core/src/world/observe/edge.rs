@@ -4,8 +4,7 @@
 use super::observation::{Observation, ShownObject};
 use crate::contract::cause::Hop;
 use crate::contract::settings::PlatformKeyMode;
-use crate::data::ids::{Kind, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName, Role};
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::UPSTREAM_STATUS;
 use crate::status::digest::Digest;

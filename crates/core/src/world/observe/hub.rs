@@ -3,8 +3,7 @@
 use super::observation::{Observation, ShownObject};
 use crate::contract::route_origin::RouteOrigin;
 use crate::contract::settings::OrphanMode;
-use crate::data::ids::Kind;
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName};
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::Object;
 use crate::subject::Subject;

@@ -24,8 +24,7 @@ use std::sync::Arc;
 use self::observation::{Observation, ShownObject};
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::event::EventKind;
-use crate::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::data::objects::{Body, Object};
 use crate::data::time::UnixMillis;
 use crate::world::World;
@@ -73,10 +72,6 @@ fn watched_cluster(event: &EventKind) -> Option<&ClusterName> {
     }
 }
 
-fn name_of(object: &Object) -> NamespacedName {
-    NamespacedName::new(&object.meta.namespace, &object.meta.name)
-}
-
 impl Observation<'_> {
     fn on_watch_event(&mut self, event: &EventKind) {
         match event {
@@ -92,7 +87,7 @@ impl Observation<'_> {
                 self.on_readable(object);
             }
             EventKind::Deleted { object, .. } => {
-                let name = name_of(object);
+                let name = object.meta.key();
                 self.on_event_about(object.kind(), &name);
                 self.on_gone(object.kind(), &name, true);
                 self.on_readable(object);
@@ -175,7 +170,7 @@ impl Observation<'_> {
 impl Observation<'_> {
     fn on_object(&mut self, object: &Arc<Object>, shown: Shown) {
         let kind = object.kind();
-        let name = self.shared_name(name_of(object));
+        let name = self.shared_name(object.meta.key());
         self.on_event_about(kind, &name);
 
         let shown = ShownObject { name, object, shown };
@@ -231,14 +226,13 @@ impl Observation<'_> {
     }
 
     /// The object exists, but its content cannot be read. Its row stays as it is.
-    fn on_unreadable(&mut self, kind: Kind, object: &ObjectKey) {
-        let name = NamespacedName::from(object);
-        self.on_event_about(kind, &name);
+    fn on_unreadable(&mut self, kind: Kind, name: &NamespacedName) {
+        self.on_event_about(kind, name);
         let cluster = self.cluster_mut();
         cluster.watches[kind].unreadable.insert(name.clone());
-        let at = cluster.object(kind, &name);
+        let at = cluster.object(kind, name);
         self.changes.push(Change::Unreadable { at });
-        upstream::on_unreadable(self, kind, &name);
+        upstream::on_unreadable(self, kind, name);
     }
 
     /// An object that may have been unreadable is readable, or is gone.
@@ -248,7 +242,7 @@ impl Observation<'_> {
         if unreadable.is_empty() {
             return;
         }
-        let name = name_of(object);
+        let name = object.meta.key();
         let was_unreadable = unreadable.remove(&name);
         if was_unreadable {
             let at = self.cluster().object(kind, &name);

@@ -2,8 +2,7 @@
 //! cluster the namespace decides the tier of an object.
 
 use super::observation::{Observation, ShownObject};
-use crate::data::ids::{Role, Uid};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{NamespacedName, Role, Uid};
 use crate::data::time::UnixMillis;
 use crate::subject::Subject;
 use crate::world::cluster::{Cluster, Namespace};

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::contract::cause::Hop;
-use crate::data::ids::Kind;
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::Object;
 use crate::data::time::UnixMillis;

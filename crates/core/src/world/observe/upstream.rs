@@ -3,8 +3,7 @@
 use super::observation::{Observation, ShownObject};
 use crate::contract::cause::Hop;
 use crate::contract::settings::OrphanMode;
-use crate::data::ids::{Kind, Role};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{Kind, NamespacedName, Role};
 use crate::subject::Subject;
 use crate::world::change::Change;
 use crate::world::hub::UpstreamRef;

@@ -144,7 +144,7 @@ impl World {
                 let lately = self.removed.iter().filter(|(at, ..)| at + 10 * MINUTE > now);
                 let annotated = self.fleet.hub.iter().filter(|(_, text)| text.is_some());
                 let mut population: BTreeSet<_> =
-                    annotated.map(|(place, _)| place.name.clone()).collect();
+                    annotated.map(|(place, _)| place.name().to_owned()).collect();
                 population.extend(lately.map(|(_, number, _)| name(*number)));
                 self.removed.push((now, number, population.len()));
                 self.fleet.shows(UP, number..number + 1, None);
