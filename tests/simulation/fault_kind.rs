@@ -146,7 +146,8 @@ impl FaultKind {
             Self::InstanceFrozen => &[LEADERLESS, LATE, OVERWRITTEN],
             // No route is deleted that could not be written down first.
             Self::DiskFull | Self::DiskHangs => &[&[Cause::EventLogFailing, Cause::WriteFailing]],
-            Self::ReplicatorWritesOldStatus
+            Self::ReplicatorWrites
+            | Self::ReplicatorWritesOldStatus
             | Self::TriggerOverwritten
             | Self::OldTriggerWritten
             | Self::HostileWrite => &[OVERWRITTEN],
@@ -166,7 +167,6 @@ impl FaultKind {
             Self::BookmarksMissing
             | Self::InstanceStartedTwice
             | Self::WallClockJumps
-            | Self::ReplicatorWrites
             | Self::ExtensionServerLags
             | Self::ConnectorMadeAgain
             | Self::GatewayMadeAgain => &[],
