@@ -101,7 +101,7 @@ impl Held {
 
     /// The upstream Connector of a hub Connector, by name and namespace uid.
     fn source(&self, connector: &HubConnector) -> Option<NamespacedName> {
-        let source = NamespacedName::new(self.namespace(&connector.uid)?, &*connector.key.name());
+        let source = NamespacedName::new(self.namespace(&connector.uid)?, connector.key.name());
         self.connectors.contains(&source).then_some(source)
     }
 }

@@ -182,8 +182,8 @@ impl<'a> From<&'a Event> for Line<'a> {
             }
             EventKind::Unreadable { cluster, kind, object, error } => {
                 line.watch(cluster, *kind);
-                line.namespace = Some((&*object.namespace()).into());
-                line.name = Some((&*object.name()).into());
+                line.namespace = Some(object.namespace().into());
+                line.name = Some(object.name().into());
                 line.failed(error);
             }
             EventKind::Listed { cluster, object }

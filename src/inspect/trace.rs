@@ -6,7 +6,6 @@ use std::io::{self, Write};
 use super::status::{align, put_remedy, since_text, style};
 use super::{not_writing, source_text};
 use crate::core::contract::cause::{Cause, Hop, Kubectl, State};
-use crate::core::data::ids::NamespacedName;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, LivenessView, Source};
 use crate::outside_text::one_line;
@@ -121,8 +120,7 @@ fn says(group: &[&HopView]) -> String {
 }
 
 fn gateways(group: &[&HopView]) -> String {
-    let names: Vec<_> =
-        group.iter().filter_map(|hop| Some(&*hop.object.as_ref()?.name())).collect();
+    let names: Vec<_> = group.iter().filter_map(|hop| Some(hop.object.as_ref()?.name())).collect();
     match names.len() {
         0 if group[0].state == State::Unknown => "?".to_owned(),
         0 => "no gateway".to_owned(),

@@ -375,7 +375,7 @@ fn written_text(
 
 fn touched_text(records: &[&ActionRecord], cluster: &ClusterName, again: bool) -> String {
     let touched = if again { "touched again" } else { "touched" };
-    let mut names: Vec<_> = records.iter().map(|r| &*r.decision.action.object.name()).collect();
+    let mut names: Vec<_> = records.iter().map(|r| r.decision.action.object.name()).collect();
     names.sort_unstable();
     names.dedup();
     let listed = match names.as_slice() {

@@ -149,7 +149,7 @@ impl Sim {
     /// throughline does not write the Gateway.
     fn connectors(&self, edge: &ClusterName, gateway: &NamespacedName) -> Vec<(&str, Liveness)> {
         let is_upstream_too = self.clusters.with_role(Role::Upstream).any(|c| c == edge);
-        let namespace = NamespacedName::new("", &*gateway.namespace());
+        let namespace = NamespacedName::new("", gateway.namespace());
         let namespace = self.clusters.get(edge, Kind::Namespace, &namespace);
         if is_upstream_too && !namespace.is_some_and(|n| n.meta.is_hub_namespace()) {
             return Vec::new();
@@ -157,7 +157,7 @@ impl Sim {
         let proxy = self.clusters.get(edge, Kind::HttpProxy, gateway).map(|proxy| &proxy.body);
         let Some(Body::HttpProxy { connectors }) = proxy else { return Vec::new() };
         let read = |name: &str| {
-            let key = NamespacedName::new(&*gateway.namespace(), name);
+            let key = NamespacedName::new(gateway.namespace(), name);
             self.clusters.get(edge, Kind::Connector, &key).map(|c| liveness_of(c))
         };
         connectors.iter().map(|name| (&**name, read(name).unwrap_or_default())).collect()

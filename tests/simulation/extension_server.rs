@@ -109,7 +109,7 @@ impl ExtensionServer {
     ) -> Option<NamespacedName> {
         let proxy = clusters.get(&self.edge, Kind::HttpProxy, gateway)?;
         let Body::HttpProxy { connectors } = &proxy.body else { return None };
-        Some(NamespacedName::new(gateway.namespace(), connectors.iter().next()?.to_string()))
+        Some(NamespacedName::new(gateway.namespace(), connectors.iter().next()?))
     }
 
     /// Writes the platform's key on the Gateways of these Connectors.

@@ -407,7 +407,7 @@ mod tests {
     }
 
     fn subject(namespace: &str, n: u32) -> Subject {
-        let name = NamespacedName::new(namespace, &format!("{n:04}"));
+        let name = NamespacedName::new(namespace, format!("{n:04}"));
         Subject::Route(ObjectRef { cluster: ClusterId(1), kind: Kind::HttpRoute, name })
     }
 

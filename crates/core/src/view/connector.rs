@@ -85,7 +85,7 @@ impl<'m> ConnectorAt<'m> {
         hops.extend(self.edges.iter().flat_map(EdgeAt::announced_hops));
         let names = Names {
             upstream: self.upstream.map(UpstreamAt::upstream_name),
-            connector: self.place.map(NamespacedName::clone),
+            connector: self.place.cloned(),
             hub: self.hub_cluster().map(|hub| hub.name.clone()),
         };
         let liveness = self.liveness(&hops);
@@ -130,7 +130,7 @@ impl<'m> ConnectorAt<'m> {
         let hub = self.hubs.first();
         let expected = || at_hub.cloned();
         let at_edges = self.edges.iter().map(|edge| edge.hop(hub, expected()));
-        let object = || self.place.map(NamespacedName::clone);
+        let object = || self.place.cloned();
         let elsewhere = self.missing_edges().into_iter().map(|(cluster, judged)| HopAt {
             expected: expected(),
             ..HopAt::new(Hop::Carried, cluster, Kind::Connector, object(), judged)

@@ -244,7 +244,7 @@ impl ObjectWrite<'_> {
         if !version.is_empty() {
             version.parse::<u64>().map_err(|_| Failure::bad_version(version, false))?;
             if version != old.version() {
-                return Err(Failure::conflict(resource, resource.plural(), &name, MODIFIED));
+                return Err(Failure::conflict(resource, resource.plural(), name, MODIFIED));
             }
         }
         let uid = metadata(&new, "uid");
@@ -254,7 +254,7 @@ impl ObjectWrite<'_> {
                 field: "metadata.uid",
                 message: &format!("Invalid value: {uid:?}: field is immutable"),
             };
-            return Err(Failure::invalid_object(resource, resource.kind(), &name, &why));
+            return Err(Failure::invalid_object(resource, resource.kind(), name, &why));
         }
         let mut new = new;
         if self.target.is_status {
