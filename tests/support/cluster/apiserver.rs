@@ -159,7 +159,7 @@ impl ApiServer {
     async fn start_api(&self) {
         self.wait_etcd().await;
         let folder = self.folder.path();
-        let mut command = Command::new(assets().join("kube-apiserver"));
+        let mut command = program("kube-apiserver");
         let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
         command.args([
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
@@ -181,8 +181,6 @@ impl ApiServer {
         command.arg(self.flag);
         // A start makes much garbage; collecting it less often saves a quarter of its CPU time.
         command.env("GOGC", "400");
-        // Several run at a time; each on all cores would collect garbage on all of them.
-        command.env("GOMAXPROCS", "1");
         *self.api.lock().unwrap() = Some(Process::start("kube-apiserver", command, folder));
         self.wait_ready().await;
     }
@@ -257,6 +255,14 @@ impl ApiServer {
         self.flag = ALL_APIS;
         self.restart().await;
     }
+}
+
+/// A command that runs one of the two.
+fn program(name: &str) -> Command {
+    let mut command = Command::new(assets().join(name));
+    // Several run at a time; each on all cores would collect garbage on all of them.
+    command.env("GOMAXPROCS", "1");
+    command
 }
 
 /// Sends SIGTERM, and SIGKILL if it still runs after five seconds; waits until the port is free.

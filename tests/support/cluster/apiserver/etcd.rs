@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::super::process::Process;
-use super::{ApiServer, assets, client_without_token, end};
+use super::{ApiServer, client_without_token, end, program};
 
 impl ApiServer {
     pub(super) fn start_etcd(&self) {
         let folder = self.folder.path();
         let url = format!("http://127.0.0.1:{}", self.etcd_port);
-        let mut command = Command::new(assets().join("etcd"));
+        let mut command = program("etcd");
         command.args([
             format!("--data-dir={}", folder.join("etcd").display()),
             format!("--listen-client-urls={url}"),
@@ -32,7 +32,6 @@ impl ApiServer {
             "--log-level=warn",
             "--quota-backend-bytes=4294967296",
         ]);
-        command.env("GOMAXPROCS", "1");
         *self.etcd.lock().unwrap() = Some(Process::start("etcd", command, folder));
     }
 
