@@ -125,7 +125,7 @@ impl View<'_> {
 
     fn find_not_mirrored(&self, since: UnixMillis, found: &mut Findings) {
         let since = since.max(self.lease_wait_until);
-        let late_at = since.plus(self.mirror.settings.late.mirrored_ms);
+        let late_at = since.plus(self.mirror.settings().late.mirrored_ms);
         if self.find_writes(Some(since), late_at, found) {
             return;
         }
@@ -153,7 +153,7 @@ impl View<'_> {
     fn find_deferred(&self, since: UnixMillis, memory: &HopMemory, found: &mut Findings) {
         if !self.find_writes(Some(since), UnixMillis::NEVER, found) {
             let mut problem = self.problem(Cause::Deferred, since);
-            problem.facts.limit_ms = Some(self.mirror.settings.mirror.defer_ms);
+            problem.facts.limit_ms = Some(self.mirror.settings().mirror.defer_ms);
             found.push(problem);
         }
         self.find_edges_out_of_sync(memory, found);
@@ -182,7 +182,7 @@ impl View<'_> {
             let binding = || format!("{}-connector", at.name.name());
             let is_karmadas = self.mirror.place.row.seen.is_karmadas;
             problem.facts.what = is_karmadas.then(binding).map(Into::into);
-            let late_at = since.plus(self.mirror.settings.late.carried_ms);
+            let late_at = since.plus(self.mirror.settings().late.carried_ms);
             found.push_late(problem, late_at, self.mirror.now);
         }
     }
@@ -195,12 +195,12 @@ impl View<'_> {
         late_at: UnixMillis,
         found: &mut Findings,
     ) -> bool {
-        let mirror::View { memory, settings, now, .. } = self.mirror;
+        let mirror::View { memory, now, .. } = self.mirror;
         let state = &memory.write;
         let about = self.about();
         let key = UPSTREAM_STATUS;
         let writes = Writes { state, about, key, wanted_since, late_at };
-        found.push_writes(&writes, &settings.mirror, now)
+        found.push_writes(&writes, &self.mirror.settings().mirror, now)
     }
 }
 

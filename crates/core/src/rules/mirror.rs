@@ -81,7 +81,6 @@ pub(crate) struct Upstream<'w> {
 pub(crate) struct View<'w> {
     pub(crate) place: Place<'w>,
     pub(crate) memory: &'w MirrorMemory,
-    pub(crate) settings: &'w Settings,
     pub(crate) now: UnixMillis,
     /// Whether too many removals of the upstream, or of the whole fleet, are due.
     pub(crate) breaker: BreakerState,
@@ -252,7 +251,7 @@ impl<'w> Place<'w> {
     fn ground(self) -> Ground {
         let is_loss_seen = self.upstream.is_some_and(|upstream| match upstream.connector {
             Some(connector) => connector.is_loss_seen,
-            None => self.is_deletion_seen(upstream),
+            None => self.is_deletion_seen(),
         });
         if self.hub.allows_removals(self.at.name.namespace()) {
             Ground::Allowed
@@ -265,21 +264,20 @@ impl<'w> Place<'w> {
 
     /// When upstream's status last changed, or when it became absent.
     pub(crate) fn changed_at(self, upstream: Upstream<'_>) -> UnixMillis {
-        let absent_since = || self.absent_since(upstream);
-        upstream.connector.map_or_else(absent_since, |connector| connector.changed_at)
+        upstream.connector.map_or_else(|| self.absent_since(), |connector| connector.changed_at)
     }
 
-    fn absent_since(self, upstream: Upstream<'_>) -> UnixMillis {
-        self.link(upstream).map(|link| link.absent_since).unwrap_or_default()
+    fn absent_since(self) -> UnixMillis {
+        self.link().map(|link| link.absent_since).unwrap_or_default()
     }
 
-    fn is_deletion_seen(self, upstream: Upstream<'_>) -> bool {
-        self.link(upstream).is_some_and(|link| link.is_deletion_seen)
+    fn is_deletion_seen(self) -> bool {
+        self.link().is_some_and(|link| link.is_deletion_seen)
     }
 
     /// Needed only where the upstream Connector does not exist.
-    fn link(self, upstream: Upstream<'_>) -> Option<&'w Link> {
-        self.world.links.get(upstream.named)
+    fn link(self) -> Option<&'w Link> {
+        self.world.links.get(self.row.seen.upstream.as_ref()?)
     }
 }
 
@@ -297,7 +295,7 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
         verdict.into()
     } else if desired.status.is_none() {
         plan_removal(view, desired)
-    } else if view.settings.mirror.defer_ms > 0 && routes_alike(observed, desired.digest) {
+    } else if view.settings().mirror.defer_ms > 0 && routes_alike(observed, desired.digest) {
         plan_deferred_mirror(view, desired)
     } else {
         plan_mirror(view, desired)
@@ -344,7 +342,7 @@ fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
     let overwrites = view.memory.write.contention().map_or(0, |last| last.overwrites);
 
     // A writer that contends for one value often contends for the values of the whole fleet.
-    if is_rewrite && overwrites >= view.settings.mirror.contention_count {
+    if is_rewrite && overwrites >= view.settings().mirror.contention_count {
         QueueKey::Rewrites(view.place.at.cluster)
     } else if view.now < view.memory.repeats_until {
         QueueKey::Repeats(desired.upstream.cluster.id)
@@ -356,7 +354,7 @@ fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
 /// No edge routes by the difference, so it must not delay a write that affects routing.
 fn plan_deferred_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let since = view.memory.deferred_since.unwrap_or(view.now);
-    let due_at = since.plus(view.settings.mirror.defer_ms.max(DEFER_MS_MIN));
+    let due_at = since.plus(view.settings().mirror.defer_ms.max(DEFER_MS_MIN));
     let at = due_at.max(view.memory.limiter.ready_at(CONNECTOR_RATE));
 
     let queue = QueueKey::Deferrable(view.place.at.cluster);
@@ -376,7 +374,7 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     // The platform usually deletes the hub Connector itself within the grace period. The period
     // starts again when the breaker resets.
     let reset_at = view.breaker.reset_at.filter(|_| !is_allowed).unwrap_or_default();
-    let due_at = desired.since.max(reset_at).plus(view.settings.mirror.absent_grace_ms);
+    let due_at = desired.since.max(reset_at).plus(view.settings().mirror.absent_grace_ms);
     if view.now < due_at {
         return Plan::requeue(Verdict::AbsenceGrace(ground), due_at);
     }
@@ -399,9 +397,12 @@ impl<'w> View<'w> {
         is_leader: bool,
         now: UnixMillis,
     ) -> Self {
-        let settings = &place.world.settings;
         let breaker = BreakerState::default();
-        Self { place, memory, settings, now, breaker, is_leader, admitted_by: None }
+        Self { place, memory, now, breaker, is_leader, admitted_by: None }
+    }
+
+    pub(crate) fn settings(&self) -> &'w Settings {
+        &self.place.world.settings
     }
 
     /// Plans the write if this instance leads; only the leader writes.
@@ -566,7 +567,7 @@ struct Desired<'w> {
 /// `Err`: what is desired is unknown, or is not written for now.
 fn desired<'w>(view: &View<'w>) -> Result<Desired<'w>, Plan> {
     let place = view.place;
-    if !view.settings.mirror.enabled {
+    if !view.settings().mirror.enabled {
         return Err(Verdict::Disabled.into());
     }
     if !place.hub.is_live(Kind::Connector) {
@@ -610,7 +611,7 @@ fn desired_by<'w>(
         && connector.is_before_restore
         && differs
     {
-        let settled_at = restored_at.plus(view.settings.mirror.restored_settle_ms);
+        let settled_at = restored_at.plus(view.settings().mirror.restored_settle_ms);
         if view.now < settled_at {
             return Err(Plan::requeue(Verdict::Held(Cause::UpstreamRestored), settled_at));
         }
@@ -618,7 +619,7 @@ fn desired_by<'w>(
 
     let at = connector.changed_at;
     let since = at.max(live_since);
-    let (digest, oversize) = fit(status, &view.place.row.seen, &view.settings.mirror);
+    let (digest, oversize) = fit(status, &view.place.row.seen, &view.settings().mirror);
     let is_online = digest.is_some() && connector.was_online();
     let change = LastChange { at, is_observed: at > live_since, is_online };
     Ok(Desired { upstream, status, digest, oversize, absent: None, since, change })
@@ -639,9 +640,9 @@ fn desired_by_absence<'w>(
         namespace_deleted_at,
         kind: Kind::Connector,
         names: vec![name.name().to_owned()],
-        absent_since: Some(place.absent_since(upstream)),
+        absent_since: Some(place.absent_since()),
         exists: upstream.connector.is_some(),
-        is_deletion_seen: place.is_deletion_seen(upstream),
+        is_deletion_seen: place.is_deletion_seen(),
         max_age_ms: None,
     };
 
@@ -935,7 +936,6 @@ mod tests {
         at: ObjectRef,
         memory: MirrorMemory,
         breaker: BreakerState,
-        settings: Settings,
         version: u64,
     }
 
@@ -949,8 +949,7 @@ mod tests {
     impl Stage {
         /// The upstream Connector does not exist, and the hub has an annotation.
         fn missing() -> Self {
-            let settings = Settings::default();
-            let mut stage = fixture::Stage::new(&settings);
+            let mut stage = fixture::Stage::new(&Settings::default());
             stage.add("up", &[Role::Upstream]);
             let hub = stage.add("hub", &[Role::Hub]);
             stage.shows("up", namespace("default", UID, 100));
@@ -961,7 +960,6 @@ mod tests {
                 at: ObjectRef { cluster: hub, kind: Kind::Connector, name },
                 memory: MirrorMemory::default(),
                 breaker: BreakerState::default(),
-                settings,
                 version: 100,
             };
             stage.hub_says(Some(&online("n1", 1)));
@@ -1015,7 +1013,7 @@ mod tests {
             let place = Place::find(&self.stage.world, &self.at).unwrap();
             let now = self.now().plus(ms);
             let view = View::new(place, &self.memory, true, now);
-            View { breaker: self.breaker, settings: &self.settings, ..view }
+            View { breaker: self.breaker, ..view }
         }
 
         fn plan(&self, ms: u64) -> Plan {
@@ -1038,12 +1036,12 @@ mod tests {
             let Job::Mirror(_, job) = write.job else { panic!("no mirror") };
             let now = self.now();
             self.memory.on_started(job, queue, ActionId(1), now);
-            self.memory.on_finished(ActionId(1), outcome, &self.settings, now).unwrap();
+            self.memory.on_finished(ActionId(1), outcome, &self.stage.world.settings, now).unwrap();
         }
 
         fn overwrite(&mut self) {
             let now = self.now();
-            self.memory.on_overwritten(None, &self.settings.mirror, now);
+            self.memory.on_overwritten(None, &self.stage.world.settings.mirror, now);
         }
     }
 
@@ -1056,7 +1054,7 @@ mod tests {
     fn an_annotation_is_left_as_it_is_at_the_first_step_that_fails() {
         type Break = fn(&mut Stage);
         let steps: [(Verdict, Break); 11] = [
-            (Verdict::Disabled, |s| s.settings.mirror.enabled = false),
+            (Verdict::Disabled, |s| s.stage.world.settings.mirror.enabled = false),
             (Verdict::HubNotLive, |s| s.lose("hub", Kind::Connector)),
             (Verdict::Paused, |s| {
                 let paused = s.hub_connector().annotation(PAUSED, "true");
@@ -1171,7 +1169,7 @@ mod tests {
         let reduced = online("n3", 1);
 
         for (room, text) in [(reduced.len(), Some(reduced)), (3, None)] {
-            stage.settings.mirror.annotation_limit_bytes = UPSTREAM_STATUS.len() + room;
+            stage.stage.world.settings.mirror.annotation_limit_bytes = UPSTREAM_STATUS.len() + room;
             let oversize = if text.is_some() { Oversize::Reduced } else { Oversize::NothingFits };
             assert_eq!(stage.plan(0).oversize, Some(oversize));
             let (_, write) = stage.planned(0);

@@ -43,7 +43,7 @@ pub(crate) struct Carrier {
 pub(crate) fn plan(view: &hop::View<'_>, memory: &NudgeMemory, hop: &HopMemory) -> Next {
     let hop::View { mirror: view, plan, .. } = view;
     let mirror::View { now, is_leader, .. } = *view;
-    let settings = &view.settings.mirror;
+    let settings = &view.settings().mirror;
     let write = &view.memory.write;
     let may_nudge = settings.nudge && is_leader && !write.is_in_flight();
     let out_of_sync_since = hop.seen_out_of_sync_since(view.place.world);
@@ -68,7 +68,7 @@ pub(crate) fn plan(view: &hop::View<'_>, memory: &NudgeMemory, hop: &HopMemory) 
 fn nudge(view: &mirror::View<'_>, waited_s: u64) -> Write {
     let Place { at, row, .. } = view.place;
     let number = row.seen.nudge.wrapping_add(1);
-    let key = view.settings.mirror.nudge_key.clone();
+    let key = view.settings().mirror.nudge_key.clone();
     Write {
         job: Job::Nudge(at.clone()),
         annotations: vec![(key, Some(number.to_string()))],
