@@ -668,7 +668,7 @@ impl View<'_> {
             None => self.cluster.edge.connectors_of(self.gateway),
             Some(_) => &memory.waiting,
         };
-        connectors.iter().take(Action::CONNECTORS_MAX).map(NamespacedName::clone).collect()
+        connectors.iter().take(Action::CONNECTORS_MAX).cloned().collect()
     }
 }
 

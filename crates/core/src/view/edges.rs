@@ -196,7 +196,7 @@ impl<'m> GatewayAt<'m> {
         let trigger = touch.trigger()?;
         match touch.gateway == self.name {
             true => Some(format!("trigger {trigger}")),
-            false => Some(format!("trigger {trigger} on {} for its class", touch.gateway.clone())),
+            false => Some(format!("trigger {trigger} on {} for its class", touch.gateway)),
         }
     }
 

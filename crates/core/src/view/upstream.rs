@@ -51,7 +51,7 @@ impl<'m> UpstreamAt<'m> {
         let why_not = says.as_ref().filter(|says| !says.online).and(status.as_deref());
         let judged = self.judged()?;
         let is_absent = row.is_none() && judged.state == State::Ok;
-        let absent = is_absent.then(|| format!("{cluster_name} has no Connector {}", name.clone()));
+        let absent = is_absent.then(|| format!("{cluster_name} has no Connector {name}"));
 
         let hop = HopAt::new(Hop::Upstream, cluster?, Kind::Connector, Some(name.clone()), judged);
         Some(HopAt {
