@@ -147,8 +147,8 @@ impl WriteState {
             Wait::Turn => UnixMillis::default(),
             Wait::Nothing => return None,
         };
-        let is_refused = failure.class >= FailureClass::Missing;
-        Some(Due { early_from: if is_refused { failure.failed_at } else { at }, ..Due::at(at) })
+        let may_go_early = failure.class >= FailureClass::Missing;
+        Some(Due { early_from: if may_go_early { failure.failed_at } else { at }, ..Due::at(at) })
     }
 
     pub(crate) fn contention(&self) -> Option<&Contention> {
@@ -197,7 +197,8 @@ impl WriteState {
         let completion = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 self.failure = None;
-                self.paused_until = None;
+                // A pause that began during the write is due to an overwrite after it.
+                self.paused_until = self.paused_until.filter(|until| *until > now);
                 Completion::Written { object_changed }
             }
             // No request was sent, so an earlier failure still counts.
@@ -235,7 +236,7 @@ impl WriteState {
     /// Ends a pause that belongs to the old value. A backoff because the API server fails
     /// continues.
     pub(crate) fn on_desired_changed(&mut self) {
-        if self.failure().is_none_or(|failure| failure.failures == 0) {
+        if self.failure().is_none_or(|failure| failure.class == FailureClass::Refused) {
             self.end_pauses();
         }
     }
@@ -280,10 +281,10 @@ impl WriteState {
         }
     }
 
-    /// A rewrite waits in its queue beyond the pause. This time does not count as quiet.
-    pub(crate) fn on_rewrite_queued(&mut self, ms: u64) {
+    /// A rewrite starts, after this time in its queue, which does not count as quiet.
+    pub(crate) fn on_rewrite_started(&mut self, queued_ms: u64) {
         if let Some(contention) = &mut self.contention {
-            contention.queued_ms = ms;
+            contention.queued_ms = queued_ms;
         }
     }
 
@@ -292,8 +293,8 @@ impl WriteState {
         self.paused_until = self.paused_until.max(Some(until));
     }
 
-    /// The next attempt may start immediately: an operator resumed the object, or the old value no
-    /// longer counts.
+    /// The next attempt waits for its turn at most: an operator resumed the object, or the old value
+    /// no longer counts.
     pub(crate) fn end_pauses(&mut self) {
         self.paused_until = None;
         self.end_backoff();
@@ -538,5 +539,18 @@ mod tests {
 
         assert_eq!(overwrite(NOW.plus(LIMITS.quiet_ms + 1)), None);
         assert_eq!(state.contention().map(|last| last.overwrites), Some(1));
+    }
+
+    #[test]
+    fn a_success_does_not_end_the_pause_of_an_overwrite_that_was_seen_before_it() {
+        let mut state = WriteState::default();
+        state.on_started(ActionId(1));
+        for _ in 0..LIMITS.pause_from {
+            state.on_overwritten(None, &LIMITS, NOW);
+        }
+
+        state.on_finished(ActionId(1), &Outcome::Unchanged, &RETRY, NOW);
+
+        assert_eq!(state.not_before(), Some(NOW.plus(1_000)));
     }
 }

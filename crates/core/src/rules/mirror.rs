@@ -805,7 +805,7 @@ impl MirrorMemory {
         if let QueueKey::Rewrites(_) = queue {
             let overwritten_at = self.write.contention().map(|last| last.last_at);
             let due_at = overwritten_at.max(self.write.not_before()).unwrap_or(now);
-            self.write.on_rewrite_queued(now.since(due_at));
+            self.write.on_rewrite_started(now.since(due_at));
         }
     }
 
