@@ -497,7 +497,7 @@ impl<'w> View<'w> {
     /// When another writer last changed the annotation, if that was after upstream's last change.
     fn overwritten_at(&self, desired: &Desired<'_>) -> Option<UnixMillis> {
         let last_at = self.memory.write.contention().map(|last| last.last_at)?;
-        (last_at > desired.since).then_some(last_at)
+        (last_at > desired.change.at).then_some(last_at)
     }
 
     /// From when lateness counts. Nothing is late while it is unknown, held or paused, and an
@@ -605,8 +605,9 @@ fn desired_by<'w>(
     }
     let status = connector.status.as_ref();
 
+    let (digest, oversize) = fit(status, &view.place.row.seen, &view.settings().mirror);
     // A restored API server shows old statuses until the platform reports again.
-    let differs = status.map(|status| status.digest.all) != view.place.digest();
+    let differs = digest.map(|digest| digest.all) != view.place.digest();
     if let Some(restored_at) = upstream.cluster.restored_at
         && connector.is_before_restore
         && differs
@@ -619,7 +620,6 @@ fn desired_by<'w>(
 
     let at = connector.changed_at;
     let since = at.max(live_since);
-    let (digest, oversize) = fit(status, &view.place.row.seen, &view.settings().mirror);
     let is_online = digest.is_some() && connector.was_online();
     let change = LastChange { at, is_observed: at > live_since, is_online };
     Ok(Desired { upstream, status, digest, oversize, absent: None, since, change })
@@ -877,7 +877,8 @@ impl MirrorMemory {
     pub(crate) fn is_overwritten(&self, place: Place<'_>, before: Option<StatusDigest>) -> bool {
         let Some(upstream) = place.upstream else { return false };
         let status = upstream.connector.and_then(|connector| connector.status.as_ref());
-        let desired = status.map(|status| status.digest.all);
+        let (desired, _) = fit(status, &place.row.seen, &place.world.settings.mirror);
+        let desired = desired.map(|desired| desired.all);
         let before = before.map(|before| before.all);
         let after = place.digest();
 
@@ -1049,7 +1050,7 @@ mod tests {
         Outcome::Refused { error: "403".into() }
     }
 
-    /// In the order of the guards in `plan`.
+    /// In the order of the guards.
     #[test]
     fn an_annotation_is_left_as_it_is_at_the_first_step_that_fails() {
         type Break = fn(&mut Stage);
@@ -1175,6 +1176,22 @@ mod tests {
             let (_, write) = stage.planned(0);
             assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), text)]);
         }
+    }
+
+    #[test]
+    fn a_reduced_status_is_right_also_after_a_restore_and_can_be_overwritten() {
+        let mut stage = Stage::flipped();
+        let reduced = online("n3", 1);
+        stage.upstream_says(&reduced.replacen('{', r#"{"capabilities":[{"type":"x"}],"#, 1));
+        stage.stage.world.settings.mirror.annotation_limit_bytes =
+            UPSTREAM_STATUS.len() + reduced.len();
+        stage.hub_says(Some(&reduced));
+        stage.restore();
+        assert_eq!(stage.plan(0).verdict, Verdict::InSync);
+
+        let right = stage.view(0).place.row.seen.annotation;
+        stage.hub_says(Some("{}"));
+        assert!(stage.memory.is_overwritten(stage.view(0).place, right));
     }
 
     #[test]
