@@ -35,7 +35,8 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     // All removals of a step are queued before the first is admitted. Until then it is open whether
     // their limit holds this one.
     let is_queued = queue == Some(QueueKey::Removals) && !m.awaiting_turn.contains(&subject);
-    if matches!(plan.verdict, Verdict::RemovalQueued(_)) && !is_queued {
+    let is_to_queue = matches!(plan.verdict, Verdict::RemovalQueued(_)) && m.is_leader;
+    if is_to_queue && !is_queued {
         m.awaiting_turn.insert(subject);
         m.memory.hub.insert(at.clone(), memory);
         return Some(plan.next);

@@ -383,8 +383,10 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let write = || view.write(Intent::Removal, desired);
     let next = view.write_at(view.now, queue, Due::at(view.now), write);
     let verdict = match next.turn {
-        // Few removals are admitted in a minute, so one that waits for them is held, not late.
+        // Few removals are admitted in a minute, so one that waits for them is held, not late. Only
+        // the leader knows which have been admitted.
         Some(Turn { queue: QueueKey::Removals, write: None, .. }) => Verdict::RemovalQueued(ground),
+        None if !view.is_leader && !is_allowed => Verdict::RemovalQueued(ground),
         _ => Verdict::RemovalDue { since: view.late_from(due_at), ground },
     };
     Plan { next, ..verdict.into() }
@@ -775,7 +777,9 @@ impl MirrorMemory {
             Verdict::Disabled | Verdict::Paused | Verdict::UpstreamNotConfigured => {
                 SyncState::NotSeen
             }
-            Verdict::OutOfSync { .. } | Verdict::RemovalDue { .. } => SyncState::OutOfSync,
+            Verdict::OutOfSync { .. } | Verdict::RemovalQueued(_) | Verdict::RemovalDue { .. } => {
+                SyncState::OutOfSync
+            }
             Verdict::InSync | Verdict::BothAbsent if self.deferred_since.is_some() => {
                 SyncState::InSync { since: Some(now) }
             }
