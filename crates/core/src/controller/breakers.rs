@@ -56,13 +56,14 @@ impl Breakers {
 
     /// Whether the breakers of upstreams already hold everything that the fleet's breaker holds.
     pub(crate) fn is_said_by_upstreams(&self, key: &BreakerKey) -> bool {
-        let count = |breaker: &CircuitBreaker<ObjectRef>| breaker.wanted().count();
-        let of_upstreams = self.breakers.iter().filter(|(key, breaker)| {
-            matches!(key, BreakerKey::Removals(_)) && breaker.state().is_tripped
+        if *key != BreakerKey::FleetRemovals {
+            return false;
+        }
+        let of_upstreams = self.breakers.iter().filter(|(of, breaker)| {
+            matches!(of, BreakerKey::Removals(_)) && breaker.state().is_tripped
         });
-        let held: usize = of_upstreams.map(|(_, breaker)| count(breaker)).sum();
-        *key == BreakerKey::FleetRemovals
-            && self.breakers.get(key).is_some_and(|of| count(of) <= held)
+        let held: BTreeSet<_> = of_upstreams.flat_map(|(_, breaker)| breaker.wanted()).collect();
+        self.breakers.get(key).is_some_and(|of_fleet| of_fleet.wanted().all(|at| held.contains(at)))
     }
 
     /// `None`: routes of deleted projects.
@@ -90,6 +91,7 @@ impl Breakers {
         match verdict {
             // Nothing is known to have changed.
             Verdict::Disabled | Verdict::HubNotLive => return,
+            // The fleet's breaker does not wait for an upstream that is not live.
             Verdict::UpstreamNotLive | Verdict::UpstreamNotConfigured => {
                 let of_fleet = BreakerKey::FleetRemovals;
                 return self.edit(of_fleet, |breaker| breaker.expire(at, now));

@@ -114,6 +114,21 @@ fn a_mistake_in_every_small_project_is_one_of_the_fleet() {
     }
 }
 
+/// What the breaker of an upstream that is not live holds is no longer held by the fleet's.
+#[test]
+fn what_the_fleet_alone_holds_is_said_beside_what_an_upstream_holds() {
+    let [large, small] = [Tenant::of_project(0), Tenant::of_project(1)];
+    let mut fleet = Fleet::of(Settings::default(), &[(large, 30), (small, 35)]);
+    fleet.delete(large, 0..13);
+    fleet.delete(small, 0..9);
+    fleet.stage.lost(large.cluster, "Connector");
+    fleet.assert_none_removed_until(MINUTE);
+    let held = fleet.stage.open.values().filter(|open| open.cause == Cause::RemovalsHeld);
+    let mut held: Vec<_> = held.map(|open| open.about.more + 1).collect();
+    held.sort_unstable();
+    assert_eq!(held, [9, 13]);
+}
+
 /// Whose removals are held by the fleet waits for no upstream that can't be reached, but for the window.
 #[test]
 fn an_upstream_that_is_not_live_counts_for_the_window_alone() {
