@@ -196,26 +196,27 @@ impl Cluster {
 
     /// Since when the watch shows every object of the kind; `None` while it does not.
     pub(crate) fn live_since(&self, kind: Kind) -> Option<UnixMillis> {
-        let since = self.watch(kind).live_since()?;
+        self.since(kind, Watch::live_since)
+    }
+
+    /// Like [`Cluster::live_since`], but also for a watch that is not live any more.
+    pub(crate) fn listed_since(&self, kind: Kind) -> Option<UnixMillis> {
+        self.since(kind, |watch| watch.listed_since)
+    }
+
+    /// A cluster with every role needs its namespaces to tell upstream and hub objects apart.
+    fn since(&self, kind: Kind, of: fn(&Watch) -> Option<UnixMillis>) -> Option<UnixMillis> {
+        let since = of(self.watch(kind))?;
         if !self.is_combined() {
             return Some(since);
         }
-        Some(since.max(self.watch(Kind::Namespace).live_since()?))
+        Some(since.max(of(self.watch(Kind::Namespace))?))
     }
 
     /// Since when the watches show every object of all these kinds.
     pub(crate) fn all_live_since(&self, kinds: &[Kind]) -> Option<UnixMillis> {
         let since: Option<Vec<_>> = kinds.iter().map(|kind| self.live_since(*kind)).collect();
         since?.into_iter().max()
-    }
-
-    /// Like [`Cluster::live_since`], but also for a watch that is not live any more.
-    pub(crate) fn listed_since(&self, kind: Kind) -> Option<UnixMillis> {
-        let since = self.watch(kind).listed_since;
-        match self.is_combined() {
-            true => since.max(self.watch(Kind::Namespace).listed_since),
-            false => since,
-        }
     }
 
     /// Whether an object of the kind that is not in the tables is absent.
