@@ -125,8 +125,8 @@ impl Machine {
             // Its write state is kept: a write may be in flight.
             Change::Unlinked { at, from } => self.breakers.forget(at, from),
             Change::ClusterAnswers { id, name, kind } => {
-                for kind in WRITTEN_KINDS {
-                    self.release(*id, kind, FailureClass::Unreachable);
+                for written in WRITTEN_KINDS {
+                    self.release(*id, written, FailureClass::Unreachable);
                 }
                 self.breakers.on_cluster_answers(name);
                 whole::on_cluster_answers(self, *id, *kind);
@@ -185,7 +185,7 @@ impl Machine {
     }
 
     /// Plans everything that changed, then updates the breakers, then admits writes. In this order,
-    /// no write is admitted before the breakers have counted the whole step.
+    /// no queue admits a write before the breakers have counted the whole step.
     fn run(&mut self) {
         for _ in 0..STEPS_MAX {
             self.fire_timers();

@@ -9,17 +9,19 @@
 //! | differs in what edges route by | is written immediately |
 //! | differs in anything else | is *deferred*: written 5 s later, so that it never delays a write that affects routing |
 //! | is gone, or its Connector is | is removed after 5 s: a stale "online" keeps users on a dead tunnel |
+//! | does not fit, not even the part that routes | is removed immediately: the value there is another one |
 //! | is not known | stays as it is, and the [`Verdict`] has the reason |
 //!
-//! Absence needs an [`AbsenceProof`]. Silence, a restored API server or an empty list alone prove
-//! nothing; complete lists of the right namespace do. While too many removals are due together, a
-//! breaker trips and holds all of them.
+//! That a Connector is gone needs an [`AbsenceProof`]. A lost watch, a restored API server or an
+//! empty list of namespaces prove nothing; complete lists of the right namespace do. While too many
+//! removals are pending together, a breaker trips and holds all of them.
 //!
 //! When a write is sent:
 //!
 //! | what happened before | when the next write is sent |
 //! |---|---|
 //! | nothing | immediately; each Connector has a burst of 20, then one write in 200 ms |
+//! | nothing, and upstream's status is gone | when the queue of all removals admits it, which admits few in a minute (`Removals`) |
 //! | it was mirrored less than 10 s before | if it affects routing: from the queue of its upstream (`Repeats`) |
 //! | 403, 404, 5xx, no answer | after a backoff of at most 30 s; if it affects routing: from the queue of retries (`Retries`) |
 //! | 409 | after a backoff, or when the watch shows the change; after three in a row only the annotation is compared |
@@ -82,7 +84,7 @@ pub(crate) struct View<'w> {
     pub(crate) place: Place<'w>,
     pub(crate) memory: &'w MirrorMemory,
     pub(crate) now: UnixMillis,
-    /// Whether too many removals of the upstream, or of the whole fleet, are due.
+    /// Whether too many removals of the upstream, or of the whole fleet, are pending.
     pub(crate) breaker: BreakerState,
     pub(crate) is_leader: bool,
     /// The queue that admits the write now.
@@ -838,7 +840,7 @@ impl MirrorMemory {
             self.repeats_until = now.plus(REPEAT_MS);
         }
         if self.deferred_since.is_some() {
-            // The remaining difference arose during this write, so its delay starts now.
+            // A difference that remains arose during this write, so its delay starts now.
             self.deferred_since = Some(now);
             self.sync = SyncState::InSync { since: Some(now) };
         }

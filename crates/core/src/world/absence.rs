@@ -67,7 +67,7 @@ pub(crate) fn prove_absence(
     let listed_since = cluster.all_live_since(&lists).ok_or(NoProof::NotListed)?;
     let deleted_at = namespace_deleted_at(cluster, &claim)?;
 
-    if !lists.into_iter().all(|kind| cluster.shows_absence(kind)) {
+    if !lists.into_iter().all(|kind| cluster.watch(kind).unreadable.is_empty()) {
         return Err(NoProof::Unreadable);
     }
     if cluster.restored_at.is_some() && !claim.is_deletion_seen {
