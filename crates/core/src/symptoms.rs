@@ -69,14 +69,6 @@ enum Happened {
     Appeared,
 }
 
-/// The status of a connector upstream.
-struct Reported {
-    /// The last state seen.
-    stamp: Stamp,
-    /// The watch of upstream's Connectors is live.
-    is_seen: bool,
-}
-
 /// Handlers.
 impl Symptoms {
     pub(crate) fn on_change(&mut self, world: &World, change: &Change) {
@@ -312,12 +304,9 @@ impl Service {
                 answers = answers.plus(Answers::UNKNOWN);
                 continue;
             };
-            let symptom = symptom(reported.stamp, programmed);
+            let symptom = symptom(reported, programmed);
             open.extend(symptom.map(|symptom| (connector.clone(), symptom)));
-            answers = answers.plus(match reported.is_seen {
-                true => Answers::of(symptom, reported.stamp.is_online()),
-                false => Answers::UNKNOWN,
-            });
+            answers = answers.plus(Answers::of(symptom, reported.is_online()));
         }
         (open, answers)
     }
@@ -334,8 +323,8 @@ fn symptom(reported: Stamp, programmed: Stamp) -> Option<Symptom> {
 
 /// The upstream state of an edge Connector; `None` if unknown. If no upstream is in the run, the
 /// edge's own state is used.
-fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Reported> {
-    let own = Some(Reported { stamp: edge.edge.stamp_of_connector(name), is_seen: true });
+fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Stamp> {
+    let own = Some(edge.edge.stamp_of_connector(name));
     let Some(hub_connector) = world.hubs().find_map(|hub| hub.hub_connectors.seen(name)) else {
         let exists = edge.edge.connectors.seen(name).is_some();
         let is_nowhere =
@@ -347,12 +336,10 @@ fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Repo
         return own.filter(|_| edge.has(Role::Upstream));
     };
     let cluster = world.upstream_named(&upstream.cluster)?;
-    cluster.listed_since(Kind::Connector)?;
+    let is_known = cluster.listed_since(Kind::Connector).is_some()
+        && cluster.watch(Kind::Connector).unknown_since.is_none();
     let row = cluster.upstream_connectors.seen(&upstream.name);
-    Some(Reported {
-        stamp: row.map_or_else(Stamp::default, UpstreamConnector::stamp),
-        is_seen: cluster.watch(Kind::Connector).unknown_since.is_none(),
-    })
+    is_known.then(|| row.map_or_else(Stamp::default, UpstreamConnector::stamp))
 }
 
 /// Whether every list that determines what its Gateways serve was once complete.
