@@ -15,7 +15,7 @@ use crate::status::trigger::Trigger;
 
 #[derive(Debug, Default)]
 pub(crate) struct EdgeConnector {
-    /// The digest of its status annotation. Kept only if a hub is watched, too.
+    /// The digest of its status annotation. A hub may join later.
     pub(crate) annotation: Option<Digest>,
     /// A stamp has shown that the extension server's cache has its current liveness.
     pub(crate) is_cached: bool,

@@ -49,22 +49,20 @@ fn read_connector(o: &Observation<'_>, shown: &ShownObject<'_>) -> EdgeConnector
     let keeps_node_id = settings.touch.platform_key == PlatformKeyMode::Write;
 
     EdgeConnector {
-        annotation: text.and_then(|text| annotation_digest(o, &shown.name, text)),
+        annotation: text.map(|text| annotation_digest(o, &shown.name, text)),
         others_wrote_at: shown.object.meta.others_wrote_at(),
         ..EdgeConnector::new(liveness, part, keeps_node_id)
     }
 }
 
-/// `None` if no hub is watched: then the digest is not needed.
-fn annotation_digest(o: &Observation<'_>, name: &NamespacedName, text: &str) -> Option<Digest> {
-    o.world.hubs.first()?;
+fn annotation_digest(o: &Observation<'_>, name: &NamespacedName, text: &str) -> Digest {
     let known = o.cluster().edge.connectors.seen(name);
     let at_hub = o.world.hubs().find_map(|hub| hub.hub_connectors.seen(name));
     let likely = [
         known.and_then(|connector| connector.annotation),
         at_hub.and_then(|connector| connector.annotation).map(|annotation| annotation.all),
     ];
-    Some(Digest::of(text, likely))
+    Digest::of(text, likely)
 }
 
 pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) {
