@@ -282,7 +282,7 @@ pub(super) fn report_waiting(m: &mut Machine) {
     let Machine { world, memory, scheduler, notes, now, .. } = m;
     for (id, edge) in &mut memory.edges {
         let queue = scheduler.queue(QueueKey::Touches(*id));
-        let per_second = world.settings.touch.max_per_second;
+        let per_second = world.settings.shard.part_of(world.settings.touch.max_per_second);
         if let Some(touches) = edge.report.news(queue, per_second, *now) {
             let name = world.name_of(*id);
             let finder = Finder::Whole(name.clone(), Cause::TouchesQueued);
