@@ -134,7 +134,11 @@ impl<'m> GatewayAt<'m> {
         }
         let is_known =
             cluster.edge.ready_since.is_some() && cluster.is_hub_namespace(self.name.namespace());
-        let Some(target) = &self.target else { return no_gateway(m, cluster) };
+        let Some(target) = &self.target else {
+            let is_elsewhere =
+                cluster.edge.is_touched_elsewhere && cluster.edge.gateways.get(self.name).is_some();
+            return if is_elsewhere { Judged::ok() } else { no_gateway(m, cluster) };
+        };
         if !is_known {
             let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
             return unknown.unwrap_or(Judged::state(State::Unknown));
