@@ -138,6 +138,8 @@ pub(crate) struct OngoingTouch {
     pub(crate) trigger: Trigger,
     /// `None`: a confirmation.
     pub(crate) reason: Option<TouchReason>,
+    /// It is the confirmation after an outage.
+    is_once_more: bool,
     /// The watch has shown another trigger since the touch was decided.
     is_trigger_seen: bool,
     /// A further change, during the write.
@@ -724,7 +726,7 @@ impl TouchMemory {
         self.write.on_started(id);
         self.latest = Sequence::of(job.trigger);
         self.last_touch_at = Some(now);
-        self.announced.once_more = false;
+        let is_once_more = std::mem::take(&mut self.announced.once_more);
 
         let mut reason = None;
         if let State::Pending(change) = std::mem::take(&mut self.state) {
@@ -736,6 +738,7 @@ impl TouchMemory {
             gateway: job.gateway.name.clone(),
             trigger: job.trigger,
             reason,
+            is_once_more: is_once_more && reason.is_none(),
             is_trigger_seen: false,
             next: None,
         }));
@@ -756,14 +759,20 @@ impl TouchMemory {
         let completion = self.write.on_finished(id, outcome, &settings.retry, now)?;
         let State::InFlight(ongoing) = std::mem::take(&mut self.state) else { return None };
 
-        let OngoingTouch { gateway, trigger, reason, is_trigger_seen, next } = *ongoing;
+        let OngoingTouch { gateway, trigger, reason, is_once_more, is_trigger_seen, next } =
+            *ongoing;
         let is_written = matches!(completion, Completion::Written { .. });
         let again = reason.filter(|_| !is_written).map(|reason| self.announced.again(reason, now));
+        self.announced.once_more |= is_once_more && !is_written;
         let is_latest = next.is_none();
-        self.state = match next.or(again) {
-            Some(change) => State::Pending(change.into()),
-            None => State::Announced,
+        let change = match (again, next) {
+            (Some(mut failed), Some(next)) => {
+                failed.merge(next, false);
+                Some(failed)
+            }
+            (failed, next) => failed.or(next),
         };
+        self.state = change.map_or(State::Announced, |change| State::Pending(change.into()));
         let written = is_written.then(|| {
             self.announced.on_written(trigger, &settings.touch);
             self.refused_in_a_row = 0;
