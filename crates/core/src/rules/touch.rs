@@ -259,8 +259,13 @@ pub(crate) fn on(
         Event::Appeared { is_later, has_connectors } => {
             on_appeared(memory, is_later, has_connectors, view);
         }
-        // Before the first look there is nothing to compare with.
-        _ if matches!(memory.state, State::New { .. }) => {}
+        // Before the first look there is nothing to compare with. What changes after the first list
+        // is no longer what the annotations were written for.
+        _ if matches!(memory.state, State::New { .. }) => {
+            if matches!(event, Event::Changed { .. }) && view.ready_since.is_some() {
+                memory.state = State::New { appeared_later: true };
+            }
+        }
         Event::Changed { reason, proof, is_ordered } => {
             if let ProofTarget::Connector(name) = &proof {
                 memory.add_waiting(name, view.now);
