@@ -335,9 +335,8 @@ fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> bool {
         if ongoing.gateway == *view.gateway && view.trigger() == Some(ongoing.trigger) {
             return false;
         }
-    } else {
-        memory.write.on_object_changed();
     }
+    memory.write.on_object_changed();
     if view.desired.is_none() {
         return false;
     }
