@@ -45,7 +45,7 @@ pub(super) fn plan(
     edge.report.is_due |= is_due;
     let is_ready = view.cluster.edge.ready_since.is_some();
     // Announcements around an outage are confirmed once more, so their times must still be known.
-    let may_rest = due_at.is_none() && is_ready && edge.outages.is_empty();
+    let may_rest = due_at.is_none() && is_ready && !view.is_paused() && edge.outages.is_empty();
     memory.on_planned(may_rest && view.class.is_none(), *now);
 
     let subject = Subject::Target(target.clone());
