@@ -81,6 +81,36 @@ const SCENES: &[Row] = &[
     It("lost", |s| _ = s.lost("edge", "Gateway")),
     It("listed", |s| _ = relist(s.pass(10_000), "7114655e664e5e91-6-2")),
     It("three minutes later", |s| _ = s.pass_to(850_101)),
+    Scene("a confirmation after an outage is repeated if it fails", settled),
+    It("offline", at_the_edge_alone),
+    End("announced", DONE),
+    It("confirmed", |s| _ = s.settle_to(650_000)),
+    It("lost", |s| _ = s.lost("edge", "Gateway")),
+    It("listed", |s| _ = relist(s.pass(10_000), "7114655e664e5e91-5-1")),
+    It("confirmed", |s| _ = s.settle_to(700_000)),
+    It("three minutes later", |s| _ = s.pass_to(840_000)),
+    End("failed", || unavailable(None)),
+    It("again", |s| _ = s.pass_to(841_000)),
+    Scene("a list in place of a live watch may hide a change there and back", settled),
+    It("list", |s| {
+        s.list("edge", "Connector", [with_uid(UP.copy("lab", N1), "u-edge")]).pass(100);
+    }),
+    End("announced", DONE),
+    It("confirmed", |s| _ = s.settle_to(700_000)),
+    Scene("the trigger of a Gateway that lost its connectors is not trusted again", || {
+        let mut stage = Stage::before_the_edge(Settings::default());
+        stage.list("edge", "Connector", [UP.copy("lab", N1)]).list("edge", "HTTPProxy", []);
+        relist(&mut stage, "d433f011571d3a29-3-2");
+        stage
+    }),
+    It("proxy", |s| _ = s.pass_to(HOUR).proxy(&["lab"]).pass(100)),
+    Scene("a pause brings no confirmation forward", settled),
+    It("offline", at_the_edge_alone),
+    End("announced", DONE),
+    It("confirmed", |s| _ = s.settle_to(606_000)),
+    It("paused", |s| _ = s.gateway(&format!(r#"{PAUSE},{}"#, carrying("7114655e664e5e91-5-1")))),
+    It("resumed", |s| _ = s.pass(10_000).gateway(&carrying("7114655e664e5e91-5-1"))),
+    It("a minute after the announcement", |s| _ = s.pass_to(660_100)),
     Scene("another instance announces it", settled),
     It("edge", |s| _ = s.upstream(OFFLINE).hub(OFFLINE).edge(OFFLINE)),
     It("not with an old number", |s| _ = s.pass(10).gateway(&carrying("7114655e664e5e91-3-0"))),
