@@ -20,6 +20,7 @@ use crate::core::data::objects::{UPSTREAM_CLUSTER_NAME, upstream_cluster_name};
 use crate::discovery::kubeconfig::configured_server;
 use crate::discovery::milo::project_of_path;
 use crate::discovery::offers::{Found, Offers};
+use crate::fleet::{Fleet, Member, Origin};
 use crate::metrics::Metrics;
 use crate::nearest::nearest;
 use crate::report::style::{count, join_first};
@@ -139,27 +140,17 @@ fn shown(
     (Draft::passed(Check::Discovery, None, evidence), chosen)
 }
 
-/// The clusters with these names, as configured ones; their connections are in no kubeconfig.
-pub(super) fn connect(
-    chosen: &[ClusterName],
-    offers: &Offers,
-    connections: &Connections,
-    metrics: &Arc<Metrics>,
-) -> Vec<(ClusterConfig, Cluster)> {
+/// Joins the clusters with these names.
+pub(super) fn connect(chosen: &[ClusterName], offers: &Offers, fleet: &mut Fleet) -> Vec<Cluster> {
     let connect = |name: &ClusterName| {
         let Found { roles, source, connection, .. } = offers.found.get(name)?;
-        let spec = connection.clone()?;
-        let config = ClusterConfig {
+        let client = fleet.join(Member {
             name: name.clone(),
             roles: roles.clone(),
-            kubeconfig: None,
-            context: None,
-            in_cluster: false,
-        };
-        let roles = roles.clone();
-        let client = ClusterClient::new(name.clone(), roles, spec, connections, metrics.clone());
-        let file = format!("the kubeconfig that {source} shows");
-        Some((config, Cluster::new(Arc::new(client), file)))
+            connection: connection.clone()?,
+            origin: Origin::Discovered,
+        });
+        Some(Cluster::new(client, format!("the kubeconfig that {source} shows")))
     };
     chosen.iter().filter_map(connect).collect()
 }

@@ -30,11 +30,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::join_all;
 
-use crate::client::{ClusterClient, Connections};
 use crate::config::{ClusterConfig, Config};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::discovery::offers;
-use crate::fleet::ClusterTable;
+use crate::fleet::Fleet;
 use crate::kubectl;
 use crate::metrics::Metrics;
 use client::Cluster;
@@ -57,20 +56,16 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let whole = config;
     let config = &whole.narrowed(only);
     let metrics = Arc::new(Metrics::new());
-    let connections = Connections::default();
-    let connect = |cluster: &ClusterConfig| {
-        let name = cluster.name.clone();
-        let roles = cluster.roles.clone();
-        let spec = cluster.connection();
-        let client = ClusterClient::new(name, roles, spec, &connections, metrics.clone());
-        Cluster::new(Arc::new(client), kubeconfig_of(cluster))
+    let mut fleet = Fleet::new(config, &metrics);
+    let connected = |cluster: &ClusterConfig| {
+        Some(Cluster::new(fleet.table().get(&cluster.name)?, kubeconfig_of(cluster)))
     };
-    let clusters: Vec<_> = config.clusters.iter().map(connect).collect();
-    let table: ClusterTable = clusters.iter().map(|c| c.client.clone()).collect();
+    let clusters: Vec<_> = config.clusters.iter().filter_map(connected).collect();
+    let connections = fleet.connections();
     let (checked, projects, offers) = tokio::join!(
         join_all(clusters.into_iter().map(|cluster| alone(cluster, config))),
-        discovery::projects(config, &connections, &metrics),
-        offers::list(config, &table, &connections, &metrics, OFFERS_WITHIN),
+        discovery::projects(config, connections, &metrics),
+        offers::list(config, fleet.table(), connections, &metrics, OFFERS_WITHIN),
     );
     let knows_all = offers.sources.values().all(|source| matches!(source, Some(Ok(_))));
     if knows_all && let Some(unknown) = discovery::unknown_name(whole, &offers, only) {
@@ -81,19 +76,14 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let (mut clusters, findings): (Vec<_>, Vec<_>) = checked.into_iter().unzip();
     drafts.extend(findings.into_iter().flatten());
 
-    // The contexts of discovered clusters are in no kubeconfig.
-    let contexts = kubectl::own_contexts(config);
-    let mut config = config.clone();
     if offers.sources.is_empty() {
         drafts.push(Draft::passed(Check::Discovery, None, "no source of clusters is configured"));
     } else {
-        let named = discovery::needed(&config, &clusters).await;
+        let named = discovery::needed(config, &clusters).await;
         let (found, chosen) = discovery::report(&offers, named.as_ref(), only);
         drafts.extend(found);
-        let joined = discovery::connect(&chosen, &offers, &connections, &metrics);
-        let (entries, joined): (Vec<_>, Vec<_>) = joined.into_iter().unzip();
-        config.clusters.extend(entries);
-        let checks = joined.into_iter().map(|cluster| alone(cluster, &config));
+        let joined = discovery::connect(&chosen, &offers, &mut fleet);
+        let checks = joined.into_iter().map(|cluster| alone(cluster, config));
         let checked = futures::stream::iter(checks).buffered(FOUND_IN_FLIGHT_MAX);
         for (cluster, findings) in checked.collect::<Vec<_>>().await {
             clusters.push(cluster);
@@ -106,13 +96,14 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
     let followed: Vec<_> = followed.collect();
     let edges = clusters.iter().filter(|cluster| cluster.has(Role::Edge));
     let (lease, connectors, edges, carrier) = tokio::join!(
-        lease::check(&config, &clusters),
+        lease::check(config, &clusters),
         connectors::check(whole, &clusters, knows_all.then_some(&followed)),
-        join_all(edges.map(|edge| edge::check(&config, edge))),
+        join_all(edges.map(|edge| edge::check(config, edge))),
         carrier::check(&clusters),
     );
     drafts.extend([lease, connectors, carrier].into_iter().chain(edges).flatten());
     drafts.sort_by_key(|draft| draft.check);
+    let contexts = kubectl::own_contexts(config);
     let kubectl = |cluster: &ClusterName| contexts.get(cluster).cloned();
     let findings = drafts.into_iter().map(|draft| draft.finding(&kubectl)).collect();
     Ok(CheckReport { findings })
