@@ -40,14 +40,6 @@ pub(super) fn failure(cluster: &Cluster, error: &CallError) -> Facts {
     }
 }
 
-enum Served {
-    /// The number of objects is `None` if we may not list them.
-    Yes(Option<i64>),
-    /// Only these versions are served, not the one that throughline uses.
-    No(Vec<String>),
-    Unknown(CallError),
-}
-
 pub(super) async fn kinds(cluster: &Cluster, kinds: &[Kind]) -> Vec<Draft> {
     let name = cluster.name();
     if !cluster.is_reached {
@@ -55,27 +47,10 @@ pub(super) async fn kinds(cluster: &Cluster, kinds: &[Kind]) -> Vec<Draft> {
     }
     let mut drafts = Vec::new();
     let mut counts = Vec::new();
-    let served = join_all(kinds.iter().map(|kind| served(cluster, *kind))).await;
-    for (kind, served) in kinds.iter().zip(served) {
-        let subject = || About { kind: Some(*kind), ..About::cluster(name) };
+    for served in join_all(kinds.iter().map(|kind| served(cluster, *kind))).await {
         match served {
-            Served::Yes(Some(objects)) => counts.push(format!("{kind} {objects}")),
-            Served::Yes(None) => counts.push(kind.to_string()),
-            Served::No(versions) => {
-                let mut evidence = format!("no {} in {}", kind.resource(), kind.api_version());
-                if !versions.is_empty() {
-                    evidence += &format!(", but in {}", versions.join(", "));
-                }
-                let cause = Cause::KindNotServed;
-                let facts = Facts::default();
-                drafts.push(Draft::failed(Check::Kinds, cause, subject(), facts, evidence));
-            }
-            Served::Unknown(error) => {
-                let cause = Cause::of_read(error.cause());
-                let evidence = format!("list of {}: {error}", kind.resource());
-                let facts = failure(cluster, &error);
-                drafts.push(Draft::failed(Check::Kinds, cause, subject(), facts, evidence));
-            }
+            Ok(count) => counts.push(count),
+            Err(draft) => drafts.push(draft),
         }
     }
     if drafts.is_empty() {
@@ -84,31 +59,49 @@ pub(super) async fn kinds(cluster: &Cluster, kinds: &[Kind]) -> Vec<Draft> {
     drafts
 }
 
-async fn served(cluster: &Cluster, kind: Kind) -> Served {
+/// A kind that is served, with the number of its objects unless we may not list them.
+///
+/// # Errors
+/// The failed check.
+async fn served(cluster: &Cluster, kind: Kind) -> Result<String, Draft> {
+    let failed = |cause, facts, evidence| {
+        let about = About { kind: Some(kind), ..About::cluster(cluster.name()) };
+        Err(Draft::failed(Check::Kinds, cause, about, facts, evidence))
+    };
+    let unknown = |error: &CallError| {
+        let evidence = format!("list of {}: {error}", kind.resource());
+        failed(Cause::of_read(error.cause()), failure(cluster, error), evidence)
+    };
     let page = cluster.api(kind).list(&ListParams::default().limit(1)).await;
     let error = match page.map_err(call_error) {
         Ok(page) => {
             let first = i64::try_from(page.items.len()).unwrap_or_default();
-            return Served::Yes(Some(
-                first + page.metadata.remaining_item_count.unwrap_or_default(),
-            ));
+            let objects = first + page.metadata.remaining_item_count.unwrap_or_default();
+            return Ok(format!("{kind} {objects}"));
         }
         Err(error) => error,
     };
     let is_refused = error.code() == Some(403);
     if !is_refused && error.code() != Some(404) {
-        return Served::Unknown(error);
+        return unknown(&error);
     }
     // The core group is always served; for others an API server answers 403 before it looks for the
     // group.
     let Some((group, version)) = kind.api_version().split_once('/') else {
-        return Served::Yes(None);
+        return Ok(kind.to_string());
     };
     match cluster.serves(kind.resource(), version).await {
-        Ok(true) if is_refused => Served::Yes(None),
-        Ok(true) => Served::Unknown(error),
-        Ok(false) => Served::No(versions(cluster, kind.resource(), group).await),
-        Err(error) => Served::Unknown(error),
+        Ok(true) if is_refused => Ok(kind.to_string()),
+        Ok(true) => unknown(&error),
+        Ok(false) => {
+            let mut evidence = format!("no {} in {}", kind.resource(), kind.api_version());
+            let versions = versions(cluster, kind.resource(), group).await;
+            if !versions.is_empty() {
+                evidence += &format!(", but in {}", versions.join(", "));
+            }
+            failed(Cause::KindNotServed, Facts::default(), evidence)
+        }
+        Err(error) => unknown(&error),
     }
 }
 
