@@ -10,7 +10,7 @@ use throughline::core::data::ids::ClusterName;
 use throughline::report;
 
 use super::config::ConfigArgs;
-use super::out::{Output, Progress, block_on, exit_code, print_with, report_options};
+use super::out::{Output, Progress, block_on, exit_code, print_json, print_with, report_options};
 use super::source::cluster_name;
 
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         Output::Json => {
             let value = json!({ "well": report.is_passed(), "failed": report.count(Level::Failed),
                 "warnings": report.count(Level::Warning), "findings": report.findings });
-            args.output.print(&value)?;
+            print_json(&value)?;
         }
     }
     Ok(exit_code(report.is_passed()))

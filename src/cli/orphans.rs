@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use serde_json::json;
 use throughline::core::contract::cause::Cause;
 use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
@@ -15,7 +16,7 @@ use throughline::outside_text::plain_json::plain_yaml;
 use throughline::report::{count, duration};
 
 use super::config::ConfigArgs;
-use super::out::{Output, block_on, exit_code, print};
+use super::out::{Output, block_on, exit_code, print, print_json};
 use super::source::cluster_name;
 
 /// The warning that a running instance may delete restored routes again.
@@ -62,10 +63,10 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     }
     let config = args.config.load_quietly()?;
     let (found, now) = block_on(async { Ok(candidates(&config, &args.upstreams).await) })?;
-    if args.output == Output::Text {
-        print(&lines(&listing(&found, now)))?;
+    match args.output {
+        Output::Text => print(&lines(&listing(&found, now)))?,
+        Output::Json => print_json(&json!({ "candidates": found }))?,
     }
-    args.output.print(&serde_json::json!({ "candidates": found }))?;
     Ok(exit_code(!found.iter().any(needs_attention)))
 }
 

@@ -19,19 +19,14 @@ pub(super) enum Output {
     Json,
 }
 
-impl Output {
-    /// Prints `value` as JSON. Prints nothing if the output is text.
-    pub(super) fn print(self, value: &impl Serialize) -> anyhow::Result<()> {
-        match self {
-            Self::Text => Ok(()),
-            Self::Json => print(&plain_json(value)?),
-        }
-    }
-}
-
 /// Prints to standard output.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     print_with(|out| Ok(out.write_all(text.as_bytes())?)).map(drop)
+}
+
+/// Prints `value` as JSON.
+pub(super) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    print(&plain_json(value)?)
 }
 
 /// Lets `write` print to standard output. False if the reader has closed the pipe, which is not an

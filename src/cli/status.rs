@@ -17,7 +17,7 @@ use throughline::outside_text::plain_json::PlainJson;
 use throughline::report::duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::out::{Output, block_on, exit_code, print_with, report_options};
+use super::out::{Output, block_on, exit_code, print_json, print_with, report_options};
 use super::source::{OpenedSource, SourceArgs};
 
 /// How often an instance is queried for its state, and a terminal is redrawn.
@@ -172,7 +172,7 @@ impl StatusPrinter<'_> {
         let output = self.args.output;
         if output == Output::Json && !self.args.watch {
             let fleet = Fleet { connectors: shown.to_vec(), ..fleet.clone() };
-            return output.print(&fleet).map(|()| true);
+            return print_json(&fleet).map(|()| true);
         }
         let options = report_options();
         print_with(|out| {

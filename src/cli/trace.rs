@@ -12,7 +12,7 @@ use throughline::inspect::find::{self, NotFound};
 use throughline::inspect::trace;
 use throughline::instance;
 
-use super::out::{Output, block_on, exit_code, print_with, report_options};
+use super::out::{Output, block_on, exit_code, print_json, print_with, report_options};
 use super::replay::object_key;
 use super::source::{OpenedSource, SourceArgs};
 
@@ -80,13 +80,16 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         })?,
     };
     let found = find(&fleet)?;
-    if target.output == Output::Text {
-        let kubectl = |cluster: &ClusterName| kubectl.get(cluster).cloned();
-        let options = report_options();
-        print_with(|out| Ok(trace::connectors(&fleet, &found, &kubectl, &options, out)?))?;
+    match target.output {
+        Output::Text => {
+            let kubectl = |cluster: &ClusterName| kubectl.get(cluster).cloned();
+            let options = report_options();
+            print_with(|out| Ok(trace::connectors(&fleet, &found, &kubectl, &options, out)?))?;
+        }
+        Output::Json => {
+            let Fleet { at_ms, source, .. } = fleet;
+            print_json(&json!({ "atMs": at_ms, "source": source, "connectors": found }))?;
+        }
     }
-    let at = fleet.at_ms;
-    let source = fleet.source;
-    target.output.print(&json!({ "atMs": at, "source": source, "connectors": found }))?;
     Ok(exit_code(found.iter().all(|connector| connector.state == State::Ok)))
 }
