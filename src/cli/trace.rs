@@ -8,7 +8,7 @@ use serde_json::json;
 use throughline::core::contract::cause::State;
 use throughline::core::data::ids::{ClusterName, NamespacedName};
 use throughline::core::view::fleet::{Connector, Fleet};
-use throughline::inspect::find::{self, NotFound};
+use throughline::inspect::find;
 use throughline::inspect::trace;
 use throughline::instance;
 
@@ -56,7 +56,7 @@ struct TraceTarget {
     source: SourceArgs,
 }
 
-type Find = fn(&Fleet, &NamespacedName, Option<&ClusterName>) -> Result<Vec<Connector>, NotFound>;
+type Find = fn(&Fleet, &NamespacedName, Option<&ClusterName>) -> anyhow::Result<Vec<Connector>>;
 
 pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let (target, find): (_, Find) = match &args.command {

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::{Error, anyhow};
+
 use crate::core::contract::cause::Hop;
 use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::core::view::WatchState;
 use crate::core::view::fleet::{Connector, Fleet, HopView, UpstreamName};
 use crate::nearest::nearest;
-
-/// A name of no object, or of several. The text says what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotFound(String);
 
 const SUGGESTIONS_MAX: usize = 5;
 
@@ -33,15 +30,15 @@ pub fn connector(
     fleet: &Fleet,
     name: &NamespacedName,
     cluster: Option<&ClusterName>,
-) -> Result<Vec<Connector>, NotFound> {
+) -> anyhow::Result<Vec<Connector>> {
     let matches = |c: &&Connector| {
         names(c).any(|n| n == name) && cluster.is_none_or(|cluster| is_in(c, cluster))
     };
     let found: Vec<_> = fleet.connectors.iter().filter(matches).collect();
     match found[..] {
         [one] => Ok(vec![one.clone()]),
-        [] => Err(not_found(fleet, "connector", name, fleet.connectors.iter().flat_map(names))),
-        _ => Err(ambiguous("connector", name, found.into_iter().map(Connector::title))),
+        [] => Err(not_found(fleet, Kind::Connector, name, fleet.connectors.iter().flat_map(names))),
+        _ => Err(ambiguous(Kind::Connector, name, found.into_iter().map(Connector::title))),
     }
 }
 
@@ -55,7 +52,7 @@ pub fn gateway(
     fleet: &Fleet,
     name: &NamespacedName,
     cluster: Option<&ClusterName>,
-) -> Result<Vec<Connector>, NotFound> {
+) -> anyhow::Result<Vec<Connector>> {
     let found = at_edge(fleet, name, cluster);
     if found.is_ok() {
         return found;
@@ -83,7 +80,7 @@ pub fn gateway(
             let named = fleet.connectors.iter().filter_map(|c| c.upstream.as_ref());
             let clusters: BTreeSet<_> = named.filter(is_named).map(|up| &up.cluster).collect();
             let places = clusters.into_iter().map(|cluster| format!("{name} in {cluster}"));
-            Err(ambiguous("gateway", name, places))
+            Err(ambiguous(Kind::Gateway, name, places))
         }
         (None, _) => found,
     }
@@ -93,7 +90,7 @@ fn at_edge(
     fleet: &Fleet,
     name: &NamespacedName,
     cluster: Option<&ClusterName>,
-) -> Result<Vec<Connector>, NotFound> {
+) -> anyhow::Result<Vec<Connector>> {
     let is_it = |hop: &&HopView| {
         hop.hop == Hop::Announced
             && hop.object.as_ref() == Some(name)
@@ -106,12 +103,12 @@ fn at_edge(
         [] => {
             let gateways = hops.filter(|hop| hop.hop == Hop::Announced);
             let known: BTreeSet<_> = gateways.filter_map(|hop| hop.object.as_ref()).collect();
-            return Err(not_found(fleet, "gateway", name, known.into_iter()));
+            return Err(not_found(fleet, Kind::Gateway, name, known.into_iter()));
         }
         [edge] => *edge,
         _ => {
             let places = edges.iter().map(|edge| format!("{name} at {edge}"));
-            return Err(ambiguous("gateway", name, places));
+            return Err(ambiguous(Kind::Gateway, name, places));
         }
     };
 
@@ -141,17 +138,18 @@ fn only_through(connector: &Connector, gateway: &NamespacedName, edge: &ClusterN
     connector
 }
 
-fn ambiguous(what: &str, name: &NamespacedName, places: impl Iterator<Item = String>) -> NotFound {
+fn ambiguous(kind: Kind, name: &NamespacedName, places: impl Iterator<Item = String>) -> Error {
+    let what = kind.as_str().to_lowercase();
     let places = places.collect::<Vec<_>>().join("; ");
-    NotFound(format!("more than one {what} is called {name}: {places}; add --in CLUSTER"))
+    anyhow!("more than one {what} is called {name}: {places}; add --in CLUSTER")
 }
 
 fn not_found<'a>(
     fleet: &Fleet,
-    what: &str,
+    kind: Kind,
     name: &NamespacedName,
     known: impl Iterator<Item = &'a NamespacedName>,
-) -> NotFound {
+) -> Error {
     let known: Vec<_> = known.collect();
     let same_name = known.iter().filter(|k| k.name() == name.name()).map(ToString::to_string);
     let mut near: Vec<String> = same_name.take(SUGGESTIONS_MAX).collect();
@@ -165,7 +163,6 @@ fn not_found<'a>(
     }
     near.sort_unstable();
     near.dedup();
-    let kind = if what == "gateway" { Kind::Gateway } else { Kind::Connector };
     let unseen = fleet.clusters.iter().filter(|cluster| {
         let matters = kind == Kind::Connector || cluster.roles.contains(&Role::Edge);
         matters && cluster.watches.get(&kind) != Some(&WatchState::Live)
@@ -177,6 +174,7 @@ fn not_found<'a>(
     });
     let unseen: Vec<_> = unseen.collect();
 
+    let what = kind.as_str().to_lowercase();
     let mut text = format!("no {what} is called {name}, upstream, at the hub or at an edge");
     if !near.is_empty() {
         text += &format!("; did you mean {}?", near.join(", "));
@@ -185,5 +183,5 @@ fn not_found<'a>(
         let unseen = unseen.join("; ");
         text += &format!(" (it may be in a cluster that is not fully listed: {unseen})");
     }
-    NotFound(text)
+    Error::msg(text)
 }
