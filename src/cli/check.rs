@@ -11,7 +11,7 @@ use throughline::report;
 
 use super::config::ConfigArgs;
 use super::out::{Output, Progress, block_on, exit_code, print_json, print_with, report_options};
-use super::source::cluster_name;
+use super::values::cluster_name;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {

@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 
 use super::out::{Output, exit_code, is_broken_pipe, print_with, report_options};
 use super::run::stop_on_signals;
-use super::settings::duration_ms;
+use super::values::duration_ms;
 
 /// The API servers, the run and the demo itself share one process.
 const THREADS: usize = 4;

@@ -16,12 +16,12 @@ mod out;
 mod record;
 mod replay;
 mod run;
-mod settings;
 mod source;
 mod status;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod values;
 mod version;
 
 use std::process::ExitCode;

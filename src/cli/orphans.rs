@@ -17,7 +17,7 @@ use throughline::report::{count, duration};
 
 use super::config::ConfigArgs;
 use super::out::{Output, block_on, exit_code, print, print_json};
-use super::source::cluster_name;
+use super::values::cluster_name;
 
 /// The warning that a running instance may delete restored routes again.
 const AGAIN: &str = "\

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::config::ConfigArgs;
 use super::out::{block_on, exit_code};
 use super::run::stop_on_signals;
-use super::settings::duration_ms;
+use super::values::duration_ms;
 
 /// How often the progress line is redrawn.
 const TICK: Duration = Duration::from_millis(500);

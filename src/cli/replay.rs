@@ -17,7 +17,7 @@ use throughline::report;
 use throughline_sim::CarrierRate;
 
 use super::out::{exit_code, print_with, report_options};
-use super::settings::duration_ms;
+use super::values::{duration_ms, object_key};
 
 /// The output format of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,18 +59,6 @@ pub(super) struct ReplayArgs {
     /// repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-}
-
-/// Parses `NAMESPACE/NAME`.
-pub(super) fn object_key(text: &str) -> Result<NamespacedName, String> {
-    match text.split_once('/') {
-        Some((namespace, name))
-            if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
-        {
-            Ok(NamespacedName::new(namespace, name))
-        }
-        _ => Err("expected NAMESPACE/NAME, for example default/home-lab".to_owned()),
-    }
 }
 
 /// Replays each file and prints its report.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::Args;
 use throughline::config::Config;
 use throughline::core::data::ids::ClusterName;
-use throughline::core::data::time::UnixMillis;
 use throughline::core::view::fleet::Fleet;
 use throughline::event_log::{LogReader, holds_outcomes};
 use throughline::inspect::clusters::ClusterWatcher;
@@ -13,7 +12,7 @@ use throughline::inspect::log::{self, LogMoment};
 
 use super::config::ConfigArgs;
 use super::out::Progress;
-use super::settings::duration_ms;
+use super::values::{cluster_name, duration_ms, moment};
 
 /// Flags without effect if the clusters are not read. `--config` is not among them: it may come from
 /// the environment.
@@ -102,21 +101,5 @@ impl SourceArgs {
             say!("warning: {warning}");
         }
         Ok(OpenedSource::EventLog(Box::new(fleet)))
-    }
-}
-
-fn moment(text: &str) -> Result<LogMoment, String> {
-    if let Some(offset) = text.strip_prefix('+') {
-        return duration_ms(offset).map(LogMoment::Offset);
-    }
-    UnixMillis::parse_rfc3339(text).map(LogMoment::Time).ok_or_else(|| {
-        "expected a time such as 2026-11-21T09:20:13Z or an offset such as +90s".to_owned()
-    })
-}
-
-pub(super) fn cluster_name(name: &str) -> Result<ClusterName, String> {
-    match name {
-        "" => Err("expected the name of a cluster".to_owned()),
-        name => Ok(ClusterName::from(name)),
     }
 }

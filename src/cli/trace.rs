@@ -13,8 +13,8 @@ use throughline::inspect::trace;
 use throughline::instance;
 
 use super::out::{Output, block_on, exit_code, print_json, print_with, report_options};
-use super::replay::object_key;
 use super::source::{OpenedSource, SourceArgs};
+use super::values::object_key;
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
