@@ -48,7 +48,7 @@ struct TraceTarget {
     name: NamespacedName,
     /// Choose the object in this cluster when several have the same name
     #[arg(long = "in", value_name = "CLUSTER")]
-    only_in: Option<String>,
+    only_in: Option<ClusterName>,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -63,8 +63,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         TraceCommand::Connector(target) => (target, find::connector),
         TraceCommand::Gateway(target) => (target, find::gateway),
     };
-    let cluster = target.only_in.as_deref().map(ClusterName::from);
-    let find = |fleet: &Fleet| find(fleet, &target.name, cluster.as_ref());
+    let find = |fleet: &Fleet| find(fleet, &target.name, target.only_in.as_ref());
     let within = target.source.within();
     let mut kubectl = BTreeMap::new();
     let fleet = match target.source.open()? {
