@@ -96,7 +96,7 @@ impl SourceArgs {
         let header = reader.header();
         let acted = !header.recorded
             && (header.settings.is_some() || holds_outcomes(file).ok().flatten() == Some(true));
-        let (fleet, warnings) = log::fleet(&mut reader, self.at.unwrap_or(LogMoment::End), acted)?;
+        let (fleet, warnings) = log::fleet(&mut reader, self.at, acted)?;
         for warning in warnings {
             say!("warning: {warning}");
         }

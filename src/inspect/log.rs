@@ -12,16 +12,15 @@ use crate::core::view::fleet::{Fleet, Source};
 use crate::event_log::{LogEntry, LogReader};
 use crate::problems::Problems;
 
+/// A time of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMoment {
-    /// The time of the last line.
-    End,
     Time(UnixMillis),
     /// Milliseconds after the first line.
     Offset(u64),
 }
 
-/// Reads the log up to a time; returns the state at that time, and warnings. `acted` means that
+/// Reads the log up to a time, or to its last line; returns the state at that time, and warnings. `acted` means that
 /// throughline was writing when the log was made, so that the machine decides as it did then; otherwise
 /// the machine only observes.
 ///
@@ -29,7 +28,7 @@ pub enum LogMoment {
 /// The log can't be read, contains no event, or begins after that time.
 pub fn fleet(
     reader: &mut LogReader<'_>,
-    at: LogMoment,
+    at: Option<LogMoment>,
     acted: bool,
 ) -> anyhow::Result<(Fleet, Vec<String>)> {
     let header = reader.header().clone();
@@ -98,9 +97,8 @@ pub fn follow(machine: &mut Machine, problems: &mut Problems, at: UnixMillis, ac
     }
 }
 
-fn moment(at: LogMoment, first: Option<UnixMillis>) -> Option<UnixMillis> {
-    match at {
-        LogMoment::End => None,
+fn moment(at: Option<LogMoment>, first: Option<UnixMillis>) -> Option<UnixMillis> {
+    match at? {
         LogMoment::Time(at) => Some(at),
         LogMoment::Offset(ms) => Some(first?.plus(ms)),
     }

@@ -106,7 +106,7 @@ fn assert_shape(name: &str, values: impl IntoIterator<Item = Value>) {
 async fn shape_of_the_state() {
     let mut states = Vec::new();
     for (name, _) in LOGS {
-        for at in [LogMoment::End, LogMoment::Offset(5_000), LogMoment::Offset(8_000)] {
+        for at in [None, Some(LogMoment::Offset(5_000)), Some(LogMoment::Offset(8_000))] {
             let mut reader = LogReader::open(&fixture(name)).unwrap();
             let (fleet, _) = log::fleet(&mut reader, at, true).unwrap();
             let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;

@@ -257,7 +257,7 @@ fn compare(name: &str, log: &str) -> Vec<String> {
             let by_look = present.look(&header, at, &by_instance.leader);
             lines.extend(differences(&by_instance, &by_look, by_writes));
             let mut reader = LogReader::new(name, log.as_bytes()).unwrap();
-            let (by_log, _) = log::fleet(&mut reader, LogMoment::Time(at), true).unwrap();
+            let (by_log, _) = log::fleet(&mut reader, Some(LogMoment::Time(at)), true).unwrap();
             lines.extend(log_difference(&by_instance, by_log));
         }
         found.extend(lines.into_iter().map(|line| format!("{name} +{second} s: {line}")));

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use throughline::event_log::LogReader;
-use throughline::inspect::log::{LogMoment, fleet};
+use throughline::inspect::log::fleet;
 
 /// Error texts with characters that nobody would see in a file of inputs.
 const DECEPTIVE: [&str; 2] =
@@ -161,7 +161,7 @@ fn states() -> Vec<String> {
     let logs = FIXTURES.iter().filter(|log| log.len() < 6_000).step_by(4);
     let states = logs.filter_map(|log| {
         let mut reader = LogReader::new("x", Cursor::new(log)).unwrap();
-        let (fleet, _) = fleet(&mut reader, LogMoment::End, true).ok()?;
+        let (fleet, _) = fleet(&mut reader, None, true).ok()?;
         Some(serde_json::to_string(&fleet).unwrap())
     });
     states.collect()

@@ -53,8 +53,7 @@ pub(super) fn compressed_log(data: &[u8]) {
 /// Whatever a log holds, a machine can be fed with it, and shows its state.
 pub(super) fn log_fleet(data: &[u8]) {
     let Ok(mut reader) = LogReader::new(NAME, data.take(64 * 1024)) else { return };
-    let moment =
-        if data.len().is_multiple_of(2) { LogMoment::End } else { LogMoment::Offset(60_000) };
+    let moment = (!data.len().is_multiple_of(2)).then_some(LogMoment::Offset(60_000));
     match fleet(&mut reader, moment, data.len() % 4 < 2) {
         Ok((fleet, _)) => super::inputs::check_fleet(&fleet),
         Err(error) => check_message(&format!("{error:#}")),
