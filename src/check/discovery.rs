@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use anyhow::bail;
 use futures::StreamExt;
 
 use super::client::{Cluster, label};
@@ -213,19 +214,21 @@ async fn ask(cluster: &ClusterConfig, project: String, root: Arc<ClusterClient>)
     }
 }
 
-/// The first of `only` that is neither configured nor discovered, with a suggestion.
-pub(super) fn unknown_name(
+/// # Errors
+/// One of `only` is neither configured nor discovered; with a suggestion.
+pub(super) fn require_known(
     config: &Config,
     offers: &Offers,
     only: &[ClusterName],
-) -> Option<String> {
+) -> anyhow::Result<()> {
     let configured = config.clusters.iter().map(|cluster| &cluster.name);
     let known: Vec<String> =
         configured.chain(offers.found.keys()).map(ToString::to_string).collect();
-    let name = only.iter().find(|name| !known.iter().any(|known| known == name.as_str()))?;
+    let is_unknown = |name: &&ClusterName| !known.iter().any(|known| known == name.as_str());
+    let Some(name) = only.iter().find(is_unknown) else { return Ok(()) };
     let guess = match nearest(name.as_str(), &known) {
         Some(guess) => format!("did you mean {guess}?"),
         None => format!("there are {}", join_first(&known)),
     };
-    Some(format!("--upstream {name}: no such cluster is configured or discovered; {guess}"))
+    bail!("--upstream {name}: no such cluster is configured or discovered; {guess}")
 }

@@ -66,7 +66,7 @@ pub struct Finding {
 }
 
 /// All findings, in the order of the checks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug)]
 pub struct CheckReport {
     pub findings: Vec<Finding>,
 }

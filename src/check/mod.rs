@@ -52,7 +52,7 @@ const OFFERS_WITHIN: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// `only` names a cluster that is neither configured nor discovered.
-pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport, String> {
+pub async fn check(config: &Config, only: &[ClusterName]) -> anyhow::Result<CheckReport> {
     let whole = config;
     let config = &whole.narrowed(only);
     let metrics = Arc::new(Metrics::new());
@@ -68,8 +68,8 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport,
         offers::list(config, fleet.table(), connections, &metrics, OFFERS_WITHIN),
     );
     let knows_all = offers.sources.values().all(|source| matches!(source, Some(Ok(_))));
-    if knows_all && let Some(unknown) = discovery::unknown_name(whole, &offers, only) {
-        return Err(unknown);
+    if knows_all {
+        discovery::require_known(whole, &offers, only)?;
     }
     let mut drafts = vec![local::configuration(whole), local::event_log(config)];
     drafts.extend(projects);

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use futures::TryFutureExt;
 use serde_json::json;
 use throughline::check::{Level, check};
 use throughline::core::data::ids::ClusterName;
@@ -30,7 +29,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_quietly()?;
     let progress = Progress::new();
     progress.show("checking");
-    let report = block_on(check(&config, &args.upstreams).map_err(anyhow::Error::msg));
+    let report = block_on(check(&config, &args.upstreams));
     progress.clear();
     let report = report?;
     match args.output {

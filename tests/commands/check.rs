@@ -161,7 +161,7 @@ async fn each_tier_is_compared_with_the_next() {
     expect_file!["check.txt"].assert_eq(&printed);
 
     let tiers = Tiers::start().await;
-    let unknown = check(&tiers.config, &["upp".into()]).await.unwrap_err();
+    let unknown = check(&tiers.config, &["upp".into()]).await.unwrap_err().to_string();
     assert!(unknown.contains("did you mean up?"), "{unknown}");
     let report = tiers.found().await;
     assert!(report.findings.is_empty() && report.is_passed(), "{report:#?}");
