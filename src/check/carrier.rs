@@ -16,7 +16,7 @@ use super::permissions::{
 use crate::client::CallError;
 use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, NamespacedName, Role};
-use crate::core::data::objects::UPSTREAM_STATUS;
+use crate::core::data::objects::{UPSTREAM_STATUS, is_karmadas_key, karmada_binding};
 use crate::report::style::{count, join_first};
 
 /// The pause between two comparisons of hub and edges: a difference in only one of them is a change
@@ -55,7 +55,7 @@ async fn annotations(cluster: &Cluster) -> Result<Annotations, String> {
     let of = |DynamicObject { metadata: meta, .. }: &DynamicObject| {
         let mut keys =
             [&meta.labels, &meta.annotations].into_iter().flatten().flat_map(BTreeMap::keys);
-        let is_karmadas = keys.any(|key| key.contains("karmada.io/"));
+        let is_karmadas = keys.any(|key| is_karmadas_key(key));
         (key(meta), (annotation(meta, UPSTREAM_STATUS).map(str::to_owned), is_karmadas))
     };
     Ok(cluster.objects(Kind::Connector).await?.iter().map(of).collect())
@@ -246,7 +246,7 @@ fn carrier(
     for (edge, keys) in different {
         let is_karmadas = keys.first().is_some_and(|(_, is_karmadas)| *is_karmadas);
         let keys: Vec<_> = keys.iter().map(|(key, _)| key).collect();
-        let binding = keys.first().map(|key| format!("{}-connector", key.name()).into());
+        let binding = keys.first().map(|key| karmada_binding(key).into());
         let edge = edge.as_str().into();
         let subject = about_objects(&edge, Kind::Connector, &keys);
         let facts = Facts {

@@ -4,6 +4,7 @@
 use super::writers::Writers;
 use crate::core::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
 use crate::core::contract::settings::LateSettings;
+use crate::core::data::objects::karmada_binding;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, count_states};
 use crate::problems::Problems;
@@ -87,7 +88,7 @@ fn facts(of: &Connector, hop: &HopView, writers: &Writers, holder: Option<&str>)
     let what = if hop.hop == Hop::Carried {
         let is_karmadas = mirrored.is_some_and(|mirrored| writers.is_karmadas(mirrored));
         let object = hop.object.as_ref().filter(|_| is_karmadas);
-        object.map(|object| format!("{}-connector", object.name()))
+        object.map(karmada_binding)
     } else {
         Some(holder.map_or("unknown from here".to_owned(), |holder| format!("see {holder}")))
     };

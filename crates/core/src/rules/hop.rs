@@ -8,7 +8,7 @@
 use crate::contract::cause::{About, Cause, Facts, Hop, Problem};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
-use crate::data::objects::{UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS};
+use crate::data::objects::{UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS, karmada_binding};
 use crate::data::time::UnixMillis;
 use crate::rules::findings::{Findings, Writes};
 use crate::rules::mirror::{self, Before, LastChange, Oversize, Place, SyncState, Verdict};
@@ -179,9 +179,8 @@ impl View<'_> {
             let mut problem = Problem::new(Cause::NotCarried, about, since);
             problem.facts.hub = Some(hub.name.clone());
             problem.facts.edge = Some(edge.name.clone());
-            let binding = || format!("{}-connector", at.name.name());
             let is_karmadas = self.mirror.place.row.seen.is_karmadas;
-            problem.facts.what = is_karmadas.then(binding).map(Into::into);
+            problem.facts.what = is_karmadas.then(|| karmada_binding(&at.name).into());
             let late_at = since.plus(self.mirror.settings().late.carried_ms);
             found.push_late(problem, late_at, self.mirror.now);
         }

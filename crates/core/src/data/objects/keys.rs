@@ -1,5 +1,7 @@
 //! Keys of annotations and labels, and other names in objects.
 
+use crate::data::ids::NamespacedName;
+
 /// The status annotation of a hub Connector: the upstream `.status` as compact JSON.
 pub const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
 /// The platform stamp: the platform's extension server writes it once its cache has a change.
@@ -26,6 +28,16 @@ pub const FIELD_MANAGER: &str = "throughline";
 /// version 1.8.1).
 pub const EXTENSION_PREFIX: &str = "gateway.envoyproxy.io/";
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Whether the key of a label or an annotation is Karmada's. An object that Karmada carries has one.
+pub fn is_karmadas_key(key: &str) -> bool {
+    key.contains("karmada.io/")
+}
+
+/// The name of the ResourceBinding with which Karmada carries a Connector.
+pub fn karmada_binding(connector: &NamespacedName) -> String {
+    format!("{}-connector", connector.name())
+}
 
 /// Decodes an `upstream-cluster-name` label: `_` means `/`. One leading `cluster-` is removed, then
 /// one leading `/`, which older hub objects have. `None` if nothing is left.

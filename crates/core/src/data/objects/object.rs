@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::data::ids::{Kind, NamespacedName, Uid};
 use crate::data::objects::keys::{
     FIELD_MANAGER, PAUSED, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
-    upstream_cluster_name,
+    is_karmadas_key, upstream_cluster_name,
 };
 use crate::data::objects::liveness_fields::LivenessFields;
 use crate::data::objects::optional::{null_as_empty, optional_time};
@@ -68,7 +68,7 @@ impl Meta {
     /// Whether Karmada carries the object to edges: it has a label or an annotation of Karmada's.
     pub fn is_karmadas(&self) -> bool {
         let mut keys = self.labels.iter().chain(self.annotations.iter()).map(|(key, _)| key);
-        keys.any(|key| key.contains("karmada.io/"))
+        keys.any(is_karmadas_key)
     }
 
     /// Whether an operator has paused the object, so that nothing is written to it.
