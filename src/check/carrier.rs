@@ -8,14 +8,14 @@ use futures::future::join_all;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::client::{Cluster, annotation, key, upstream_uid};
+use super::client::{Cluster, annotation, key};
 use super::finding::{Check, Draft, about_objects};
 use super::permissions::{
     CLUSTER_PROPAGATION_POLICIES, CUSTOMIZATIONS, PROPAGATION_POLICIES, RESOURCE_BINDINGS, WORKS,
 };
 use crate::client::CallError;
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{Kind, NamespacedName, Role};
+use crate::core::data::ids::{Kind, NamespacedName, Role, Uid};
 use crate::core::data::objects::{UPSTREAM_STATUS, is_karmadas_key, karmada_binding};
 use crate::report::style::{count, join_first};
 
@@ -75,7 +75,7 @@ struct Differences {
 impl Differences {
     fn between(hub: &Annotations, edges: &[(String, Annotations)]) -> Self {
         let mut differences = Self::default();
-        let copied = hub.iter().filter(|(key, _)| upstream_uid(key.namespace()).is_some());
+        let copied = hub.iter().filter(|(key, _)| Uid::names_hub_namespace(key.namespace()));
         for (key, (at_hub, is_karmadas)) in copied {
             differences.connectors += 1;
             let mut is_missing = true;

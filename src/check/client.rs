@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::permissions::split_resource;
 use crate::client::{self, CallError, ClusterClient, Timeouts, kube_client};
 use crate::config::Config;
-use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role, Uid};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 
 /// The longest time for an answer.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -142,12 +142,6 @@ where
 pub(super) fn key(meta: &ObjectMeta) -> NamespacedName {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     NamespacedName::new(text(&meta.namespace), text(&meta.name))
-}
-
-/// The uid of the upstream namespace, from the name of the hub namespace.
-pub(super) fn upstream_uid(namespace: &str) -> Option<&str> {
-    let uid = namespace.strip_prefix("ns-")?;
-    matches!(Uid::new(uid), Uid::Uuid(_)).then_some(uid)
 }
 
 /// A label that exists and is not empty.

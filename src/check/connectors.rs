@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::future::join_all;
 use kube::api::{DynamicObject, ObjectMeta};
 
-use super::client::{Cluster, annotation, key, label, upstream_uid};
+use super::client::{Cluster, annotation, key, label};
 use super::finding::{Check, Draft, about_objects};
 use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role, Uid};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
     upstream_cluster_name,
@@ -22,7 +22,7 @@ use crate::report::style::{count, join_first};
 struct HubConnector {
     key: NamespacedName,
     /// The uid of its upstream namespace, from the name of its namespace.
-    uid: String,
+    uid: Uid,
     /// From its labels; an error is the first label that it lacks.
     source: Result<Source, &'static str>,
     has_status: bool,
@@ -41,7 +41,10 @@ impl HubConnector {
     /// `None` outside namespaces named after a uid.
     fn of(meta: &ObjectMeta) -> Option<Self> {
         let key = key(meta);
-        let uid = upstream_uid(key.namespace())?.to_owned();
+        let uid = Uid::of_hub_namespace(key.namespace())?;
+        if !matches!(uid, Uid::Uuid(_)) {
+            return None;
+        }
         let has_status = annotation(meta, UPSTREAM_STATUS).is_some();
         Some(Self { key, uid, source: Source::of(meta), has_status })
     }
@@ -64,7 +67,7 @@ impl Source {
 #[derive(Default)]
 struct Held {
     /// The uid of each upstream namespace, by name.
-    namespaces: BTreeMap<String, String>,
+    namespaces: BTreeMap<String, Uid>,
     connectors: BTreeSet<NamespacedName>,
 }
 
@@ -82,11 +85,12 @@ impl Held {
         let is_upstream = |meta: &&ObjectMeta| label(meta, UPSTREAM_NAMESPACE).is_none();
         let namespaces = namespaces.iter().map(|object| &object.metadata).filter(is_upstream);
         let uid = |meta: &ObjectMeta| {
-            (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default())
+            let uid = Uid::new(meta.uid.as_deref().unwrap_or_default());
+            (meta.name.clone().unwrap_or_default(), uid)
         };
         let namespaces: BTreeMap<_, _> = namespaces.map(uid).collect();
         let is_source = |key: &NamespacedName| {
-            upstream_uid(key.namespace()).is_none() && namespaces.contains_key(key.namespace())
+            !Uid::names_hub_namespace(key.namespace()) && namespaces.contains_key(key.namespace())
         };
         let connectors = connectors.iter().map(|object| key(&object.metadata));
         let connectors = connectors.filter(is_source).collect();
@@ -94,7 +98,7 @@ impl Held {
     }
 
     /// The name of the namespace with this uid.
-    fn namespace(&self, uid: &str) -> Option<&str> {
+    fn namespace(&self, uid: &Uid) -> Option<&str> {
         let mut all = self.namespaces.iter();
         all.find(|(_, other)| *other == uid).map(|(name, _)| name.as_str())
     }
@@ -284,7 +288,8 @@ impl Tiers<'_> {
                 what: wrong.first().map(|(_, source)| source.namespace().into()),
                 ..Facts::default()
             };
-            let uid = wrong.first().map_or("", |(connector, _)| &connector.uid);
+            let uid = wrong.first().and_then(|(connector, _)| connector.uid.text());
+            let uid = uid.unwrap_or_default();
             let evidence = format!("{} of {all}; the uid should be {uid}", keys.len());
             let subject = about_objects(self.hub, Kind::Connector, &keys);
             let mut draft = Draft::failed(Check::Identity, cause, subject, facts, evidence);

@@ -93,7 +93,7 @@ fn manifest(text: &str) -> Result<(String, NamespacedName, Value), String> {
     if route.kind() != Kind::HttpRoute {
         return Err(format!("{name}: throughline deletes only HTTPRoutes"));
     }
-    if !matches!(Uid::of_hub_namespace(key.namespace()), Some(Uid::Uuid(_))) {
+    if !Uid::names_hub_namespace(key.namespace()) {
         return Err(format!("{name}: throughline deletes only in namespaces ns-<uid>"));
     }
     origin_of(&route).map_err(|cause| {

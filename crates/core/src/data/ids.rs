@@ -231,12 +231,17 @@ impl Uid {
         name.strip_prefix("ns-").map(Uid::new)
     }
 
+    /// Whether a namespace has the name of a hub namespace, with a UUID.
+    pub fn names_hub_namespace(name: &str) -> bool {
+        matches!(Uid::of_hub_namespace(name), Some(Uid::Uuid(_)))
+    }
+
     /// The name of the hub namespace that is made for the upstream namespace with this uid.
     pub(crate) fn hub_namespace(&self) -> Option<String> {
         Some(format!("ns-{}", self.text()?))
     }
 
-    pub(crate) fn text(&self) -> Option<String> {
+    pub fn text(&self) -> Option<String> {
         match self {
             Uid::Absent => None,
             Uid::Text(text) => Some(text.to_string()),

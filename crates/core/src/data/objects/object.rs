@@ -87,8 +87,7 @@ impl Meta {
     /// Whether a Namespace holds hub or edge objects rather than upstream ones. Besides the label,
     /// its name, `ns-` and a uid, shows this: a name cannot be removed by mistake.
     pub fn is_hub_namespace(&self) -> bool {
-        self.labels.get(UPSTREAM_NAMESPACE).is_some()
-            || matches!(Uid::of_hub_namespace(&self.name), Some(Uid::Uuid(_)))
+        self.labels.get(UPSTREAM_NAMESPACE).is_some() || Uid::names_hub_namespace(&self.name)
     }
 
     /// When another writer of the fields that determine liveness last wrote the object. A writer of
