@@ -12,7 +12,6 @@ use serde_json::json;
 use super::client::{Cluster, call_error};
 use super::cluster::failure;
 use super::finding::{Check, Draft};
-use super::permissions::LEASES;
 use crate::client::CallError;
 use crate::clock::wall_clock_now;
 use crate::config::Config;
@@ -23,6 +22,7 @@ use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::field_owner::field_owner;
 use crate::leader::group::Group;
+use crate::leader::lease::LEASES;
 
 /// The longest wait for the renewal of a Lease that looks expired: clocks may differ.
 const RENEWAL_MAX: Duration = Duration::from_secs(10);

@@ -4,10 +4,10 @@
 use crate::config::Config;
 use crate::core::contract::settings::OrphanMode;
 use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::leader::lease::LEASES;
 
-pub const LEASES: &str = "leases.coordination.k8s.io";
-pub const EVENTS: &str = "events";
-pub const SECRETS: &str = "secrets";
+const EVENTS: &str = "events";
+const SECRETS: &str = "secrets";
 
 /// One verb on one resource of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

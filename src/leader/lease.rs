@@ -24,7 +24,7 @@ use crate::field_owner::field_owner;
 
 pub use format::{RenewTimes, fill, read, read_list};
 
-const LEASES: &str = "leases.coordination.k8s.io";
+pub(crate) const LEASES: &str = "leases.coordination.k8s.io";
 
 /// The Lease of a cluster.
 #[derive(Debug)]
