@@ -15,7 +15,7 @@ use super::permissions::{
 };
 use crate::client::CallError;
 use crate::core::contract::cause::{About, Cause, Facts};
-use crate::core::data::ids::{Kind, NamespacedName, Role, Uid};
+use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role, Uid};
 use crate::core::data::objects::{UPSTREAM_STATUS, is_karmadas_key, karmada_binding};
 use crate::report::style::{count, join_first};
 
@@ -69,11 +69,11 @@ struct Differences {
     /// Connectors that no edge has.
     missing: BTreeSet<NamespacedName>,
     /// By edge, the Connectors with another value there, and whether Karmada carries them.
-    different: BTreeMap<String, BTreeSet<(NamespacedName, bool)>>,
+    different: BTreeMap<ClusterName, BTreeSet<(NamespacedName, bool)>>,
 }
 
 impl Differences {
-    fn between(hub: &Annotations, edges: &[(String, Annotations)]) -> Self {
+    fn between(hub: &Annotations, edges: &[(ClusterName, Annotations)]) -> Self {
         let mut differences = Self::default();
         let copied = hub.iter().filter(|(key, _)| Uid::names_hub_namespace(key.namespace()));
         for (key, (at_hub, is_karmadas)) in copied {
@@ -116,7 +116,7 @@ async fn compare(hub: &Cluster, edges: &[&Cluster]) -> Result<Differences, Strin
     let (at_hub, at_edges) = tokio::join!(annotations(hub), join_all(at_edges));
     let mut by_edge = Vec::new();
     for (edge, annotations) in edges.iter().zip(at_edges) {
-        by_edge.push((edge.name().to_string(), annotations?));
+        by_edge.push((edge.name().clone(), annotations?));
     }
     Ok(Differences::between(&at_hub?, &by_edge))
 }
@@ -247,7 +247,6 @@ fn carrier(
         let is_karmadas = keys.first().is_some_and(|(_, is_karmadas)| *is_karmadas);
         let keys: Vec<_> = keys.iter().map(|(key, _)| key).collect();
         let binding = keys.first().map(|key| karmada_binding(key).into());
-        let edge = edge.as_str().into();
         let subject = about_objects(&edge, Kind::Connector, &keys);
         let facts = Facts {
             hub: Some(name.clone()),

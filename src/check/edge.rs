@@ -41,8 +41,8 @@ struct Edge<'a> {
     classes: Result<Vec<Class>, String>,
     /// The EnvoyProxies with `mergeGateways: true`.
     merged: Result<BTreeSet<NamespacedName>, String>,
-    /// Whether Envoy Gateway's kinds are served.
-    has_kind: Result<bool, String>,
+    /// Whether Envoy Gateway's kinds are served; `None` if that is not visible.
+    has_kind: Option<bool>,
     gateways: Result<Vec<DynamicObject>, String>,
     /// The HTTPProxies that name a connector: their Gateways have the same names.
     proxies: Result<BTreeSet<NamespacedName>, String>,
@@ -89,7 +89,7 @@ impl<'a> Edge<'a> {
             cluster,
             classes: classes.map(|classes| classes.iter().filter_map(class).collect()),
             merged: proxies.map(|proxies| keys(proxies, &is_merged)),
-            has_kind: has_kind.map_err(|error| error.to_string()),
+            has_kind: has_kind.ok(),
             gateways,
             proxies: http_proxies.map(|proxies| keys(proxies, &|proxy| names_connector(proxy))),
             version,
@@ -108,7 +108,7 @@ impl<'a> Edge<'a> {
             vec![Draft::failed(Check::Trigger, Cause::TouchIneffective, about, facts, evidence)]
         };
         let absent = |evidence| ineffective("no Envoy Gateway is there".to_owned(), evidence);
-        let classes = match (&self.classes, &self.has_kind) {
+        let classes = match (&self.classes, self.has_kind) {
             (Ok(classes), _) if classes.is_empty() => {
                 return absent(format!(
                     "no GatewayClass has a controllerName that begins with {EXTENSION_PREFIX}"
@@ -117,9 +117,9 @@ impl<'a> Edge<'a> {
             (Ok(classes), _) => {
                 format!("GatewayClass {}", join_first(classes.iter().map(|class| &class.name)))
             }
-            (Err(_), Ok(true)) => "EnvoyProxy is served".to_owned(),
-            (Err(_), Ok(false)) => return absent("EnvoyProxy is not served".to_owned()),
-            (Err(unseen), Err(_)) => {
+            (Err(_), Some(true)) => "EnvoyProxy is served".to_owned(),
+            (Err(_), Some(false)) => return absent("EnvoyProxy is not served".to_owned()),
+            (Err(unseen), None) => {
                 return vec![Draft::skipped(Check::Trigger, Some(name), unseen)];
             }
         };
