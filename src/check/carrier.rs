@@ -292,7 +292,7 @@ fn retention(hub: &Cluster, karmada: &Result<Option<Karmada>, String>) -> Draft 
                             retention for them";
             let cause = Cause::RetentionMissing;
             Draft::failed(Check::Retention, cause, About::cluster(hub.name()), facts, evidence)
-                .warning_if(true)
+                .into_warning()
         }
         Ok(Some(_)) => Draft::passed(Check::Retention, name, "a retention rule for Gateways"),
     }

@@ -330,7 +330,7 @@ impl Tiers<'_> {
             let is_part = missing.len() < held.connectors.len();
             let cause = Cause::NotReplicated;
             let draft = Draft::failed(Check::Replication, cause, subject, facts, evidence);
-            drafts.push(draft.warning_if(is_part));
+            drafts.push(if is_part { draft.into_warning() } else { draft });
         }
         if let Some((_, label)) = lacking.first() {
             let facts = Facts {
@@ -347,7 +347,7 @@ impl Tiers<'_> {
             let cause = Cause::RemovalsHeld;
             let subject = About::cluster(upstream);
             let draft = Draft::failed(Check::Replication, cause, subject, facts, evidence);
-            drafts.push(draft.warning_if(is_part));
+            drafts.push(if is_part { draft.into_warning() } else { draft });
         }
         if drafts.is_empty() {
             let gone = match gone {

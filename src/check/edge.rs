@@ -179,7 +179,7 @@ impl<'a> Edge<'a> {
             let evidence = format!("managedFields of {}", join_first(&keys));
             let subject = about_objects(name, Kind::Gateway, &keys);
             Draft::failed(Check::Trigger, Cause::Overwritten, subject, facts, evidence)
-                .warning_if(true)
+                .into_warning()
         };
         others.into_iter().map(draft).collect()
     }

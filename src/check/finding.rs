@@ -124,18 +124,14 @@ impl Draft {
         Self { check, cluster, level, evidence, problem: Some((cause, about, Box::new(facts))) }
     }
 
-    /// Turns a failure into a warning if `is_warning`.
-    pub(super) fn warning_if(mut self, is_warning: bool) -> Self {
-        if is_warning {
-            self.level = Level::Warning;
-        }
-        self
+    /// Turns a failure into a warning.
+    pub(super) fn into_warning(self) -> Self {
+        Self { level: Level::Warning, ..self }
     }
 
     /// Marks a finding about this instance or a source.
-    pub(super) fn of_no_cluster(mut self) -> Self {
-        self.cluster = None;
-        self
+    pub(super) fn of_no_cluster(self) -> Self {
+        Self { cluster: None, ..self }
     }
 
     pub(super) fn is_problem(&self) -> bool {

@@ -183,7 +183,7 @@ impl LeaseCheck<'_> {
             }
             Ok(_) => {
                 let cause = Cause::NoLeader;
-                Draft::failed(Check::Leader, cause, self.about(), facts, evidence).warning_if(true)
+                Draft::failed(Check::Leader, cause, self.about(), facts, evidence).into_warning()
             }
             Err(error) => {
                 let unseen = format!("{evidence}; whether there are Connectors: {error}");

@@ -228,7 +228,7 @@ fn superfluous(
             let facts = Facts { what: Some(described(&excess).into()), ..Facts::default() };
             let check = Check::LeastPrivilege;
             let cause = Cause::PermissionsExcess;
-            Draft::failed(check, cause, About::cluster(name), facts, evidence).warning_if(true)
+            Draft::failed(check, cause, About::cluster(name), facts, evidence).into_warning()
         }
     }
 }
