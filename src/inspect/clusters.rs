@@ -22,7 +22,6 @@ use crate::core::contract::cause::{Hop, Problem};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::note::NoteKind;
-use crate::core::contract::settings::LateSettings;
 use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::shard::Shard;
@@ -47,8 +46,6 @@ pub struct ClusterWatcher {
     writers: Writers,
     /// The upstreams to include; all if empty.
     upstreams: Vec<ClusterName>,
-    late_limits: LateSettings,
-    trigger_key: String,
     leader: Leader,
     /// The kubectl command with which the reader reaches each cluster.
     kubectl: BTreeMap<ClusterName, String>,
@@ -71,8 +68,6 @@ impl ClusterWatcher {
             clusters: ReadOnlyEngine::start(config, settings, kinds, upstreams),
             writers: Writers::new(&config.mirror.nudge_key),
             upstreams: upstreams.to_vec(),
-            late_limits: config.settings().late,
-            trigger_key: config.touch.key.clone(),
             leader: Leader::default(),
             kubectl: own_contexts(config),
         }
@@ -191,7 +186,8 @@ impl ClusterWatcher {
         let now = fleet.at_ms;
         let waits_until = self.leader.waits_until_ms.filter(|until| now < *until);
         fleet.leader = Leader { waits_until_ms: waits_until, ..self.leader.clone() };
-        judge::complete(&mut fleet, &self.writers, &self.late_limits, &engine.problems, &kubectl);
+        let limits = &engine.machine.settings().late;
+        judge::complete(&mut fleet, &self.writers, limits, &engine.problems, &kubectl);
         fleet.add_received(engine.metrics.received(now));
         fleet
     }
@@ -206,6 +202,7 @@ impl ClusterWatcher {
     /// Reads the owners of the fields that the hops of these connectors show, with one request for each
     /// object, for at most `within`. Without an answer, the object's last writer remains.
     pub async fn fetch_field_owners(&mut self, connectors: &[Connector], within: Duration) {
+        let trigger_key = &self.clusters.engine.machine.settings().touch.key;
         let mut requested = BTreeSet::new();
         let mut requests = Vec::new();
         for hop in connectors.iter().flat_map(|connector| &connector.hops) {
@@ -217,7 +214,7 @@ impl ClusterWatcher {
             let field = match hop.hop {
                 Hop::Upstream => vec!["status"],
                 Hop::Mirrored | Hop::Carried => vec!["metadata", "annotations", UPSTREAM_STATUS],
-                Hop::Announced => vec!["metadata", "annotations", &self.trigger_key],
+                Hop::Announced => vec!["metadata", "annotations", trigger_key],
             };
             if requested.insert((hop.cluster.clone(), hop.kind, object.clone())) {
                 requests.push(owner_of_field(cluster, hop.kind, object, field, within));
