@@ -73,9 +73,9 @@ impl SourceArgs {
     /// Starts to follow the clusters, and waits for their lists. Missing data is reported on standard
     /// error.
     pub(super) async fn watch(&self, config: &Config) -> ClusterWatcher {
-        let mut watcher = ClusterWatcher::start(config, &self.upstreams);
         let progress = Progress::new();
-        watcher.wait_for_lists(config, self.within(), |doing| progress.show(doing)).await;
+        let show = |doing: &str| progress.show(doing);
+        let watcher = ClusterWatcher::start(config, &self.upstreams, self.within(), show).await;
         progress.clear();
         for line in watcher.not_shown() {
             say!("warning: {line}");

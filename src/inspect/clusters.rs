@@ -58,30 +58,33 @@ impl std::fmt::Debug for ClusterWatcher {
 }
 
 impl ClusterWatcher {
-    /// Starts the watches and discovery. If `upstreams` is not empty, no other upstream is included.
-    pub fn start(config: &Config, upstreams: &[ClusterName]) -> Self {
+    /// Starts the watches and discovery, and waits until every list is complete or has failed once, for
+    /// at most `within`. If `upstreams` is not empty, no other upstream is included. `progress` receives
+    /// the progress.
+    pub async fn start(
+        config: &Config,
+        upstreams: &[ClusterName],
+        within: Duration,
+        progress: impl Fn(&str),
+    ) -> Self {
         let config = &config.narrowed(upstreams);
         let settings = read_only_settings(&config.settings());
         let watched = settings.clone();
         let kinds = move |roles: &[Role]| watched.kinds_watched(roles);
-        Self {
+        let mut watcher = Self {
             clusters: ReadOnlyEngine::start(config, settings, kinds, upstreams),
             writers: Writers::new(&config.mirror.nudge_key),
             upstreams: upstreams.to_vec(),
             leader: Leader::default(),
             kubectl: own_contexts(config),
-        }
+        };
+        watcher.wait_for_lists(config, within, progress).await;
+        watcher
     }
 
-    /// Waits until every list is complete or has failed once, for at most `within`. Meanwhile reads the
-    /// Lease of each shard: each may have a problem, but only shard 0's leader is kept. `progress` receives
-    /// the progress.
-    pub async fn wait_for_lists(
-        &mut self,
-        config: &Config,
-        within: Duration,
-        progress: impl Fn(&str),
-    ) {
+    /// Waits for the lists. Meanwhile reads the Lease of each shard: each may have a problem, but only
+    /// shard 0's leader is kept.
+    async fn wait_for_lists(&mut self, config: &Config, within: Duration, progress: impl Fn(&str)) {
         let until = Instant::now() + within;
         let election = &config.leader_election;
         let hub = config.election_cluster().map(|cluster| &cluster.name);
