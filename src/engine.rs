@@ -2,7 +2,6 @@
 //! carries out its actions, and the event log of everything that enters and leaves the machine.
 //! The owner of an engine runs its loop.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +16,9 @@ use crate::client::ClusterClient;
 use crate::clock::{Clock, sleep_until_opt};
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
-use crate::core::contract::membership::SourceName;
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::event_log::Header;
@@ -61,68 +59,6 @@ pub(crate) fn log_header(clusters: &ClusterTable, settings: &Settings) -> Header
     let clusters = clusters.all().iter().map(spec).collect();
     let release = Some(build_info::VERSION.into());
     Header { clusters, settings: Some(settings.clone()), release, ..Header::default() }
-}
-
-/// The watches that have neither finished their first list nor failed, and the sources of clusters
-/// likewise. A one-shot command waits for them before it shows anything.
-#[derive(Debug)]
-pub(crate) struct PendingLists {
-    watches: BTreeSet<(ClusterName, Kind)>,
-    sources: BTreeSet<SourceName>,
-    /// The number of watches, pending or not.
-    all: usize,
-}
-
-impl PendingLists {
-    pub(crate) fn new(fleet: &Fleet, sources: BTreeSet<SourceName>) -> Self {
-        let watches = fleet.watched_kinds();
-        Self { all: watches.len(), watches, sources }
-    }
-
-    /// Removes the watch or the source that the event reports as listed or lost.
-    pub(crate) fn observe(&mut self, kind: &EventKind) {
-        match kind {
-            EventKind::ListFinished { cluster, kind }
-            | EventKind::WatchLost { cluster, kind, .. } => {
-                self.watches.remove(&(cluster.clone(), *kind));
-            }
-            EventKind::DiscoveryFinished { source } | EventKind::DiscoveryLost { source, .. } => {
-                self.sources.remove(source);
-            }
-            _ => {}
-        }
-    }
-
-    /// Adds the watches of a cluster that joined.
-    pub(crate) fn joined(&mut self, cluster: &ClusterName, fleet: &Fleet) {
-        let before = self.watches.len();
-        let watched = fleet.watched_kinds().into_iter().filter(|(name, _)| name == cluster);
-        self.watches.extend(watched);
-        self.all += self.watches.len() - before;
-    }
-
-    /// Removes the watches of a cluster that left.
-    pub(crate) fn left(&mut self, cluster: &ClusterName) {
-        self.watches.retain(|(name, _)| name != cluster);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.watches.is_empty() && self.sources.is_empty()
-    }
-
-    /// `12 of 40 lists complete`.
-    pub(crate) fn progress(&self) -> String {
-        format!("{} of {} lists complete", self.all - self.watches.len().min(self.all), self.all)
-    }
-
-    pub(crate) fn watches(&self) -> Vec<(ClusterName, Kind)> {
-        self.watches.iter().cloned().collect()
-    }
-
-    /// The clusters whose lists are not complete, and the pending sources.
-    pub(crate) fn rest(&self) -> (BTreeSet<&ClusterName>, &BTreeSet<SourceName>) {
-        (self.watches.iter().map(|(cluster, _)| cluster).collect(), &self.sources)
-    }
 }
 
 impl Engine {

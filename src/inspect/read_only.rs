@@ -13,11 +13,73 @@ use crate::core::contract::membership::{Membership, SourceName};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::discovery::Discovery;
-use crate::engine::{Engine, PendingLists};
+use crate::engine::Engine;
 use crate::executor::FinishedAction;
-use crate::fleet::{Member, Origin};
+use crate::fleet::{Fleet, Member, Origin};
 use crate::leader::gate::Gate;
 use crate::watch::WatchMessage;
+
+/// The watches that have neither finished their first list nor failed, and the sources of clusters
+/// likewise. A one-shot command waits for them before it shows anything.
+#[derive(Debug)]
+pub(crate) struct PendingLists {
+    watches: BTreeSet<(ClusterName, Kind)>,
+    sources: BTreeSet<SourceName>,
+    /// The number of watches, pending or not.
+    all: usize,
+}
+
+impl PendingLists {
+    fn new(fleet: &Fleet, sources: BTreeSet<SourceName>) -> Self {
+        let watches = fleet.watched_kinds();
+        Self { all: watches.len(), watches, sources }
+    }
+
+    /// Removes the watch or the source that the event reports as listed or lost.
+    fn observe(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::ListFinished { cluster, kind }
+            | EventKind::WatchLost { cluster, kind, .. } => {
+                self.watches.remove(&(cluster.clone(), *kind));
+            }
+            EventKind::DiscoveryFinished { source } | EventKind::DiscoveryLost { source, .. } => {
+                self.sources.remove(source);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the watches of a cluster that joined.
+    fn joined(&mut self, cluster: &ClusterName, fleet: &Fleet) {
+        let before = self.watches.len();
+        let watched = fleet.watched_kinds().into_iter().filter(|(name, _)| name == cluster);
+        self.watches.extend(watched);
+        self.all += self.watches.len() - before;
+    }
+
+    /// Removes the watches of a cluster that left.
+    fn left(&mut self, cluster: &ClusterName) {
+        self.watches.retain(|(name, _)| name != cluster);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watches.is_empty() && self.sources.is_empty()
+    }
+
+    /// `12 of 40 lists complete`.
+    pub(crate) fn progress(&self) -> String {
+        format!("{} of {} lists complete", self.all - self.watches.len(), self.all)
+    }
+
+    pub(crate) fn watches(&self) -> Vec<(ClusterName, Kind)> {
+        self.watches.iter().cloned().collect()
+    }
+
+    /// The clusters whose lists are not complete, and the pending sources.
+    pub(crate) fn rest(&self) -> (BTreeSet<&ClusterName>, &BTreeSet<SourceName>) {
+        (self.watches.iter().map(|(cluster, _)| cluster).collect(), &self.sources)
+    }
+}
 
 /// An engine without leadership, whose executor is in dry-run mode.
 pub(crate) struct ReadOnlyEngine {
