@@ -28,7 +28,7 @@ pub(super) struct CheckArgs {
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_quietly()?;
     let progress = Progress::new();
-    progress.show("checking");
+    progress.show("checking …");
     let report = block_on(check(&config, &args.upstreams));
     progress.clear();
     let report = report?;

@@ -74,7 +74,8 @@ pub(super) fn exit_code(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A progress line on the terminal; nothing if standard error is not a terminal.
+/// A progress line on the terminal; nothing if standard error is not a terminal. The next line that is
+/// printed overwrites it.
 pub(super) struct Progress(bool);
 
 impl Progress {
@@ -82,19 +83,15 @@ impl Progress {
         Self(io::stderr().is_terminal())
     }
 
-    pub(super) fn show(&self, doing: &str) {
-        self.put(&format!("\r\x1b[K{doing} …"));
+    pub(super) fn show(&self, line: &str) {
+        if self.0 {
+            let mut err = io::stderr().lock();
+            // A closed terminal is no reason to stop.
+            let _ = write!(err, "\x1b[K{line}\r").and_then(|()| err.flush());
+        }
     }
 
     pub(super) fn clear(&self) {
-        self.put("\r\x1b[K");
-    }
-
-    /// A closed terminal is no reason to stop.
-    fn put(&self, text: &str) {
-        if self.0 {
-            let mut err = io::stderr().lock();
-            let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
-        }
+        self.show("");
     }
 }

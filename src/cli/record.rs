@@ -1,6 +1,5 @@
 //! `throughline record`: watches the clusters and writes an event log, without acting.
 
-use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use throughline::report::{count, duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::config::ConfigArgs;
-use super::out::{block_on, exit_code};
+use super::out::{Progress, block_on, exit_code};
 use super::run::stop_on_signals;
 use super::values::duration_ms;
 
@@ -43,7 +42,7 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         let mut recording = WatchRecorder::start(&config, file.clone())?;
         let started = Instant::now();
         let file = file.display().to_string();
-        let on_terminal = io::stderr().is_terminal();
+        let progress = Progress::new();
         let clusters = count(config.clusters.len(), "cluster");
         say!(
             "recording {clusters} to {file}; {}",
@@ -56,20 +55,15 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         loop {
             tokio::select! {
                 () = recording.next() => {}
-                _ = tick.tick(), if on_terminal => {
-                    let line = summary(recording.stats(), recording.bytes(), started);
-                    // The next log line overwrites this one.
-                    eprint!("\x1b[K{line}\r");
-                    drop(io::stderr().flush());
+                _ = tick.tick() => {
+                    progress.show(&summary(recording.stats(), recording.bytes(), started));
                 }
                 () = &mut end => break,
                 _ = stop.changed() => break,
             }
         }
         let (stats, bytes, lost) = recording.finish().await;
-        if on_terminal {
-            eprint!("\x1b[K");
-        }
+        progress.clear();
         say!("recorded {}", summary(&stats, bytes, started));
         say!("replay it: throughline replay {file}");
         Ok(exit_code(report_gaps(&stats, lost)))

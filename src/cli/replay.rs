@@ -1,7 +1,7 @@
 //! `throughline replay`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,8 +16,12 @@ use throughline::replay::{self, Replay, ReplayMode, ReplayOptions};
 use throughline::report;
 use throughline_sim::CarrierRate;
 
-use super::out::{exit_code, print_with, report_options};
+use super::out::{Progress, exit_code, print_with, report_options};
 use super::values::{duration_ms, object_key};
+
+/// A replay that ends sooner shows no progress.
+const FIRST_PROGRESS_AFTER: Duration = Duration::from_millis(500);
+const REDRAW_EVERY: Duration = Duration::from_millis(200);
 
 /// The output format of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -133,13 +137,20 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
     };
     let mut log = args.save.as_deref().map(|path| create(path, file)).transpose()?;
     let log = log.as_mut().map(|log| log as &mut dyn Write);
-    let mut progress = ReplayProgress::new(file);
+    let progress = Progress::new();
+    let mut redraw_at = Instant::now() + FIRST_PROGRESS_AFTER;
     let settings = |settings: &mut Settings| {
         *settings = override_settings(settings, &args.set)?;
         Ok(())
     };
     let replay = replay::replay(&mut reader, file, settings, &options, log, |r| {
-        progress.update(r.line_number(), || r.progress());
+        let line = r.line_number();
+        if !line.is_multiple_of(1024) || Instant::now() < redraw_at {
+            return;
+        }
+        redraw_at = Instant::now() + REDRAW_EVERY;
+        let share = r.progress().map_or(String::new(), |s| format!(" ({:.0} %)", s * 100.0));
+        progress.show(&format!("{file}: line {line}{share}"));
     });
     progress.clear();
     replay
@@ -153,35 +164,4 @@ fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
     }
     let file = File::create(path).with_context(|| path.display().to_string())?;
     Ok(BufWriter::new(file))
-}
-
-/// Shows a progress line on standard error if that is a terminal and the replay takes a while.
-struct ReplayProgress<'a> {
-    file: &'a str,
-    shown: bool,
-    redraw_at: Instant,
-    is_terminal: bool,
-}
-
-impl<'a> ReplayProgress<'a> {
-    fn new(file: &'a str) -> Self {
-        let redraw_at = Instant::now() + Duration::from_millis(500);
-        Self { file, shown: false, redraw_at, is_terminal: io::stderr().is_terminal() }
-    }
-
-    fn update(&mut self, line: u64, share: impl FnOnce() -> Option<f64>) {
-        if !self.is_terminal || !line.is_multiple_of(1024) || Instant::now() < self.redraw_at {
-            return;
-        }
-        self.redraw_at = Instant::now() + Duration::from_millis(200);
-        self.shown = true;
-        let share = share().map_or(String::new(), |s| format!(" ({:.0} %)", s * 100.0));
-        eprint!("\r{}: line {line}{share} ", self.file);
-    }
-
-    fn clear(&self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
-    }
 }

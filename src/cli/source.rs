@@ -74,7 +74,7 @@ impl SourceArgs {
     /// error.
     pub(super) async fn watch(&self, config: &Config) -> ClusterWatcher {
         let progress = Progress::new();
-        let show = |doing: &str| progress.show(doing);
+        let show = |doing: &str| progress.show(&format!("{doing} …"));
         let watcher = ClusterWatcher::start(config, &self.upstreams, self.within(), show).await;
         progress.clear();
         for line in watcher.not_shown() {
