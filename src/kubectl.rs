@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use kube::config::Kubeconfig;
 
+use crate::client::Entries;
 use crate::config::{ClusterConfig, Config};
 use crate::core::contract::cause::shell_word;
 use crate::core::data::ids::ClusterName;
@@ -40,16 +41,12 @@ fn own_context<'a>(
     let named = cluster.context.as_ref().or(configured.current_context.as_ref())?;
     let target = server(configured, named)?;
     let others = own.contexts.iter().map(|context| &context.name);
-    std::iter::once(named)
-        .chain(others)
-        .find(|context| server(own, context).as_ref() == Some(&target))
+    std::iter::once(named).chain(others).find(|context| server(own, context) == Some(target))
 }
 
 /// The server of a context.
-fn server(kubeconfig: &Kubeconfig, context: &str) -> Option<String> {
-    let context = kubeconfig.contexts.iter().find(|c| c.name == context)?.context.as_ref()?;
-    let cluster = kubeconfig.clusters.iter().find(|c| c.name == context.cluster)?;
-    cluster.cluster.as_ref()?.server.clone()
+fn server<'a>(kubeconfig: &'a Kubeconfig, context: &String) -> Option<&'a String> {
+    Entries::of(kubeconfig, Some(context)).cluster?.server.as_ref()
 }
 
 #[cfg(test)]
