@@ -9,7 +9,7 @@ use futures::StreamExt;
 
 use super::client::{Cluster, label};
 use super::finding::{Check, Draft};
-use crate::client::projects::PROJECTS_PATH;
+use crate::client::projects::{PROJECTS, PROJECTS_PATH};
 use crate::client::{ClusterClient, ConnectionSpec, Connections, ProjectRoot, Server};
 use crate::config::{ClusterConfig, Config};
 use crate::core::contract::cause::{About, Cause, Facts};
@@ -195,7 +195,7 @@ async fn ask(cluster: &ClusterConfig, project: String, root: Arc<ClusterClient>)
             let file = super::kubeconfig_of(cluster);
             let mut root = Cluster::new(root, file.clone());
             root.is_reached = true;
-            let projects = root.others("projects.resourcemanager.miloapis.com", "v1alpha1").await;
+            let projects = root.others(PROJECTS, "v1alpha1").await;
             let names = projects.unwrap_or_default().into_iter().filter_map(|o| o.metadata.name);
             let names: Vec<_> = names.collect();
             let mut evidence = format!("{asked}: 404");

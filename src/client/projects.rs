@@ -8,7 +8,7 @@ use kube::core::ResourceExt;
 use super::{AnyObject, CallError, ClusterClient, JSON, get};
 use crate::core::data::ids::ClusterName;
 
-const PROJECTS: &str = "projects.resourcemanager.miloapis.com";
+pub(crate) const PROJECTS: &str = "projects.resourcemanager.miloapis.com";
 pub(crate) const PROJECTS_PATH: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
 
 /// Whether an API server accepts the name.
