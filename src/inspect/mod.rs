@@ -13,7 +13,7 @@ pub mod writers;
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::view::fleet::{Fleet, Source};
 use crate::outside_text::one_line;
-use crate::report::duration;
+use crate::report::{duration, moment};
 
 const TEN_YEARS_MS: u64 = 315_000_000_000;
 
@@ -42,12 +42,13 @@ fn not_writing(fleet: &Fleet) -> Option<String> {
     Some(format!("this instance does not lead; {} does, and knows more", one_line(holder)))
 }
 
-/// The source in words.
-const fn source_text(source: Source) -> &'static str {
-    match source {
+/// The time and the source of the state.
+fn origin(fleet: &Fleet) -> String {
+    let source = match fleet.source {
         Source::Clusters => "from the clusters; a running instance knows more (--state)",
         Source::Instance => "from a running instance",
         Source::Log => "from a run's event log",
         Source::Recording => "from a recording without throughline",
-    }
+    };
+    format!("{} UTC, {source}", moment(fleet.at_ms))
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{not_writing, source_text};
+use super::{not_writing, origin};
 use crate::core::contract::cause::{Cause, Hop, Severity, State};
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
@@ -12,7 +12,7 @@ use crate::core::view::fleet::{Connector, Fleet, HopView};
 use crate::core::view::group::GroupView;
 use crate::outside_text::one_line;
 use crate::report::ReportOptions;
-use crate::report::style::{Style, TextWriter, count, duration, moment, unbroken};
+use crate::report::style::{Style, TextWriter, count, duration, unbroken};
 
 const COLUMNS: [&str; 9] =
     ["UPSTREAM", "CONNECTOR", "EDGES", "LIVENESS", "STATE", "HOP", "CAUSE", "FOR", "GATEWAYS"];
@@ -198,8 +198,7 @@ pub fn summary(
     if let Some(why) = not_writing(fleet) {
         writer.put(0, 2, &[(Style::Yellow, &why)])?;
     }
-    let at = format!("{} UTC, {}", moment(fleet.at_ms), source_text(fleet.source));
-    writer.put(0, 2, &[(Style::Dim, &at)])?;
+    writer.put(0, 2, &[(Style::Dim, &origin(fleet))])?;
     writer.finish()
 }
 

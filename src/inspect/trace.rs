@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::status::{align, put_remedy, since_text, style};
-use super::{not_writing, source_text};
+use super::{not_writing, origin};
 use crate::core::contract::cause::{Cause, Hop, Kubectl, State};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, HopView, LivenessView, Source};
 use crate::outside_text::one_line;
 use crate::report::ReportOptions;
-use crate::report::style::{Style, TextWriter, duration, moment, unbroken};
+use crate::report::style::{Style, TextWriter, duration, unbroken};
 
 const GATEWAY_NAMES_MAX: usize = 3;
 
@@ -48,9 +48,8 @@ fn put_connector(
         true => connector.hops.iter().find_map(|hop| hop.object.as_ref()).map(ToString::to_string),
         false => Some(names.join("; ")),
     };
-    let at = format!("{} UTC, {}", moment(fleet.at_ms), source_text(fleet.source));
     writer.put(0, 2, &[(Style::Bold, &one_line(&subject.unwrap_or_default()))])?;
-    writer.put(2, 2, &[(Style::Dim, &at)])?;
+    writer.put(2, 2, &[(Style::Dim, &origin(fleet))])?;
     writer.gap()?;
 
     let groups = group_gateways(&connector.hops);
