@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
+use throughline::clock::millis;
 use throughline::core::data::ids::NamespacedName;
 use throughline::core::view::fleet::{Connector, Fleet, UpstreamName};
 use throughline::inspect::status;
@@ -139,7 +140,7 @@ impl StatusPrinter<'_> {
     fn redraw(&self, fleet: &Fleet, age: Duration, error: &str) -> anyhow::Result<bool> {
         let mut fleet = fleet.clone();
         let shown = self.selected(&mut fleet);
-        let age = duration(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let age = duration(millis(age));
         Ok(self.print(&fleet, &shown)?
             && print_with(|out| {
                 Ok(writeln!(out, "no answer for {age}, so this is old: {}", one_line(error))?)
