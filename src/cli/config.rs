@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use kube::config::Kubeconfig;
+use throughline::client::read_kubeconfig;
 use throughline::config::{Config, ConfigError, ConfigSource, LogConfig};
 use throughline::logging;
 use throughline::outside_text::plain_json::plain_yaml;
@@ -65,10 +65,7 @@ impl ConfigArgs {
             return None;
         }
         let current = || {
-            let read = match &self.kubeconfig {
-                Some(file) => Kubeconfig::read_from(file),
-                None => Kubeconfig::read(),
-            };
+            let read = read_kubeconfig(self.kubeconfig.as_deref());
             read.ok()?.current_context.filter(|context| !context.is_empty())
         };
         let context = self.context.clone().or_else(current);

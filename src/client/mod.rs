@@ -46,8 +46,8 @@ pub(crate) use object::AnyObject;
 pub use projects::ProjectRoot;
 pub use request::{JSON, get, no_request, path, with_body};
 pub(crate) use service::{Timeouts, call_error, current_version, kube_client, went_backwards};
-pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server};
-pub(crate) use spec::{Entries, read_kubeconfig};
+pub(crate) use spec::Entries;
+pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, read_kubeconfig};
 
 /// The longest response body that is read as a whole. Lists that a run follows are not limited by it.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;

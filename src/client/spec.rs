@@ -95,7 +95,7 @@ pub(super) fn token_fault(auth: &AuthInfo) -> Option<&'static str> {
 ///
 /// # Errors
 /// It is missing or broken.
-pub(crate) fn read_kubeconfig(file: Option<&Path>) -> Result<Kubeconfig, KubeconfigError> {
+pub fn read_kubeconfig(file: Option<&Path>) -> Result<Kubeconfig, KubeconfigError> {
     match file {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
