@@ -36,12 +36,6 @@ pub struct WatchRecorder {
     stats: RecordingStats,
 }
 
-impl std::fmt::Debug for WatchRecorder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WatchRecorder").field("file", &self.file).finish_non_exhaustive()
-    }
-}
-
 /// The state of a recording so far.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingStats {

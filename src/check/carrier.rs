@@ -62,7 +62,7 @@ async fn annotations(cluster: &Cluster) -> Result<Annotations, String> {
 }
 
 /// The differences between the edges and the hub.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 struct Differences {
     /// The number of hub Connectors.
     connectors: usize,
@@ -131,7 +131,6 @@ async fn compare_twice(hub: &Cluster, edges: &[&Cluster]) -> Result<Differences,
 }
 
 /// Karmada's objects for Connectors and Gateways.
-#[derive(Default)]
 struct Karmada {
     connector_policies: usize,
     gateway_policies: usize,

@@ -18,7 +18,6 @@ use crate::core::data::objects::{
 use crate::report::style::{count, join_first};
 
 /// A hub Connector.
-#[derive(Debug)]
 struct HubConnector {
     key: NamespacedName,
     /// The uid of its upstream namespace, from the name of its namespace.
@@ -29,7 +28,6 @@ struct HubConnector {
 }
 
 /// The origin of a hub Connector.
-#[derive(Debug)]
 struct Source {
     upstream: ClusterName,
     /// The value of the label with the cluster's name.
@@ -64,7 +62,6 @@ impl Source {
 }
 
 /// The objects of an upstream.
-#[derive(Default)]
 struct Held {
     /// The uid of each upstream namespace, by name.
     namespaces: BTreeMap<String, Uid>,

@@ -28,7 +28,6 @@ const VERSION_MIN: (u32, u32) = (1, 1);
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A GatewayClass of Envoy Gateway.
-#[derive(Debug)]
 struct Class {
     name: String,
     /// The EnvoyProxy with its parameters.

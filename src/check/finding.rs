@@ -83,7 +83,6 @@ impl CheckReport {
 }
 
 /// A finding without its texts.
-#[derive(Debug)]
 pub(super) struct Draft {
     pub(super) check: Check,
     pub(super) cluster: Option<ClusterName>,

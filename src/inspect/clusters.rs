@@ -51,12 +51,6 @@ pub struct ClusterWatcher {
     kubectl: BTreeMap<ClusterName, String>,
 }
 
-impl std::fmt::Debug for ClusterWatcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClusterWatcher").finish_non_exhaustive()
-    }
-}
-
 impl ClusterWatcher {
     /// Starts the watches and discovery, and waits until every list is complete or has failed once, for
     /// at most `within`. If `upstreams` is not empty, no other upstream is included. `progress` receives
