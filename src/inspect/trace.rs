@@ -88,13 +88,11 @@ fn group_gateways(hops: &[HopView]) -> Vec<Vec<&HopView>> {
     groups
 }
 
-/// `None`: an object has no status annotation.
-fn liveness(says: Option<&LivenessView>) -> String {
+fn liveness(says: &LivenessView) -> String {
     match says {
-        Some(LivenessView { online: true, node: Some(node) }) => format!("online {node}"),
-        Some(LivenessView { online: true, node: None }) => "online".to_owned(),
-        Some(_) => "offline".to_owned(),
-        None => "no annotation".to_owned(),
+        LivenessView { online: true, node: Some(node) } => format!("online {node}"),
+        LivenessView { online: true, node: None } => "online".to_owned(),
+        LivenessView { online: false, .. } => "offline".to_owned(),
     }
 }
 
@@ -103,17 +101,17 @@ fn says(group: &[&HopView]) -> String {
     let hop = group[0];
     let has = match (hop.hop, &hop.says) {
         (Hop::Announced, _) => return gateways(group),
-        (_, Some(says)) => liveness(Some(says)),
+        (_, Some(says)) => liveness(says),
         (_, None) if hop.state == State::Unknown => return "?".to_owned(),
         (Hop::Upstream, None) => return "no Connector".to_owned(),
         _ if matches!(hop.cause, Some(Cause::NotReplicated | Cause::NotPlaced)) => {
             return "no Connector".to_owned();
         }
-        (_, None) => liveness(None),
+        (_, None) => "no annotation".to_owned(),
     };
     let is_open = matches!(hop.state, State::Pending | State::Stuck);
     match hop.expected.as_ref().filter(|expected| is_open && Some(*expected) != hop.says.as_ref()) {
-        Some(expected) => format!("{has} (expected {})", liveness(Some(expected))),
+        Some(expected) => format!("{has} (expected {})", liveness(expected)),
         None => has,
     }
 }
