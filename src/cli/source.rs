@@ -35,7 +35,7 @@ pub(super) struct SourceArgs {
     timeout: u64,
     /// Only this upstream; repeatable
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
-    upstreams: Vec<ClusterName>,
+    pub(super) upstreams: Vec<ClusterName>,
     #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
     config: ConfigArgs,
 }
@@ -63,11 +63,6 @@ impl SourceArgs {
 
     pub(super) fn within(&self) -> Duration {
         Duration::from_millis(self.timeout)
-    }
-
-    /// The upstreams to include; all if empty.
-    pub(super) fn upstreams(&self) -> &[ClusterName] {
-        &self.upstreams
     }
 
     /// Starts to follow the clusters, and waits for their lists. Missing data is reported on standard

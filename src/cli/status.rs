@@ -159,7 +159,7 @@ impl StatusPrinter<'_> {
         let is_in = |namespace: &String| {
             names.iter().flatten().any(|object| object.namespace() == *namespace)
         };
-        let upstreams = self.args.source.upstreams();
+        let upstreams = &self.args.source.upstreams;
         (upstreams.is_empty() || upstream.is_some_and(|up| upstreams.contains(&up.cluster)))
             && (!self.args.stuck || status::needs_a_look(connector))
             && self.args.namespace.as_ref().is_none_or(is_in)
