@@ -28,7 +28,8 @@ use crate::leader::lease::LEASES;
 const RENEWAL_MAX: Duration = Duration::from_secs(10);
 
 pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
-    let Some(holder) = config.election_cluster() else {
+    let elected = config.election_cluster().map(|cluster| &cluster.name);
+    let Some(cluster) = clusters.iter().find(|cluster| Some(cluster.name()) == elected) else {
         let why = if !clusters.iter().any(|cluster| cluster.has(Role::Hub)) {
             "not needed: no hub is configured"
         } else if config.dry_run {
@@ -38,9 +39,6 @@ pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
         };
         return [Check::Lease, Check::Leader].map(|check| Draft::passed(check, None, why)).into();
     };
-    let Some(cluster) = clusters.iter().find(|cluster| *cluster.name() == holder.name) else {
-        return Vec::new();
-    };
     let unseen = if !cluster.is_reached {
         Some(cluster.unseen())
     } else if cluster.denied.contains(&LEASES) {
@@ -48,23 +46,19 @@ pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
     } else {
         None
     };
-    match unseen {
-        Some(unseen) => {
-            let skip = |check| Draft::skipped(check, Some(cluster.name()), unseen.as_str());
-            [Check::Lease, Check::Leader].map(skip).into()
-        }
-        None => {
-            let namespace = &*cluster.lease_namespace(config).await;
-            let of = config.leader_election.shards;
-            let check = async |index| {
-                let group = Group::new(&config.leader_election.lease_name, Shard { index, of });
-                let key = NamespacedName::new(namespace, group.own_lease());
-                let api = Api::namespaced(cluster.kube.clone(), namespace);
-                LeaseCheck { cluster, key, api }.run().await
-            };
-            join_all((0..of).map(check)).await.into_iter().flatten().collect()
-        }
+    if let Some(unseen) = unseen {
+        let skip = |check| Draft::skipped(check, Some(cluster.name()), unseen.as_str());
+        return [Check::Lease, Check::Leader].map(skip).into();
     }
+    let namespace = &*cluster.lease_namespace(config).await;
+    let of = config.leader_election.shards;
+    let check = async |index| {
+        let group = Group::new(&config.leader_election.lease_name, Shard { index, of });
+        let key = NamespacedName::new(namespace, group.own_lease());
+        let api = Api::namespaced(cluster.kube.clone(), namespace);
+        LeaseCheck { cluster, key, api }.run().await
+    };
+    join_all((0..of).map(check)).await.into_iter().flatten().collect()
 }
 
 struct LeaseCheck<'a> {
