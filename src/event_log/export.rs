@@ -103,7 +103,7 @@ impl LogExport {
 /// Opens a file, and reads its part number: the first if its header has none.
 fn open_part(path: &Path) -> Result<(LogPart, File), LogError> {
     let name = || path.display().to_string().into();
-    let failed = |source| LogError::Open { file: name(), source };
+    let failed = |error| LogError::Open { file: name(), error };
     let mut file = File::open(path).map_err(failed)?;
     let mut line = Vec::new();
     let head = (&file).take(LINE_BYTES_MAX as u64);

@@ -144,19 +144,19 @@ impl fmt::Display for Warning {
 }
 
 /// Why a log can't be read. Printed as `FILE: …` or `FILE:LINE: …`; `file` is the name as the user
-/// gave it, and `line` counts from 1.
+/// gave it, and `line` counts from 1. The text includes the cause, so no variant has a `source`.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error(
-        "{file}: can't open the event log: {source}; give the path to a log file, or - for stdin"
+        "{file}: can't open the event log: {error}; give the path to a log file, or - for stdin"
     )]
-    Open { file: Arc<str>, source: io::Error },
+    Open { file: Arc<str>, error: io::Error },
     /// The disk failed, or a compressed stream is damaged.
     #[error(
-        "{file}:{line}: can't read further: {source}; the file is damaged or out of reach from \
+        "{file}:{line}: can't read further: {error}; the file is damaged or out of reach from \
          this line on"
     )]
-    Read { file: Arc<str>, line: u64, source: io::Error },
+    Read { file: Arc<str>, line: u64, error: io::Error },
     #[error("{file}:{line}: {}", brief(&error.to_string()))]
     BadLine { file: Arc<str>, line: u64, error: Box<LineError> },
 }

@@ -74,14 +74,14 @@ impl LogReader<'static> {
             return Self::decompressing("stdin", io::stdin());
         }
         let (input, progress) =
-            input::open(path).map_err(|source| LogError::Open { file: path.into(), source })?;
+            input::open(path).map_err(|error| LogError::Open { file: path.into(), error })?;
         Self::start(path, input, progress)
     }
 
     /// Reads a log, plain or compressed, from any source; messages call it `name`.
     pub fn decompressing(name: &str, input: impl Read + Send + 'static) -> Result<Self, LogError> {
         let input = input::decompressing(input)
-            .map_err(|source| LogError::Open { file: name.into(), source })?;
+            .map_err(|error| LogError::Open { file: name.into(), error })?;
         Self::start(name, input, None)
     }
 }
@@ -186,7 +186,7 @@ impl<'a> LogReader<'a> {
                     reader.parser.begin(&header);
                     return Ok(Self { header, part, ..reader });
                 }
-                (_, LineEnd::Truncated(source)) => return Err(reader.unreadable(source)),
+                (_, LineEnd::Truncated(error)) => return Err(reader.unreadable(error)),
                 (Some(Err(error)), _) => return Err(reader.bad_line(error)),
                 (None, _) => {}
             }
@@ -261,8 +261,8 @@ impl<'a> LogReader<'a> {
         LogError::BadLine { file: self.parser.file.clone(), line: self.line_number, error }
     }
 
-    fn unreadable(&self, source: io::Error) -> LogError {
-        LogError::Read { file: self.parser.file.clone(), line: self.line_number, source }
+    fn unreadable(&self, error: io::Error) -> LogError {
+        LogError::Read { file: self.parser.file.clone(), line: self.line_number, error }
     }
 }
 
@@ -292,7 +292,7 @@ fn previous_file(file: &str) -> String {
 /// The warning for a `part` whose previous part is missing from `file`.
 fn missing_part_warning(part: LogPart, file: &str, error: Option<&LogError>) -> String {
     let because = match error {
-        Some(LogError::Open { source, .. }) => format!("{file}: {source}"),
+        Some(LogError::Open { error, .. }) => format!("{file}: {error}"),
         Some(error) => error.to_string(),
         None => format!("{file} belongs to another log or is another part"),
     };
