@@ -191,17 +191,14 @@ impl Run {
         &self,
         listener: TcpListener,
         queries: mpsc::Sender<Query>,
-        mut stop: watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
     ) -> AbortHandle {
         if let Ok(address) = listener.local_addr() {
             info!(%address, "admin port listening");
         }
-        let stopped = async move {
-            let _ = stop.wait_for(|stop| *stop).await;
-        };
         let access = self.config.admin.state;
         let metrics = self.engine.metrics.clone();
-        spawn(admin::serve(listener, access, metrics, queries, stopped)).abort_handle()
+        spawn(admin::serve(listener, access, metrics, queries, stop)).abort_handle()
     }
 
     /// Posts Kubernetes Events to the hub, to edges and to the cluster of the Lease; not in a dry

@@ -106,20 +106,14 @@ struct Admin {
     feed: Feed,
 }
 
-/// Serves until `stop` resolves, and then until the open requests are answered.
+/// Serves until `stop` turns true, and then until the open requests are answered.
 pub async fn serve(
     listener: tokio::net::TcpListener,
     access: StateAccess,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
-    stop: impl Future<Output = ()> + Send,
+    mut stop: watch::Receiver<bool>,
 ) {
-    let (stops, stopping) = watch::channel(false);
-    // Open pages would otherwise delay the stop.
-    let stop = async {
-        stop.await;
-        stops.send_replace(true);
-    };
     let admin = Arc::new(Admin {
         access,
         instance: Arc::new(InstanceInfo::since(wall_clock_now())),
@@ -127,7 +121,7 @@ pub async fn serve(
         queries,
         turn: Mutex::new(Instant::now()),
         scrapes: Scrapes::new(connections::share()),
-        feed: Feed::new(connections::share(), stopping),
+        feed: Feed::new(connections::share(), stop.clone()),
     });
     let router = Router::new()
         .route("/", get(page::index))
@@ -140,7 +134,8 @@ pub async fn serve(
         .with_state(admin.clone());
     let mut feed = JoinSet::new();
     feed.spawn(here(page::run_feed(admin)));
-    connections::serve(listener, router, stop).await;
+    let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+    connections::serve(listener, router, stopped).await;
 }
 
 impl Admin {

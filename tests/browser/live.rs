@@ -1,7 +1,6 @@
 //! The live page in a real headless Chromium, while the fleet that it shows changes.
 
 use std::fs;
-use std::future::pending;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +12,7 @@ use throughline::admin;
 use throughline::config::StateAccess;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::driver::Browser;
 use crate::live_fleet::{LiveFleet, now_ms};
@@ -28,7 +27,11 @@ fn serve(fleet: &LiveFleet, address: &str) -> (Runtime, String) {
     let (queries, asked) = mpsc::channel(4);
     runtime.spawn(fleet.clone().answer(asked));
     let metrics = Arc::default();
-    runtime.spawn(admin::serve(listener, StateAccess::Loopback, metrics, queries, pending()));
+    let (never, stop) = watch::channel(false);
+    runtime.spawn(async move {
+        admin::serve(listener, StateAccess::Loopback, metrics, queries, stop).await;
+        drop(never);
+    });
     (runtime, url)
 }
 

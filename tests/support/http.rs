@@ -13,7 +13,7 @@ use throughline::core::view::fleet::Source;
 use throughline::metrics::{MachineCounts, Metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct HttpResponse {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Arc<Metrics>,
-    stop: oneshot::Sender<()>,
+    stop: watch::Sender<bool>,
     served: JoinHandle<()>,
 }
 
@@ -39,10 +39,9 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let metrics = Arc::new(Metrics::new());
         let (queries, asked) = mpsc::channel(4);
-        let (stop, stopped) = oneshot::channel();
-        let until = async { drop(stopped.await) };
+        let (stop, stopping) = watch::channel(false);
         let served =
-            tokio::spawn(admin::serve(listener, access, Arc::clone(&metrics), queries, until));
+            tokio::spawn(admin::serve(listener, access, Arc::clone(&metrics), queries, stopping));
         (Self { address, metrics, stop, served }, asked)
     }
 
@@ -59,7 +58,7 @@ impl Server {
 
     /// Stops the server and waits until it has stopped.
     pub(crate) async fn stop(self) {
-        self.stop.send(()).unwrap();
+        self.stop.send_replace(true);
         self.served.await.unwrap();
     }
 }

@@ -43,19 +43,19 @@ pub(in crate::admin) struct Feed {
     opened: Notify,
     /// `None` while no page is open, and until the loop has answered.
     updates: watch::Sender<Option<Update>>,
-    /// Turns true when the port stops.
-    stopping: watch::Receiver<bool>,
+    /// Turns true when the port stops: an open page must not delay that.
+    stop: watch::Receiver<bool>,
 }
 
 impl Feed {
-    /// A feed for at most `pages_max` pages at a time, until `stopping` turns true.
-    pub(in crate::admin) fn new(pages_max: usize, stopping: watch::Receiver<bool>) -> Self {
+    /// A feed for at most `pages_max` pages at a time, until `stop` turns true.
+    pub(in crate::admin) fn new(pages_max: usize, stop: watch::Receiver<bool>) -> Self {
         Self {
             pages: Arc::new(Semaphore::new(pages_max)),
             pages_max,
             opened: Notify::new(),
             updates: watch::channel(None).0,
-            stopping,
+            stop,
         }
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn open(feed: &Feed, follows: bool) -> Response {
     feed.opened.notify_one();
     let page = Page {
         updates,
-        stopping: feed.stopping.clone(),
+        stop: feed.stop.clone(),
         has: None,
         until: Instant::now() + STREAM_WITHIN,
         follows,
@@ -111,7 +111,7 @@ async fn next_update(admin: &Admin, sent: &Arc<Mutex<Sent>>) -> Result<Moment, N
 /// One open page.
 struct Page {
     updates: watch::Receiver<Option<Update>>,
-    stopping: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
     /// The number of the last moment sent to it.
     has: Option<u64>,
     until: Instant,
@@ -131,7 +131,7 @@ impl Page {
             tokio::select! {
                 // The end first: a stop must not wait for an update.
                 biased;
-                _ = self.stopping.wait_for(|stopping| *stopping) => {
+                _ = self.stop.wait_for(|stop| *stop) => {
                     return room.send(event("end", "").into());
                 }
                 () = events.closed() => return,
