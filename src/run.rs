@@ -305,7 +305,7 @@ fn answer(engine: &Engine, query: Query) {
             // Not the time of the last event, which may be hours ago.
             let fleet = machine.fleet(Source::Instance, &|_| None);
             let problems = engine.problems.open(&|_| None);
-            drop(reply.send(Box::new(Fleet { at_ms: engine.clock.now(), problems, ..fleet })));
+            drop(reply.send(Fleet { at_ms: engine.clock.now(), problems, ..fleet }));
         }
         Query::PassedHops(reply) => drop(reply.send(engine.hops.all())),
     }

@@ -62,7 +62,7 @@ pub enum Query {
     Counts(oneshot::Sender<MachineCounts>),
     /// The machine's state, and the open problems. The HTTP handler turns them into JSON, so that the
     /// loop can continue.
-    State(oneshot::Sender<Box<Fleet>>),
+    State(oneshot::Sender<Fleet>),
     /// The hops of the last minutes.
     PassedHops(oneshot::Sender<Vec<Arc<PassedHop>>>),
 }

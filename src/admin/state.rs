@@ -32,7 +32,7 @@ const TURN_WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct InstanceState {
     instance: Arc<InstanceInfo>,
     #[serde(flatten)]
-    pub(super) fleet: Box<Fleet>,
+    pub(super) fleet: Fleet,
 }
 
 /// On one line for programs, indented for people.

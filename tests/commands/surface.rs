@@ -112,7 +112,7 @@ async fn shape_of_the_state() {
             let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
             tokio::spawn(async move {
                 if let Some(Query::State(answer)) = asked.recv().await {
-                    drop(answer.send(Box::new(fleet)));
+                    drop(answer.send(fleet));
                 }
             });
             states.push(serde_json::from_str(&server.get("/state").await.body).unwrap());

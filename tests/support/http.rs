@@ -73,7 +73,7 @@ pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Ma
                 drop(answer.send(MachineCounts { states, ..Default::default() }));
             }
             Query::State(answer) => {
-                drop(answer.send(Box::new(machine.fleet(Source::Instance, &|_| None))));
+                drop(answer.send(machine.fleet(Source::Instance, &|_| None)));
             }
             Query::PassedHops(answer) => drop(answer.send(Vec::new())),
         }

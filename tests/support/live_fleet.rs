@@ -176,7 +176,7 @@ impl LiveFleet {
                 Query::Counts(answer) => drop(answer.send(Default::default())),
                 Query::State(answer) => {
                     self.asked.fetch_add(1, Relaxed);
-                    drop(answer.send(Box::new(self.now())));
+                    drop(answer.send(self.now()));
                 }
                 Query::PassedHops(answer) => {
                     drop(answer.send(self.hops.lock().unwrap().clone()));
