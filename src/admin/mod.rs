@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 
-use crate::build_info::InstanceInfo;
+use crate::build_info::{COMMIT, VERSION};
 use crate::clock::wall_clock_now;
 use crate::config::StateAccess;
 use crate::core::view::WatchState;
@@ -34,6 +34,7 @@ use crate::metrics::{MachineCounts, Metrics, Readiness, WatchStatus};
 use access::refusal;
 use page::Feed;
 use scrape::Scrapes;
+use state::InstanceInfo;
 
 pub use hops::PassedHop;
 pub(crate) use hops::RecentHops;
@@ -97,7 +98,7 @@ impl IntoResponse for NoAnswer {
 #[derive(Debug)]
 struct Admin {
     access: StateAccess,
-    instance: Arc<InstanceInfo>,
+    instance: InstanceInfo,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
     /// The earliest time of the next query for the state. The lock gives requests their turns.
@@ -116,7 +117,7 @@ pub async fn serve(
 ) {
     let admin = Arc::new(Admin {
         access,
-        instance: Arc::new(InstanceInfo::since(wall_clock_now())),
+        instance: InstanceInfo { version: VERSION, commit: COMMIT, since_ms: wall_clock_now() },
         metrics,
         queries,
         turn: Mutex::new(Instant::now()),

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::access::StateReader;
 use super::{Admin, NoAnswer, Query, accepts};
-use crate::build_info::InstanceInfo;
 use crate::core::contract::cause::Cause;
+use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::Fleet;
 use crate::outside_text::plain_json::PlainJson;
 
@@ -27,10 +27,20 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The longest time that a request waits for its turn.
 const TURN_WITHIN: Duration = Duration::from_secs(10);
 
+/// This process.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InstanceInfo {
+    pub(super) version: &'static str,
+    pub(super) commit: &'static str,
+    /// When it started to serve its admin port.
+    pub(super) since_ms: UnixMillis,
+}
+
 /// The machine's state, and the instance that reports it.
 #[derive(Debug, Serialize)]
 pub(super) struct InstanceState {
-    instance: Arc<InstanceInfo>,
+    instance: InstanceInfo,
     #[serde(flatten)]
     pub(super) fleet: Fleet,
 }
@@ -82,5 +92,5 @@ pub(super) async fn known(admin: &Admin) -> Result<InstanceState, NoAnswer> {
     let is_led = !fleet.problems.iter().any(|group| group.cause == Cause::NoLeader);
     fleet.leader.holder = admin.metrics.lease_holder().filter(|_| is_led);
     fleet.add_received(admin.metrics.received(fleet.at_ms));
-    Ok(InstanceState { instance: admin.instance.clone(), fleet })
+    Ok(InstanceState { instance: admin.instance, fleet })
 }
