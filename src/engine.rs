@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     event_log: EventLogConfig,
     /// `None` until it is opened, or if no file is configured.
     log: Option<LiveLog>,
-    observers: Vec<Box<dyn Observer>>,
+    observer: Option<Box<dyn Observer>>,
     pub(crate) problems: Problems,
     /// The sender of problems outside the machine; `reported` receives them.
     pub(crate) outside: Outside,
@@ -69,7 +69,7 @@ impl Engine {
         settings: Settings,
         gate: Gate,
         event_log: &EventLogConfig,
-        observers: Vec<Box<dyn Observer>>,
+        observer: Option<Box<dyn Observer>>,
     ) -> Self {
         let metrics = Arc::new(Metrics::new());
         let fleet = Fleet::new(config, &metrics);
@@ -96,7 +96,7 @@ impl Engine {
             hops: RecentHops::default(),
             event_log: event_log.clone(),
             log: None,
-            observers,
+            observer,
             problems: Problems::default(),
             poster: None,
             outside,
@@ -184,7 +184,7 @@ impl Engine {
         if let Some(log) = &mut self.log {
             log.event(&event);
         }
-        for observer in &mut self.observers {
+        if let Some(observer) = &mut self.observer {
             observer.on_event(&event);
         }
         if let Some(poster) = &mut self.poster {
@@ -197,7 +197,7 @@ impl Engine {
             if let Some(log) = &mut self.log {
                 log.action(&decision);
             }
-            for observer in &mut self.observers {
+            if let Some(observer) = &mut self.observer {
                 observer.on_decision(&decision);
             }
             self.executor.submit(decision);
@@ -239,7 +239,7 @@ impl Engine {
                 debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }
         }
-        for observer in &mut self.observers {
+        if let Some(observer) = &mut self.observer {
             observer.on_note(note);
         }
     }

@@ -1,4 +1,4 @@
-//! The observers of a live run.
+//! The observer of a live run.
 
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::Event;
@@ -8,9 +8,9 @@ use crate::core::contract::note::Note;
 /// called in the loop and must not block.
 pub trait Observer: Send {
     /// An event entered the machine.
-    fn on_event(&mut self, _event: &Event) {}
+    fn on_event(&mut self, event: &Event);
     /// The machine decided on an action.
-    fn on_decision(&mut self, _decision: &Decision) {}
+    fn on_decision(&mut self, decision: &Decision);
     /// The machine emitted a note.
-    fn on_note(&mut self, _note: &Note) {}
+    fn on_note(&mut self, note: &Note);
 }

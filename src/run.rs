@@ -76,12 +76,12 @@ pub async fn run(
     source: ConfigSource,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    Run::new(config, Vec::new()).following(source)?.until(stop).await
+    Run::new(config, None).following(source)?.until(stop).await
 }
 
 impl Run {
-    /// Prepares a run. `observers` receive everything that enters and leaves the machine.
-    pub fn new(config: Config, observers: Vec<Box<dyn Observer>>) -> Self {
+    /// Prepares a run. The observer receives everything that enters and leaves the machine.
+    pub fn new(config: Config, observer: Option<Box<dyn Observer>>) -> Self {
         let settings = machine_settings(&config);
         let (gate, keeper) = if config.election_cluster().is_some() {
             let (gate, keeper) = Gate::closed();
@@ -89,7 +89,7 @@ impl Run {
         } else {
             (Gate::always_open(), None)
         };
-        let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
+        let engine = Engine::new(&config, settings, gate, &config.event_log, observer);
         let shard = engine.machine.settings().shard;
         engine
             .metrics

@@ -92,7 +92,7 @@ pub async fn run(
     let (mut story, observer) = RunStory::new(replay, clock, recorded, options.report.clone());
     let (stop_run, stopping) = watch::channel(false);
     let mut running =
-        tokio::spawn(Run::new(config, vec![observer]).listening(listener).until(stopping));
+        tokio::spawn(Run::new(config, Some(observer)).listening(listener).until(stopping));
     let mut demo = DemoLoop {
         player: &mut player,
         clusters: &clusters,

@@ -107,7 +107,7 @@ impl ReadOnlyEngine {
         let config = Config { dry_run: true, ..config.clone() };
         let (gate, _) = Gate::closed();
         let no_log = EventLogConfig::default();
-        let mut engine = Engine::new(&config, settings, gate, &no_log, Vec::new());
+        let mut engine = Engine::new(&config, settings, gate, &no_log, None);
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         engine.fleet.start_watches(kinds, bus);
         let (bus, discovered) = mpsc::channel(config.constants.watch.queue);

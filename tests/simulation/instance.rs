@@ -169,8 +169,7 @@ impl Instance {
         let (reloads, reloaded) = mpsc::channel(1_024);
         let (stop, stopping) = watch::channel(false);
         let run = async move {
-            let observers: Vec<Box<dyn Observer>> = vec![Box::new(recorder)];
-            Run::new(config, observers).with_reloads(reloaded).until(stopping).await
+            Run::new(config, Some(Box::new(recorder))).with_reloads(reloaded).until(stopping).await
         };
         let running = tokio::spawn(within(computer.clone(), run));
         Self { computer, tape, reloads, stop, running }

@@ -51,7 +51,7 @@ async fn bench() -> Bench {
     config.constants.executor.timeout_ms = 1_000;
     let (stop, stopping) = watch::channel(false);
     let (reloads, reloaded) = mpsc::channel(4);
-    let run = Run::new(config.clone(), Vec::new()).with_reloads(reloaded);
+    let run = Run::new(config.clone(), None).with_reloads(reloaded);
     config.clusters.push(configured("up", &[Role::Upstream], Some(&of_project)));
     let task = tokio::spawn(run.until(stopping));
     Bench { hub, project, config, reloads, stop, task, folder }
