@@ -40,7 +40,6 @@ pub(crate) struct Engine {
     pub(crate) machine: Machine,
     pub(crate) executor: Executor,
     pub(crate) hops: RecentHops,
-    event_log: EventLogConfig,
     /// `None` until it is opened, or if no file is configured.
     log: Option<LiveLog>,
     observer: Option<Box<dyn Observer>>,
@@ -68,13 +67,12 @@ impl Engine {
         config: &Config,
         settings: Settings,
         gate: Gate,
-        event_log: &EventLogConfig,
         observer: Option<Box<dyn Observer>>,
     ) -> Self {
         let metrics = Arc::new(Metrics::new());
         let fleet = Fleet::new(config, &metrics);
         let timeout = Duration::from_millis(config.constants.executor.timeout_ms);
-        let backup = event_log.file.as_deref().map(DeletedRoutes::beside);
+        let backup = config.event_log.file.as_deref().map(DeletedRoutes::beside);
         let applier = Applier::new(fleet.table().clone(), timeout, backup);
         let constants = config.constants.executor.clone();
         let executor = Executor::new(applier, gate, constants, config.dry_run, metrics.clone());
@@ -94,7 +92,6 @@ impl Engine {
             machine,
             executor,
             hops: RecentHops::default(),
-            event_log: event_log.clone(),
             log: None,
             observer,
             problems: Problems::default(),
@@ -110,10 +107,9 @@ impl Engine {
     ///
     /// # Errors
     /// The event log can't be created.
-    pub(crate) fn open_log(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn open_log(&mut self, config: &EventLogConfig) -> anyhow::Result<()> {
         let header = log_header(self.fleet.table(), self.machine.settings());
-        self.log =
-            LiveLog::start(&self.event_log, &header, self.metrics.clone(), self.outside.clone())?;
+        self.log = LiveLog::start(config, &header, self.metrics.clone(), self.outside.clone())?;
         Ok(())
     }
 

@@ -89,7 +89,7 @@ impl Run {
         } else {
             (Gate::always_open(), None)
         };
-        let engine = Engine::new(&config, settings, gate, &config.event_log, observer);
+        let engine = Engine::new(&config, settings, gate, observer);
         let shard = engine.machine.settings().shard;
         engine
             .metrics
@@ -136,7 +136,7 @@ impl Run {
             Some(listener) => Some(listener),
             None => listen(self.config.admin.address).await?,
         };
-        self.engine.open_log()?;
+        self.engine.open_log(&self.config.event_log)?;
         banner::log(&self.config, self.engine.machine.settings().orphans.mode);
         let admin = listener.map(|listener| self.serve_admin(listener, queries, stop.clone()));
         let settings = self.engine.machine.settings().clone();

@@ -104,10 +104,10 @@ impl ReadOnlyEngine {
         kinds: impl Fn(&[Role]) -> Vec<Kind> + Send + 'static,
         upstreams: &[ClusterName],
     ) -> Self {
-        let config = Config { dry_run: true, ..config.clone() };
-        let (gate, _) = Gate::closed();
         let no_log = EventLogConfig::default();
-        let mut engine = Engine::new(&config, settings, gate, &no_log, None);
+        let config = Config { dry_run: true, event_log: no_log, ..config.clone() };
+        let (gate, _) = Gate::closed();
+        let mut engine = Engine::new(&config, settings, gate, None);
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         engine.fleet.start_watches(kinds, bus);
         let (bus, discovered) = mpsc::channel(config.constants.watch.queue);
