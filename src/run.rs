@@ -66,17 +66,21 @@ pub struct Run {
 }
 
 /// Runs until `stop` turns true, then finishes the writes in flight. Follows the file that `config` was
-/// loaded from.
+/// loaded from, and SIGHUP.
 ///
 /// # Errors
-/// The admin port is taken, or the event log can't be created. A cluster that can't be reached is
-/// not an error.
+/// SIGHUP can't be listened for, the admin port is taken, or the event log can't be created. A cluster
+/// that can't be reached is not an error.
 pub async fn run(
     config: Config,
     source: ConfigSource,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    Run::new(config, None).following(source)?.until(stop).await
+    let run = Run::new(config, None);
+    let metrics = run.engine.metrics.clone();
+    let problems = run.engine.outside.clone();
+    let reloads = follow(source, &run.config, metrics, problems).context("listening for SIGHUP")?;
+    run.with_reloads(reloads).until(stop).await
 }
 
 impl Run {
@@ -99,18 +103,6 @@ impl Run {
         let recorder = None;
         let listener = None;
         Self { config, engine, keeper, reloads, discovery, recorder, listener }
-    }
-
-    /// Follows the file that the configuration was loaded from, and SIGHUP.
-    ///
-    /// # Errors
-    /// The signal can't be listened for.
-    pub fn following(self, source: ConfigSource) -> anyhow::Result<Self> {
-        let metrics = self.engine.metrics.clone();
-        let problems = self.engine.outside.clone();
-        let reloads = follow(source, &self.config, metrics, problems);
-        let reloads = reloads.context("listening for SIGHUP")?;
-        Ok(self.with_reloads(reloads))
     }
 
     /// Applies the lists of clusters that `reloads` receives during the run.
