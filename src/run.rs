@@ -38,14 +38,12 @@ use changes::machine_settings;
 /// The longest queue of queries from the admin port.
 const QUERIES_MAX: usize = 16;
 
-/// The least time for releasing the Lease, even after the grace period.
-const RELEASE_MIN: Duration = Duration::from_millis(500);
+/// The least time for each of the last steps, releasing the Lease and writing the rest of the event log,
+/// even after the grace period.
+const LAST_STEP_MIN: Duration = Duration::from_millis(500);
 
 /// The longest time that a stopping run still sends Kubernetes Events.
 const LAST_EVENTS_MAX: Duration = Duration::from_millis(500);
-
-/// The least time for writing the rest of the event log, even after the grace period.
-const LOG_MIN: Duration = Duration::from_millis(500);
 
 /// How often a run with discovery asks for upstreams that hub objects name and no source offers.
 const ASK_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(10);
@@ -170,7 +168,7 @@ impl Run {
         self.engine.fleet.stop();
         self.finish(election, leadership).await;
         if let Some(workers) = workers {
-            // The workers end once their queues are empty.
+            // Ends once the last Event is sent.
             let _ = tokio::time::timeout(LAST_EVENTS_MAX, workers.join_all()).await;
         }
         if let Some(admin) = admin {
@@ -236,6 +234,7 @@ impl Run {
         mut leadership: mpsc::UnboundedReceiver<EventKind>,
     ) {
         let until = Instant::now() + Duration::from_millis(self.config.constants.shutdown_grace_ms);
+        let left = || until.saturating_duration_since(Instant::now()).max(LAST_STEP_MIN);
         let engine = &mut self.engine;
         let waiting = engine.executor.drop_queued();
         let under_way = engine.executor.in_flight();
@@ -254,9 +253,7 @@ impl Run {
         if engine.executor.in_flight() == 0
             && let Some(election) = election
         {
-            election
-                .release(until.saturating_duration_since(Instant::now()).max(RELEASE_MIN))
-                .await;
+            election.release(left()).await;
             while let Ok(kind) = leadership.try_recv() {
                 engine.handle_event(kind);
             }
@@ -264,8 +261,7 @@ impl Run {
         }
         self.engine.report_rest();
         drop((self.recorder, self.discovery));
-        let grace = until.saturating_duration_since(Instant::now());
-        self.engine.finish_log(grace.max(LOG_MIN)).await;
+        self.engine.finish_log(left()).await;
         info!("stopped");
     }
 }
