@@ -131,9 +131,8 @@ impl Fleet {
     }
 
     /// Adds a cluster, and starts its watches if those of the others have started. A cluster of the
-    /// same name leaves first.
+    /// same name must have left.
     pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
-        self.leave(&member.name);
         let Member { name, roles, connection, origin } = member;
         let joined = JoinedCluster { origin, watches: JoinSet::new() };
         self.joined.insert(name.clone(), joined);
