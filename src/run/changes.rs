@@ -106,7 +106,6 @@ impl Run {
 
     fn is_configured(&self, cluster: &ClusterName) -> bool {
         self.engine.fleet.origin(cluster) == Some(Origin::Configured)
-            || self.config.clusters.iter().any(|configured| configured.name == *cluster)
     }
 
     pub(super) fn join(&mut self, member: Member) {
@@ -142,7 +141,7 @@ impl Run {
             }
         }
         for cluster in &clusters {
-            if self.engine.fleet.origin(&cluster.name) == Some(Origin::Configured) {
+            if self.is_configured(&cluster.name) {
                 self.engine.fleet.replace(&cluster.name, cluster.connection());
             } else {
                 self.join(cluster.into());
