@@ -1,6 +1,6 @@
 //! Limits the parallel lists of one API server, and the watches reopened at once after many were cut.
 //!
-//! Each list or watch takes a *turn*. A server has a fixed number of turns (`fleet.listsInParallel`).
+//! Each list or watch takes a *turn*. A server has a fixed number of turns (`lists_in_parallel`).
 //! Turns go in the order of requests. Of the watches that failed before, only one at a time is in that
 //! queue, so a thousand of them delay the others by one turn each time. A turn ends after a second at
 //! the latest, so clusters that hang delay the others a little but never block them.

@@ -13,8 +13,6 @@ pub struct Constants {
     pub watch: WatchConstants,
     pub executor: ExecutorConstants,
     pub election: ElectionConstants,
-    /// First lists of one host that may be under way at the same time.
-    pub lists_in_parallel: usize,
     /// The most Events, in all clusters together, that are sent in any 60 seconds.
     pub events_per_minute: u32,
     /// How long a run that stops waits for writes in flight before abandoning them.
@@ -28,7 +26,6 @@ impl Default for Constants {
             watch: WatchConstants::default(),
             executor: ExecutorConstants::default(),
             election: ElectionConstants::default(),
-            lists_in_parallel: 8,
             events_per_minute: 30,
             shutdown_grace_ms: 10_000,
         }
@@ -41,6 +38,8 @@ impl Default for Constants {
 pub struct WatchConstants {
     /// Objects per page of an initial list.
     pub page_size: u32,
+    /// First lists of one API server that may be under way at the same time.
+    pub lists_in_parallel: usize,
     /// The limit for the answer to a request or one page of a list.
     pub timeout_ms: u64,
     /// A watch that delivers no byte, not even a bookmark, for this long is restarted. API servers
@@ -57,6 +56,7 @@ impl Default for WatchConstants {
     fn default() -> Self {
         Self {
             page_size: 500,
+            lists_in_parallel: 8,
             timeout_ms: 15_000,
             silent_after_ms: 90_000,
             backoff_first_ms: 250,

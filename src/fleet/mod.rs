@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
-use crate::config::{ClusterConfig, Config, Constants};
+use crate::config::{ClusterConfig, Config, WatchConstants};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::environment::here;
 use crate::metrics::Metrics;
@@ -70,7 +70,7 @@ pub(crate) struct Fleet {
     joined: BTreeMap<ClusterName, JoinedCluster>,
     /// `None` until the watches are started.
     watching: Option<Watching>,
-    constants: Constants,
+    constants: WatchConstants,
     connections: Connections,
     metrics: Arc<Metrics>,
 }
@@ -82,7 +82,7 @@ impl Fleet {
             table: ClusterTable::default(),
             joined: BTreeMap::new(),
             watching: None,
-            constants: config.constants.clone(),
+            constants: config.constants.watch.clone(),
             connections: Connections::default(),
             metrics: metrics.clone(),
         };
@@ -104,8 +104,7 @@ impl Fleet {
         kinds: impl Fn(&[Role]) -> Vec<Kind> + Send + 'static,
         bus: mpsc::Sender<WatchMessage>,
     ) {
-        let Constants { watch, lists_in_parallel, .. } = self.constants.clone();
-        let shared = Arc::new(WatchShared::new(watch, bus, lists_in_parallel));
+        let shared = Arc::new(WatchShared::new(self.constants.clone(), bus));
         self.watching = Some(Watching { kinds: Box::new(kinds), shared });
         self.tell_size();
         for cluster in self.table.all() {

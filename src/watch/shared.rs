@@ -30,14 +30,9 @@ pub struct WatchShared {
 }
 
 impl WatchShared {
-    /// Sends events to `bus`; the watches wait while it is full. Each API server gets at most
-    /// `lists_in_parallel` first lists at a time.
-    pub fn new(
-        config: WatchConstants,
-        bus: mpsc::Sender<WatchMessage>,
-        lists_in_parallel: usize,
-    ) -> Self {
-        let pace = Pace::new(lists_in_parallel);
+    /// Sends events to `bus`; the watches wait while it is full.
+    pub fn new(config: WatchConstants, bus: mpsc::Sender<WatchMessage>) -> Self {
+        let pace = Pace::new(config.lists_in_parallel);
         let log = Arc::<ListLog>::default();
         Self { config, bus, pace, log, clusters: AtomicUsize::new(0) }
     }

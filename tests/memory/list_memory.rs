@@ -79,7 +79,7 @@ async fn a_list_of_200_mib_takes_little_memory() {
     let cluster = ClusterClient::new(name, roles, spec, &connections, metrics.clone());
     let (bus, mut events) = mpsc::channel(64);
     let watch = WatchConstants { timeout_ms: 300_000, ..WatchConstants::default() };
-    let shared = Arc::new(WatchShared::new(watch, bus, 8));
+    let shared = Arc::new(WatchShared::new(watch, bus));
     tokio::spawn(WatchTask::new(Arc::new(cluster), Kind::Connector, shared, &metrics).run());
 
     let before = reset_peak();

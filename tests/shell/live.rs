@@ -48,7 +48,7 @@ struct Watched {
 impl Watched {
     fn of(cluster: Arc<ClusterClient>, kind: Kind, config: WatchConstants) -> Self {
         let (bus, events) = mpsc::channel(4);
-        let shared = Arc::new(WatchShared::new(config, bus, 8));
+        let shared = Arc::new(WatchShared::new(config, bus));
         let task = tokio::spawn(WatchTask::new(cluster, kind, shared, &Metrics::new()).run());
         Self { events, task }
     }

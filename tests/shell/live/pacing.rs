@@ -85,8 +85,12 @@ impl Fleet {
         let served = Arc::new(served);
         let url = serve(Router::new().fallback(answer).with_state(served.clone()));
         let (bus, events) = mpsc::channel(1024);
-        let config = WatchConstants { timeout_ms: 5_000, ..WatchConstants::default() };
-        let shared = Arc::new(WatchShared::new(config, bus, PARALLEL));
+        let config = WatchConstants {
+            lists_in_parallel: PARALLEL,
+            timeout_ms: 5_000,
+            ..WatchConstants::default()
+        };
+        let shared = Arc::new(WatchShared::new(config, bus));
         shared.set_clusters(clusters);
         let (metrics, connections) = (Arc::new(Metrics::new()), Connections::default());
         for n in 0..clusters {
