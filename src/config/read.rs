@@ -151,11 +151,8 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> 
 }
 
 fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
-    // The file is empty, or contains only comments.
-    if matches!(from_yaml(text), Ok(Value::Null)) {
-        return Ok(Config::default());
-    }
-    from_yaml(text).map_err(|error| {
+    // `None`: the file is empty, or contains only comments.
+    from_yaml(text).map(Option::unwrap_or_default).map_err(|error| {
         let mut message = located(name, text, &error);
         for hint in old_keys(&from_yaml(text).unwrap_or_default()) {
             message.push('\n');
