@@ -7,6 +7,7 @@ use prometheus_client::registry::Registry;
 use super::text::gauges;
 use super::watches::WatchStatus;
 use crate::core::contract::cause::{AlertRule, Cause, Problem, ProblemId};
+use crate::core::view::WatchState;
 
 /// The open problems, with the number of objects that each concerns.
 #[derive(Debug, Default)]
@@ -24,8 +25,8 @@ impl OpenProblems {
 
     pub(super) fn scrape(&self, scrape: &mut Registry, watches: &[WatchStatus]) {
         // A zero means that this instance watches the cluster, whatever other instances report.
-        let live =
-            WatchStatus::by_cluster(watches).filter(|of| of.iter().all(WatchStatus::is_live));
+        let live = WatchStatus::by_cluster(watches)
+            .filter(|of| of.iter().all(|watch| watch.state == WatchState::Live));
         let mut counts: BTreeMap<_, _> =
             live.map(|of| ((Cause::ClusterUnavailable, &of[0].cluster), 0)).collect();
         for (ProblemId { cause, cluster, .. }, objects) in &self.0 {

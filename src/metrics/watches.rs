@@ -82,10 +82,6 @@ impl WatchMetrics {
 }
 
 impl WatchStatus {
-    pub(super) fn is_live(&self) -> bool {
-        self.state == Live
-    }
-
     /// The first list is complete or has failed: readiness no longer waits for this watch.
     fn was_tried(&self) -> bool {
         self.was_listed || self.failure.is_some()
