@@ -12,7 +12,7 @@ use crate::core::data::ids::ClusterName;
 
 /// The kubectl command for each configured cluster that a context of the reader's own kubeconfig
 /// reaches. It never uses the configured file: throughline's credentials may not have the permissions.
-pub fn own_contexts(config: &Config) -> BTreeMap<ClusterName, String> {
+pub(crate) fn own_contexts(config: &Config) -> BTreeMap<ClusterName, String> {
     let own = Kubeconfig::read().unwrap_or_default();
     // Each file is read once: hundreds of clusters may be contexts of one file.
     let mut files = BTreeMap::new();

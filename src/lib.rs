@@ -42,7 +42,7 @@
 //! - [`check`]: whether throughline can run here: permissions, kinds, Lease, Envoy Gateway, carrier
 //! - [`inspect`]: the fleet from clusters or an event log, and as `status` and `trace` print it
 //! - `field_owner`: the owner of a field, by `managedFields`
-//! - [`kubectl`]: the kubectl commands that reach a cluster
+//! - `kubectl`: the kubectl commands that reach a cluster
 //! - [`instance`]: the fleet from the admin port of a running instance
 //! - [`record`]: writes watches alone to an event log
 //! - [`orphans`]: orphaned routes: list, restore
@@ -70,7 +70,7 @@ mod file_stamp;
 pub mod fleet;
 pub mod inspect;
 pub mod instance;
-pub mod kubectl;
+mod kubectl;
 pub mod leader;
 pub mod live_log;
 pub mod logging;
@@ -84,7 +84,6 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;
-
 pub mod watch;
 
 pub use throughline_core as core;
