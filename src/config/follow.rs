@@ -168,7 +168,7 @@ impl Follower {
         self.problems.set(None);
         let mut later = changed_keys(&self.started, &config);
         later.extend(self.keep_lease(&mut config.clusters));
-        let change = ClusterChange::between(&self.clusters, &mut config.clusters);
+        let change = ClusterChange::between(&self.clusters, &config.clusters);
         if is_first && change.is_empty() && later.is_empty() && !is_asked {
             // The file is the same as at the start.
             return;
@@ -236,15 +236,13 @@ struct ClusterChange {
 }
 
 impl ClusterChange {
-    fn between(before: &[ClusterConfig], after: &mut [ClusterConfig]) -> Self {
+    fn between(before: &[ClusterConfig], after: &[ClusterConfig]) -> Self {
         let mut change = Self::default();
         let former = by_name(before);
-        for cluster in after.iter_mut() {
+        for cluster in after {
             let name = cluster.name.clone();
             match former.get(&name) {
-                Some(before) if same_roles(before, cluster) => {
-                    // A changed order of roles is no change.
-                    cluster.roles.clone_from(&before.roles);
+                Some(before) if before.has_roles(&cluster.roles) => {
                     if !same_connection(before, cluster) {
                         change.replaced.push(name);
                     }
@@ -254,7 +252,7 @@ impl ClusterChange {
         }
         let present = by_name(after);
         let has_left =
-            |c: &&ClusterConfig| present.get(&c.name).is_none_or(|now| !same_roles(c, now));
+            |c: &&ClusterConfig| present.get(&c.name).is_none_or(|now| !now.has_roles(&c.roles));
         change.left.extend(before.iter().filter(has_left).map(|c| c.name.clone()));
         change
     }
@@ -304,13 +302,8 @@ fn harm(before: &[ClusterConfig], after: &[ClusterConfig]) -> Option<String> {
     })
 }
 
-fn by_name(clusters: &[ClusterConfig]) -> BTreeMap<ClusterName, &ClusterConfig> {
-    clusters.iter().map(|cluster| (cluster.name.clone(), cluster)).collect()
-}
-
-fn same_roles(a: &ClusterConfig, b: &ClusterConfig) -> bool {
-    let has = |cluster: &ClusterConfig, role: &Role| cluster.roles.contains(role);
-    a.roles.iter().all(|role| has(b, role)) && b.roles.iter().all(|role| has(a, role))
+fn by_name(clusters: &[ClusterConfig]) -> BTreeMap<&ClusterName, &ClusterConfig> {
+    clusters.iter().map(|cluster| (&cluster.name, cluster)).collect()
 }
 
 fn same_connection(a: &ClusterConfig, b: &ClusterConfig) -> bool {

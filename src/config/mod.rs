@@ -498,6 +498,12 @@ fn no_shard(shards: u16, found: &str) -> String {
 }
 
 impl ClusterConfig {
+    /// Whether these are its roles, in any order.
+    pub(crate) fn has_roles(&self, roles: &[Role]) -> bool {
+        self.roles.iter().all(|role| roles.contains(role))
+            && roles.iter().all(|role| self.roles.contains(role))
+    }
+
     pub fn connection(&self) -> ConnectionSpec {
         let credentials = if self.in_cluster {
             Credentials::InCluster

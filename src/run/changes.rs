@@ -133,7 +133,7 @@ impl Run {
     /// Applies a new list of clusters and their connections.
     pub(super) fn reload(&mut self, clusters: Vec<ClusterConfig>) {
         let is_same = |cluster: &ClusterClient, configured: &ClusterConfig| {
-            configured.name == *cluster.name() && configured.roles == cluster.roles()
+            configured.name == *cluster.name() && configured.has_roles(cluster.roles())
         };
         for cluster in self.engine.fleet.configured() {
             if !clusters.iter().any(|configured| is_same(&cluster, configured)) {
