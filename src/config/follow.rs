@@ -111,12 +111,11 @@ impl Follower {
 
     async fn check(&mut self) {
         let source = self.source.clone();
-        let known = self.candidate.as_ref().or(self.decided.as_ref()).map(|file| file.stamp);
-        let is_open = self.candidate.is_some();
-        let checked = blocking(move || {
-            // An unchanged file with no check pending is not even read.
-            (is_open || known != Some(stamp(&source))).then(|| FileCheck::read(&source))
-        });
+        // An unchanged file with no check pending is not even read.
+        let decided = self.decided.as_ref().filter(|_| self.candidate.is_none());
+        let known = decided.map(|file| file.stamp);
+        let checked =
+            blocking(move || (known != Some(stamp(&source))).then(|| FileCheck::read(&source)));
         let Some(file) = checked.await.flatten() else { return };
 
         if self.candidate.as_ref() == Some(&file) {
