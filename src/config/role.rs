@@ -9,15 +9,15 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 use crate::core::data::ids::Role;
 
-const NAMES: [&str; 3] = ["upstream", "hub", "edge"];
-
 pub(crate) const fn role_name(role: Role) -> &'static str {
     match role {
-        Role::Upstream => NAMES[0],
-        Role::Hub => NAMES[1],
-        Role::Edge => NAMES[2],
+        Role::Upstream => "upstream",
+        Role::Hub => "hub",
+        Role::Edge => "edge",
     }
 }
+
+const NAMES: [&str; 3] = [role_name(Role::Upstream), role_name(Role::Hub), role_name(Role::Edge)];
 
 pub(super) fn serialize<S: Serializer>(roles: &[Role], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(roles.iter().map(|role| role_name(*role)))
@@ -33,11 +33,8 @@ struct NamedRole(Role);
 impl<'de> Deserialize<'de> for NamedRole {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = Cow::<str>::deserialize(from)?;
-        match name.as_ref() {
-            "upstream" => Ok(Self(Role::Upstream)),
-            "hub" | "downstream" => Ok(Self(Role::Hub)),
-            "edge" => Ok(Self(Role::Edge)),
-            other => Err(D::Error::unknown_variant(other, &NAMES)),
-        }
+        let named = Role::ALL.into_iter().find(|role| role_name(*role) == name);
+        let role = named.or((name == "downstream").then_some(Role::Hub));
+        role.map(Self).ok_or_else(|| D::Error::unknown_variant(&name, &NAMES))
     }
 }
