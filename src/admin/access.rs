@@ -36,13 +36,14 @@ pub(super) fn refusal(
     peer: IpAddr,
     headers: &HeaderMap,
 ) -> Option<(StatusCode, &'static str)> {
-    if access == StateAccess::Off {
-        return Some((StatusCode::NOT_FOUND, "admin.state is off\n"));
-    }
-    if !may_see_state(access, peer) {
-        let why = "the state is served to this host only (kubectl port-forward counts as this host); \
-                   admin.state: everyone serves it to every client of this port\n";
-        return Some((StatusCode::FORBIDDEN, why));
+    match access {
+        StateAccess::Off => return Some((StatusCode::NOT_FOUND, "admin.state is off\n")),
+        StateAccess::Loopback if !is_this_host(peer) => {
+            let why = "the state is served to this host only (kubectl port-forward counts as this \
+                       host); admin.state: everyone serves it to every client of this port\n";
+            return Some((StatusCode::FORBIDDEN, why));
+        }
+        StateAccess::Loopback | StateAccess::Everyone => {}
     }
     if !is_own_host(access, headers) {
         let why = "the state is served under this host's own addresses and names only, to keep out web \
@@ -53,18 +54,12 @@ pub(super) fn refusal(
     None
 }
 
-/// Whether this peer may see the state.
-fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
-    match access {
-        StateAccess::Everyone => true,
-        // A listener on [::] sees IPv4 peers as ::ffff:a.b.c.d. The rest of 127.0.0.0/8 does not count:
-        // Istio's sidecar delivers the requests of other pods from 127.0.0.6.
-        StateAccess::Loopback => {
-            let peer = peer.to_canonical();
-            peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
-        }
-        StateAccess::Off => false,
-    }
+/// Whether a peer is a client on the same host.
+fn is_this_host(peer: IpAddr) -> bool {
+    // A listener on [::] sees IPv4 peers as ::ffff:a.b.c.d. The rest of 127.0.0.0/8 does not count:
+    // Istio's sidecar delivers the requests of other pods from 127.0.0.6.
+    let peer = peer.to_canonical();
+    peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
 }
 
 /// Whether the request's `Host` is a name of this port.
@@ -120,10 +115,7 @@ mod tests {
             ("::ffff:10.0.0.1", false),
         ];
         for (peer, local) in peers {
-            let peer = peer.parse().unwrap();
-            assert_eq!(may_see_state(StateAccess::Loopback, peer), local, "{peer}");
-            assert!(may_see_state(StateAccess::Everyone, peer), "{peer}");
-            assert!(!may_see_state(StateAccess::Off, peer), "{peer}");
+            assert_eq!(is_this_host(peer.parse().unwrap()), local, "{peer}");
         }
     }
 }
