@@ -8,8 +8,8 @@ use super::{Metrics, lock};
 
 #[derive(Debug, Default)]
 pub(super) struct Lease {
-    /// Empty in commands without leadership.
-    name: String,
+    /// `None` in commands without leadership.
+    name: Option<String>,
     is_leader: bool,
     /// When the gate closes; `None` while it is closed, and without an election.
     until: Option<Instant>,
@@ -20,7 +20,7 @@ pub(super) struct Lease {
 impl Metrics {
     /// Sets the name of the Lease by which this instance leads, or would with an election.
     pub fn set_lease_name(&self, name: &str) {
-        name.clone_into(&mut lock(&self.lease).name);
+        lock(&self.lease).name = Some(name.to_owned());
     }
 
     /// Sets whether this instance leads, and until when without a renewal. Called at every renewal and
@@ -44,10 +44,8 @@ impl Metrics {
 
 impl Lease {
     pub(super) fn scrape(&self, scrape: &mut Registry) {
-        if self.name.is_empty() {
-            return;
-        }
-        let sample = |value: f64| (vec![("name", self.name.clone())], value);
+        let Some(name) = &self.name else { return };
+        let sample = |value: f64| (vec![("name", name.clone())], value);
         let help = "1 while this instance may mirror, nudge and delete";
         let is_leader = sample(f64::from(u8::from(self.is_leader)));
         scrape.register("leader_election_master_status", help, gauges([is_leader]));
