@@ -35,9 +35,7 @@ pub trait Environment: Send + Sync {
     /// Pending while the instance is stopped, as after SIGSTOP, and forever after it was killed.
     fn poll_runs(&self, cx: &mut Context<'_>) -> Poll<()>;
     /// Drops the data of one of the instance's tasks. A simulation measures it.
-    fn release(&self, drop_it: &mut dyn FnMut()) {
-        drop_it();
-    }
+    fn release(&self, drop_it: &mut dyn FnMut());
 }
 
 /// A connection in a simulation.
