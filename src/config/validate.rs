@@ -1,7 +1,6 @@
 //! The rules for values of the right type that are invalid alone or together.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 
 use super::Config;
 use crate::clock::millis;
@@ -108,15 +107,12 @@ impl Config {
         let election = &self.leader_election;
         let lease_ms = millis(election.lease_duration);
         let is_usable = |seconds: &u64| self.timings_of(seconds * 1_000).are_usable();
-        let accepted: RangeInclusive<u64> = RangeInclusive::new(
-            (1..LEASE_MAX_MS / 1_000).find(is_usable).unwrap_or_default(),
-            LEASE_MAX_MS / 1_000,
-        );
-        let is_accepted = lease_ms.is_multiple_of(1_000) && accepted.contains(&(lease_ms / 1_000));
+        let most = LEASE_MAX_MS / 1_000;
+        let least = (1..most).find(is_usable).unwrap_or_default();
+        let is_accepted =
+            lease_ms.is_multiple_of(1_000) && (least..=most).contains(&(lease_ms / 1_000));
         if election.enabled && !is_accepted {
             let found = format!("found {:?}", election.lease_duration);
-            let least = accepted.start();
-            let most = accepted.end();
             problems.push(format!(
                 "leaderElection.leaseDuration: {found}; accepted: whole seconds from {least}s to {most}s"
             ));
