@@ -20,9 +20,9 @@ pub enum LogMoment {
     Offset(u64),
 }
 
-/// Reads the log up to a time, or to its last line; returns the state at that time, and warnings. `acted` means that
-/// throughline was writing when the log was made, so that the machine decides as it did then; otherwise
-/// the machine only observes.
+/// Reads the log up to a time, or to its last line; returns the state at that time, and warnings.
+/// `acted` means that throughline was writing when the log was made, so that the machine decides as it
+/// did then; otherwise the machine only observes.
 ///
 /// # Errors
 /// The log can't be read, contains no event, or begins after that time.
