@@ -259,6 +259,9 @@ impl Source {
     ) {
         let may_reset = self.is_live();
         let [of_offers, of_members] = &mut self.breakers;
+        for breaker in [&mut *of_offers, &mut *of_members] {
+            breaker.drop_expired(MISSING_LIMIT, now);
+        }
         for cluster in missing {
             of_offers.want(cluster.clone(), false);
             if members.contains(cluster) {
