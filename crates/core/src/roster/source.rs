@@ -114,6 +114,9 @@ impl Source {
         }
         let offer = Offer { listed_in: self.list, ..offer };
         self.offers.insert(cluster.clone(), offer);
+        if self.is_held() {
+            set_no_later(&mut self.settle_at, now.plus(GATHER_MS));
+        }
         self.report_soon(now);
     }
 

@@ -41,6 +41,10 @@ const SCENES: &[Row] = &[
     It("all", lists_all),
     It("a third lacks", |f| _ = f.list_all(&projects(30)[10..])),
     It("later", |f| _ = f.pass(MINUTE)),
+    It("half of the others lack", |f| _ = f.list_all(&projects(30)[20..]).pass(HOUR)),
+    It("the watch shows seven of them again", |f| {
+        f.offer_all(&projects(30)[10..17]).pass(MINUTE);
+    }),
     // Few of many idle projects are followed: the source's whole list says whether it can be believed.
     Scene("one of one leaves, but with half of the list", || needed(&projects(30))),
     It("named", |f| _ = f.name("p0")),
