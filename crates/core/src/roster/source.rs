@@ -104,7 +104,6 @@ impl Source {
         self.join = join;
         self.list = self.list.wrapping_add(1);
         self.is_list_complete = false;
-        self.lost = None;
         self.report_soon(now);
     }
 
