@@ -166,6 +166,7 @@ impl Machine {
         }
         for name in self.roster.take_affected() {
             whole::on_project(self, &name);
+            naming::on_change(self, &Change::NamingChanged { upstream: name.clone() });
             self.dirty.extend(self.world.links.routes_in(&name, None).cloned().map(Subject::Route));
         }
     }

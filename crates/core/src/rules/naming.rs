@@ -122,6 +122,9 @@ impl NamingMemory {
                     self.due.set(name, Some(now.plus(UNDISCOVERED_MS)));
                     continue;
                 }
+                Verdict::Unknown if self.wrong.contains(&name) => {
+                    self.due.set(name.clone(), Some(now.plus(UNREPLICATED_MS)));
+                }
                 Verdict::Unknown => {}
                 Verdict::Fits => {
                     self.wrong.remove(&name);
