@@ -97,10 +97,14 @@ pub(super) fn report_verdicts(m: &mut Machine) {
 }
 
 pub(super) fn on_change(m: &mut Machine, change: &Change) {
-    if let Change::RouteSeen { at } = change
+    if let Change::RouteSeen { at, has_other_parents } = change
         && let Some(memory) = m.memory.routes.get_mut(at)
     {
         memory.write.on_object_changed();
+        if *has_other_parents {
+            // The new parents may be about to be created.
+            memory.absent_since = None;
+        }
     }
 }
 

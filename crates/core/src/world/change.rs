@@ -38,6 +38,7 @@ pub(crate) enum Change {
     /// The watch or a list showed a route again, in a version that is not older.
     RouteSeen {
         at: ObjectRef,
+        has_other_parents: bool,
     },
     Edge(EdgeChange),
     /// An object cannot be read, or the status of an upstream Connector cannot be written as an

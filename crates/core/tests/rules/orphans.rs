@@ -61,6 +61,11 @@ const SCENES: &[Row] = &[
     It("a bookmark", |s| _ = s.bookmark("up", "Gateway")),
     It("another", |s| _ = s.pass_without_bookmarks_to(400_000).bookmark("up", "Gateway")),
     It("settled", |s| _ = s.pass_without_bookmarks_to(500_000)),
+    Scene("a route with other parents settles once more", || Stage::new(deleting(|_| ()))),
+    It("route", |s| _ = s.route(HOUR, &["gone"]).pass_to(25_000)),
+    It("other parents", |s| _ = s.applied("hub", route("u-r", "other"))),
+    It("30 s after the first", |s| _ = s.pass_to(54_999)),
+    It("30 s after the second", |s| _ = s.pass_to(55_000)),
 ];
 
 pub(crate) fn deleting(change: impl FnOnce(&mut Settings)) -> Settings {

@@ -95,12 +95,14 @@ pub(super) fn on_route(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     if let Some(from) = named.filter(|from| !is_same_object || Some(from) != upstream) {
         o.changes.push(Change::Unlinked { at: at.clone(), from });
     }
+    let existed = before.is_some();
+    let before = before.and_then(|before| before.parents.ok());
     if is_same_object {
-        o.changes.push(Change::RouteSeen { at: at.clone() });
-    } else if before.is_some() {
+        let has_other_parents = before != parents;
+        o.changes.push(Change::RouteSeen { at: at.clone(), has_other_parents });
+    } else if existed {
         o.changes.push(Change::Gone(subject.clone()));
     }
-    let before = before.and_then(|before| before.parents.ok());
     let changes = &mut o.changes;
     o.world.links.relink_route(&at, before.as_ref(), parents.as_ref(), changes);
     o.changed([subject]);
