@@ -116,10 +116,8 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
     let (cause, limit_ms) = match verdict {
         Verdict::Absent(Cause::RouteSettling) => (Cause::RouteSettling, Some(view.settling_ms())),
         Verdict::Kept(Cause::Paused) => (Cause::Paused, None),
-        // Otherwise the leader deletes it now.
-        Verdict::Orphan if view.settings.mode != OrphanMode::Delete || !view.is_leader => {
-            (Cause::Orphaned, None)
-        }
+        // Otherwise the leader deletes it.
+        Verdict::Orphan if view.settings.mode != OrphanMode::Delete => (Cause::Orphaned, None),
         _ => return found,
     };
     found.push(view.problem(cause, limit_ms));
