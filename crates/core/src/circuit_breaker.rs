@@ -6,7 +6,8 @@
 //!
 //! An entry is *wanted* while its object is to be removed. When the object is removed, or its state
 //! becomes unknown, the entry *expires*: it still counts for the length of the window. So a slow
-//! mistake trips the breaker, too, and a standby counts what its leader removes.
+//! mistake trips the breaker, too, and a standby counts what its leader removes. Breakers of deletes
+//! have no window: each delete is proven by itself, and their rate limit bounds a slow series.
 //!
 //! What one wrong input can do:
 //!
@@ -15,7 +16,7 @@
 //! | a list lacks most of a population, or events show most of it deleted | none: all objects stay | the share |
 //! | a list lacks all of a small population | none, if [`BreakerLimit::guards_all`] is set | all of them, two or more, none seen to be deleted |
 //! | the same, one object each time | removals within the window count together with pending ones | the share, over the window |
-//! | the population looks larger than it is | more can be removed | the population has only objects that can still be removed, or were within the window |
+//! | the population looks larger than it is | more can be removed | the population has only objects that exist, or did within the window |
 //! | the evidence is lost while it is tripped | none: it stays tripped | `may_reset` |
 
 use std::collections::BTreeMap;
