@@ -130,6 +130,9 @@ impl Follower {
                     }
                 }
                 Some(event) = events.next() => match event {
+                    Ok(Event::Delete(object)) if self.may_be_unselected(&object) => {
+                        events = self.events(&host);
+                    }
                     Ok(event) => self.handle(event, &mut host).await,
                     Err(error) => {
                         // That watch may have been opened just now.
@@ -157,6 +160,13 @@ impl Follower {
             ..watcher::Config::default()
         };
         watcher(host.api.clone(), config).boxed()
+    }
+
+    /// An object that loses the label of the selector is shown as deleted, too. That would prove that
+    /// a project is gone, so only a list tells that the object is not selected any more.
+    fn may_be_unselected(&self, object: &AnyObject) -> bool {
+        let has_selector = self.ask.is_some() && self.objects.label_selector.is_some();
+        has_selector && object.metadata().is_ok_and(|meta| meta.deletion_timestamp.is_none())
     }
 
     fn is_still(&self, client: &Arc<ClusterClient>) -> bool {
