@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use http::Uri;
 use http::header::InvalidHeaderValue;
 use kube::Client;
 use kube::client::ConfigExt;
 use kube::config::{AuthInfo, KubeConfigOptions};
-use tokio::sync::{Notify, OnceCell, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, ServiceBuilder};
@@ -44,11 +46,15 @@ const MAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Credentials and the client made from them.
 pub(super) struct SharedCredentials {
     credentials: Credentials,
-    started: OnceCell<Started>,
-    /// The time and error of the last failed start: callers that waited for it do not all retry.
-    failed: Mutex<Option<(Instant, CallError)>>,
+    /// The last start: a failed one counts for some time, so that those who wait for it do not all
+    /// retry.
+    start: Mutex<Option<Shared<Start>>>,
     users: Arc<Users>,
 }
+
+/// Makes the first client. A credential plugin may take longer than a request may, so this goes on
+/// when those who wait for it give up. An error has the time when it came.
+type Start = BoxFuture<'static, Result<Arc<Started>, (Instant, CallError)>>;
 
 /// The clusters that use the credentials, and the state of their failed requests.
 #[derive(Default)]
@@ -114,12 +120,7 @@ impl Address {
 
 impl SharedCredentials {
     pub(super) fn new(credentials: Credentials) -> Self {
-        Self {
-            credentials,
-            started: OnceCell::new(),
-            failed: Mutex::default(),
-            users: Arc::default(),
-        }
+        Self { credentials, start: Mutex::default(), users: Arc::default() }
     }
 
     /// Registers a cluster for changes of the kubeconfig's address.
@@ -136,41 +137,31 @@ impl SharedCredentials {
     /// # Errors
     /// [`CallError::NoClient`], until one could be made for the first time.
     pub(super) async fn made(&self) -> Result<Arc<Made>, CallError> {
-        let started = self.started.get_or_try_init(|| self.start()).await?;
+        let started = self.start().await.map_err(|(_, error)| error)?;
         Ok(started.made.borrow().clone())
     }
 
-    async fn start(&self) -> Result<Started, CallError> {
-        let last = self.failed().clone();
-        if let Some((_, error)) = last.filter(|(at, _)| at.elapsed() < CHECK_PAUSE) {
-            return Err(error);
+    /// The start that has succeeded, runs, or has just failed; otherwise a new one.
+    fn start(&self) -> Shared<Start> {
+        let is_over = |start: &Shared<Start>| {
+            let failed = start.peek().and_then(|result| result.as_ref().err());
+            failed.is_some_and(|(at, _)| at.elapsed() >= CHECK_PAUSE)
+        };
+        let mut last = self.start.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_some_and(is_over) {
+            *last = None;
         }
-        let started = self.try_start().await;
-        *self.failed() = started.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        started
-    }
-
-    fn failed(&self) -> MutexGuard<'_, Option<(Instant, CallError)>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn try_start(&self) -> Result<Started, CallError> {
-        // Before the client: a change in between is detected later.
-        let fingerprint = Fingerprint::read(&self.credentials).await;
-        let made = make(&self.credentials).await?;
-        let (current, made) = watch::channel(Arc::new(made));
-        let mut tasks = JoinSet::new();
-        if !matches!(self.credentials, Credentials::Text(_)) {
-            let follower = Follower {
-                credentials: self.credentials.clone(),
-                made: current,
-                fingerprint,
-                users: self.users.clone(),
-                logged: None,
-            };
-            tasks.spawn(here(follower.run()));
-        }
-        Ok(Started { made, _follower: tasks })
+        let begin = || {
+            let starting = Started::new(self.credentials.clone(), self.users.clone());
+            let task = tokio::spawn(here(starting));
+            let ended = task.map(|ended| match ended {
+                Ok(Ok(started)) => Ok(Arc::new(started)),
+                Ok(Err(error)) => Err((Instant::now(), error)),
+                Err(_) => Err((Instant::now(), CallError::NoClient("making it failed".to_owned()))),
+            });
+            ended.boxed().shared()
+        };
+        last.get_or_insert_with(begin).clone()
     }
 
     /// Reports that a request failed, so that the kubeconfig is checked soon.
@@ -181,6 +172,22 @@ impl SharedCredentials {
             CallError::Unreachable(_) | CallError::Certificate(_) | CallError::TimedOut(_) => {}
         }
         self.users.due.notify_one();
+    }
+}
+
+impl Started {
+    async fn new(credentials: Credentials, users: Arc<Users>) -> Result<Self, CallError> {
+        // Before the client: a change in between is detected later.
+        let fingerprint = Fingerprint::read(&credentials).await;
+        let made = make(&credentials).await?;
+        let (current, made) = watch::channel(Arc::new(made));
+        let mut tasks = JoinSet::new();
+        if !matches!(credentials, Credentials::Text(_)) {
+            let follower =
+                Follower { credentials, made: current, fingerprint, users, logged: None };
+            tasks.spawn(here(follower.run()));
+        }
+        Ok(Self { made, _follower: tasks })
     }
 }
 

@@ -113,3 +113,19 @@ async fn a_failing_credential_plugin_runs_once_for_all_requests_that_wait() {
     assert!(asked.iter().all(Result::is_err), "{asked:?}");
     assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");
 }
+
+/// It runs on when the requests that wait for it give up, as those for a Lease do after two seconds.
+#[tokio::test]
+async fn a_credential_plugin_that_is_slower_than_a_request_runs_once() {
+    let moving = moving(false).await;
+    let runs = moving.kubeconfig.with_extension("runs");
+    let answer = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": "t"}});
+    let script = format!("echo ran >> {}; sleep 1; echo '{answer}'", runs.display());
+    let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}});
+    edit_users(&moving.kubeconfig, |users| users[0]["user"] = user);
+    let impatient = || tokio::time::timeout(Duration::from_millis(200), moving.get());
+    until("it has answered", async || matches!(impatient().await, Ok(Ok(_)))).await;
+    assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");
+}
