@@ -33,9 +33,12 @@ impl Visibility {
         now: u64,
         seen: BTreeSet<ClusterName>,
         lost: BTreeSet<ClusterName>,
+        listing: &BTreeSet<ClusterName>,
         is_hub: impl Fn(&ClusterName) -> bool,
     ) -> Option<ClusterName> {
-        self.lost_since.retain(|cluster, _| lost.contains(cluster));
+        // A list that has begun may fail again.
+        let is_unseen = |cluster: &ClusterName| lost.contains(cluster) || listing.contains(cluster);
+        self.lost_since.retain(|cluster, _| is_unseen(cluster));
         self.seen.extend(seen);
         let missed = lost.into_iter().filter(|name| self.seen.contains(name) || is_hub(name));
         for cluster in missed {
@@ -58,7 +61,8 @@ impl Visibility {
         let mut lost = listeners.metrics.clusters_in(WatchState::Lost);
         seen.retain(is_mirrored);
         lost.retain(is_mirrored);
-        self.observe(now, seen, lost, |name| has(name, Role::Hub))
+        let listing = listeners.metrics.clusters_in(WatchState::Listing);
+        self.observe(now, seen, lost, &listing, |name| has(name, Role::Hub))
     }
 
     /// Whether this instance has stood down for long enough.
@@ -85,7 +89,7 @@ mod tests {
         let mut visibility = Visibility::default();
         let mut observe = |now, seen: &[&str], lost: &[&str]| {
             let is_hub = |name: &ClusterName| name.as_str() == "hub";
-            visibility.observe(now, names(seen), names(lost), is_hub)
+            visibility.observe(now, names(seen), names(lost), &names(&["listing"]), is_hub)
         };
         assert_eq!(observe(0, &["a"], &["hub", "never"]), None);
         assert_eq!(observe(29_999, &[], &["hub", "never"]), None);
@@ -95,5 +99,9 @@ mod tests {
         assert_eq!(observe(500_000, &["a"], &["hub"]), None);
         assert_eq!(observe(699_999, &[], &["hub"]), None, "five minutes have not passed");
         assert_eq!(observe(700_000, &[], &["hub"]), Some("hub".into()));
+
+        assert_eq!(observe(1_000_000, &["listing"], &["listing"]), None);
+        let reason = Some("listing".into());
+        assert_eq!(observe(1_030_000, &[], &[]), reason, "its list began and is not complete");
     }
 }
