@@ -82,9 +82,6 @@ impl Answer {
             Ok(Outcome::Dropped) => Self::None,
             Err(error) => match error.cause() {
                 ErrorCause::TimedOut => Self::TimedOut,
-                // Sent by an API server that gives up a request at its `timeout`, just before the
-                // client does, and by a load balancer whose API server hangs.
-                _ if error.code() == Some(504) => Self::TimedOut,
                 _ if error.code().is_some() => Self::Came,
                 _ => Self::None,
             },

@@ -71,7 +71,9 @@ impl ErrorCause {
             // another uid, some API servers answer 422 about `metadata.uid` rather than 409.
             422 if message.contains("metadata.uid") => Self::Conflict,
             410 => Self::Expired,
-            408 => Self::TimedOut,
+            // 504: an API server gives up a request at its `timeout`, just before the client does, and
+            // a load balancer one whose API server hangs.
+            408 | 504 => Self::TimedOut,
             429 => Self::Throttled,
             400..500 => Self::Invalid,
             _ => Self::ServerError,
