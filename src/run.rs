@@ -236,7 +236,7 @@ impl Run {
         let until = Instant::now() + Duration::from_millis(self.config.constants.shutdown_grace_ms);
         let left = || until.saturating_duration_since(Instant::now()).max(LAST_STEP_MIN);
         let engine = &mut self.engine;
-        let waiting = engine.executor.drop_queued();
+        let waiting = engine.executor.stop();
         let under_way = engine.executor.in_flight();
         info!(waiting, under_way, "stopping: dropping queued writes, finishing those in flight");
         while engine.executor.is_busy() {
@@ -246,7 +246,6 @@ impl Run {
                 break;
             };
             engine.handle_finished(finished);
-            engine.executor.drop_queued();
         }
         // With writes in flight, the Lease must expire instead: no other instance may lead before they
         // have ended.
@@ -257,7 +256,6 @@ impl Run {
             while let Ok(kind) = leadership.try_recv() {
                 engine.handle_event(kind);
             }
-            engine.executor.drop_queued();
         }
         self.engine.report_rest();
         drop((self.recorder, self.discovery));

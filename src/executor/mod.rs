@@ -65,6 +65,7 @@ pub struct Executor {
     tasks: HashMap<TaskId, Arc<PendingAction>>,
     /// Actions to return next.
     ended: VecDeque<FinishedAction>,
+    is_stopping: bool,
 }
 
 impl Executor {
@@ -86,6 +87,7 @@ impl Executor {
             attempts: JoinSet::new(),
             tasks: HashMap::new(),
             ended: VecDeque::new(),
+            is_stopping: false,
         }
     }
 
@@ -105,6 +107,9 @@ impl Executor {
         let action = PendingAction::new(decision, clusters);
         let written = &action.decision.action;
         if written.is_leader_only() && !self.gate.is_open() {
+            return self.ended.push_back(action.unattempted(Outcome::Dropped));
+        }
+        if self.is_stopping {
             return self.ended.push_back(action.unattempted(Outcome::Dropped));
         }
         if self.dry_run {
@@ -196,8 +201,9 @@ impl Executor {
         }
     }
 
-    /// Drops every action without an attempt, and returns their number.
-    pub fn drop_queued(&mut self) -> usize {
+    /// Starts no more writes. Returns the number of actions that waited and are dropped.
+    pub fn stop(&mut self) -> usize {
+        self.is_stopping = true;
         self.queues.values_mut().map(|queue| queue.remove_waiting(|_| true).len()).sum()
     }
 
