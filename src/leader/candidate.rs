@@ -47,7 +47,7 @@ pub(super) struct Candidate {
     /// When the last list of the group that came was asked for.
     listed_at: u64,
     /// Until when the gate was last open: a write may end later by the time that it may take.
-    led_until: u64,
+    led_until: Option<u64>,
 }
 
 impl Candidate {
@@ -70,7 +70,7 @@ impl Candidate {
             group_check: GroupCheck::Unconfirmed,
             asks_for_group: false,
             listed_at: 0,
-            led_until: 0,
+            led_until: None,
         }
     }
 
@@ -200,7 +200,7 @@ impl Candidate {
         let gate = gate.map(|until| if is_shared { until.min(listed_until) } else { until });
         let gate = gate.filter(|until| now < *until);
         self.keeper.set(gate);
-        self.led_until = gate.unwrap_or(self.led_until);
+        self.led_until = gate.or(self.led_until);
         self.publisher.set_gate(now, gate, &self.election);
         let until = gate.map(|ms| self.keeper.instant(ms));
         self.publisher.listeners.metrics.set_leader(gate.is_some(), until);
@@ -298,7 +298,8 @@ impl Candidate {
 
     /// Gives the Lease back that it has not led by, or once the writes of then have ended.
     async fn give_back(&mut self, lease: &mut LeaseClient) -> Result<(), RequestFailure> {
-        if self.keeper.now_ms() < self.led_until + self.timings.write_ms {
+        let may_write = |until: u64| self.keeper.now_ms() < until + self.timings.write_ms;
+        if self.led_until.is_some_and(may_write) {
             return Ok(());
         }
         self.election.resign();
