@@ -20,7 +20,7 @@ pub(crate) struct EdgeTables {
     pub(crate) is_touched_elsewhere: bool,
     /// Since when every list of the edge is complete; `None` after a watch was lost.
     pub(crate) ready_since: Option<UnixMillis>,
-    /// When a watch was lost. What was announced since then, or just before, is confirmed once more.
+    /// When a watch was lost. Changes since then may not have been seen.
     pub(crate) blind_since: Option<UnixMillis>,
     pub(crate) connectors: Table<EdgeConnector>,
     /// The Connectors that each HTTPProxy references, without duplicates, in order.

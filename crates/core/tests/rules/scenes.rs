@@ -91,12 +91,6 @@ const SCENES: &[Row] = &[
     It("three minutes later", |s| _ = s.pass_to(840_000)),
     End("failed", || unavailable(None)),
     It("again", |s| _ = s.pass_to(841_000)),
-    Scene("a list in place of a live watch may hide a change there and back", settled),
-    It("list", |s| {
-        s.list("edge", "Connector", [with_uid(UP.copy("lab", N1), "u-edge")]).pass(100);
-    }),
-    End("announced", DONE),
-    It("confirmed", |s| _ = s.settle_to(700_000)),
     Scene("the trigger of a Gateway that lost its connectors is not trusted again", || {
         let mut stage = Stage::before_the_edge(Settings::default());
         stage.list("edge", "Connector", [UP.copy("lab", N1)]).list("edge", "HTTPProxy", []);
