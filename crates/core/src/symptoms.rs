@@ -69,6 +69,14 @@ enum Happened {
     Appeared,
 }
 
+/// The status of a connector upstream.
+struct Reported {
+    /// The last state seen.
+    stamp: Stamp,
+    /// The watch of upstream's Connectors is live.
+    is_seen: bool,
+}
+
 /// Handlers.
 impl Symptoms {
     pub(crate) fn on_change(&mut self, world: &World, change: &Change) {
@@ -292,8 +300,8 @@ impl Service {
         self.programmed.iter().map(|(name, _)| name).eq(connectors)
     }
 
-    /// The symptoms and answers now. If the state of upstream or of Envoy is unknown, an open
-    /// symptom stays open and none begins.
+    /// The symptoms and answers now. If the state of upstream or of Envoy is unknown, none begins,
+    /// and an open symptom stays open, unless Envoy is programmed with the last known state.
     fn compare(&self, world: &World, edge: &Cluster) -> (Vec<(NamespacedName, Symptom)>, Answers) {
         let mut open = Vec::new();
         let mut answers = Answers::default();
@@ -304,9 +312,13 @@ impl Service {
                 answers = answers.plus(Answers::UNKNOWN);
                 continue;
             };
-            let symptom = symptom(reported, programmed);
-            open.extend(symptom.map(|symptom| (connector.clone(), symptom)));
-            answers = answers.plus(Answers::of(symptom, reported.is_online()));
+            let symptom = symptom(reported.stamp, programmed);
+            let named = symptom.map(|symptom| (connector.clone(), symptom));
+            open.extend(named.filter(|named| reported.is_seen || self.open.contains(named)));
+            answers = answers.plus(match reported.is_seen {
+                true => Answers::of(symptom, reported.stamp.is_online()),
+                false => Answers::UNKNOWN,
+            });
         }
         (open, answers)
     }
@@ -323,8 +335,8 @@ fn symptom(reported: Stamp, programmed: Stamp) -> Option<Symptom> {
 
 /// The upstream state of an edge Connector; `None` if unknown. If no upstream is in the run, the
 /// edge's own state is used.
-fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Stamp> {
-    let own = Some(edge.edge.stamp_of_connector(name));
+fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Reported> {
+    let own = Some(Reported { stamp: edge.edge.stamp_of_connector(name), is_seen: true });
     let Some(hub_connector) = world.hubs().find_map(|hub| hub.hub_connectors.seen(name)) else {
         let exists = edge.edge.connectors.seen(name).is_some();
         let is_nowhere =
@@ -336,10 +348,12 @@ fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Stam
         return own.filter(|_| edge.has(Role::Upstream));
     };
     let cluster = world.upstream_named(&upstream.cluster)?;
-    let is_known = cluster.listed_since(Kind::Connector).is_some()
-        && cluster.watch(Kind::Connector).unknown_since.is_none();
+    cluster.listed_since(Kind::Connector)?;
     let row = cluster.upstream_connectors.seen(&upstream.name);
-    is_known.then(|| row.map_or_else(Stamp::default, UpstreamConnector::stamp))
+    Some(Reported {
+        stamp: row.map_or_else(Stamp::default, UpstreamConnector::stamp),
+        is_seen: cluster.watch(Kind::Connector).unknown_since.is_none(),
+    })
 }
 
 /// Whether every list that determines what its Gateways serve was once complete.
