@@ -135,6 +135,10 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         self.state
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// All entries that count.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &K> {
         self.entries.keys()

@@ -54,6 +54,11 @@ impl Breakers {
         of_upstream.and(self.state(&BreakerKey::FleetRemovals))
     }
 
+    /// The removals that the fleet's breaker counts.
+    pub(crate) fn removals(&self) -> usize {
+        self.breakers.get(&BreakerKey::FleetRemovals).map_or(0, CircuitBreaker::len)
+    }
+
     /// Whether the breakers of upstreams already hold everything that the fleet's breaker holds.
     pub(crate) fn is_said_by_upstreams(&self, key: &BreakerKey) -> bool {
         if *key != BreakerKey::FleetRemovals {

@@ -28,15 +28,15 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     let breaker =
         place.named().map(|upstream| m.breakers.removals_of(upstream)).unwrap_or_default();
     let view = mirror::View::new(place, mirror, m.is_leader, m.now);
-    let plan = mirror::plan(&mirror::View { breaker, admitted_by, ..view });
+    let removals = m.breakers.removals();
+    let plan = mirror::plan(&mirror::View { breaker, removals, admitted_by, ..view });
     if let Some(upstream) = place.named() {
         m.breakers.on_verdict(at, upstream, plan.verdict, m.now);
     }
     // All removals of a step are queued before the first is admitted. Until then it is open whether
     // their limit holds this one.
     let is_queued = queue == Some(QueueKey::Removals) && !m.awaiting_turn.contains(&subject);
-    let is_to_queue = matches!(plan.verdict, Verdict::RemovalQueued(_)) && m.is_leader;
-    if is_to_queue && !is_queued {
+    if matches!(plan.verdict, Verdict::RemovalQueued(_)) && !is_queued {
         m.awaiting_turn.insert(subject);
         m.memory.hub.insert(at.clone(), memory);
         return Some(plan.next);

@@ -86,6 +86,8 @@ pub(crate) struct View<'w> {
     pub(crate) now: UnixMillis,
     /// Whether too many removals of the upstream, or of the whole fleet, are pending.
     pub(crate) breaker: BreakerState,
+    /// Removals of the whole fleet that are pending, or were within the breakers' window.
+    pub(crate) removals: usize,
     pub(crate) is_leader: bool,
     /// The queue that admits the write now.
     pub(crate) admitted_by: Option<QueueKey>,
@@ -385,10 +387,13 @@ fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
     let write = || view.write(Intent::Removal, desired);
     let next = view.write_at(view.now, queue, Due::at(view.now), write);
     let verdict = match next.turn {
-        // Few removals are admitted in a minute, so one that waits for them is held, not late. Only
-        // the leader knows which have been admitted.
+        // Few removals are admitted in a minute, so one that waits for them is held, not late.
         Some(Turn { queue: QueueKey::Removals, write: None, .. }) => Verdict::RemovalQueued(ground),
-        None if !view.is_leader && !is_allowed => Verdict::RemovalQueued(ground),
+        // Another instance cannot know which have been admitted, but how long all of them take.
+        _ if !view.is_leader && !is_allowed => {
+            let since = view.late_from(due_at.plus(view.removals_take_ms()));
+            Verdict::RemovalDue { since, ground }
+        }
         _ => Verdict::RemovalDue { since: view.late_from(due_at), ground },
     };
     Plan { next, ..verdict.into() }
@@ -402,7 +407,15 @@ impl<'w> View<'w> {
         now: UnixMillis,
     ) -> Self {
         let breaker = BreakerState::default();
-        Self { place, memory, now, breaker, is_leader, admitted_by: None }
+        Self { place, memory, now, breaker, removals: 0, is_leader, admitted_by: None }
+    }
+
+    /// How long the queue of removals takes at most for all that are pending. Half of those that it
+    /// admits in a minute go at once.
+    fn removals_take_ms(&self) -> u64 {
+        let settings = self.settings();
+        let per_minute = settings.shard.part_of(settings.mirror.max_removals_per_minute).max(1);
+        2 * self.removals as u64 / u64::from(per_minute) * 60_000
     }
 
     pub(crate) fn settings(&self) -> &'w Settings {
@@ -779,9 +792,7 @@ impl MirrorMemory {
             Verdict::Disabled | Verdict::Paused | Verdict::UpstreamNotConfigured => {
                 SyncState::NotSeen
             }
-            Verdict::OutOfSync { .. } | Verdict::RemovalQueued(_) | Verdict::RemovalDue { .. } => {
-                SyncState::OutOfSync
-            }
+            Verdict::OutOfSync { .. } | Verdict::RemovalDue { .. } => SyncState::OutOfSync,
             Verdict::InSync | Verdict::BothAbsent if self.deferred_since.is_some() => {
                 SyncState::InSync { since: Some(now) }
             }
