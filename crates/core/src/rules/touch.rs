@@ -105,9 +105,10 @@ pub(crate) struct Written {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not looked at yet: whether the Gateway's annotations can be trusted is open.
+    /// Not looked at yet: whether the Gateway's annotations can be trusted is open. They cannot if
+    /// the Gateway appeared, or its connectors changed, after the edge's first list.
     New {
-        appeared_later: bool,
+        is_untrusted: bool,
     },
     Pending(Box<Announcement>),
     InFlight(Box<OngoingTouch>),
@@ -263,7 +264,7 @@ pub(crate) fn on(
         // is no longer what the annotations were written for.
         _ if matches!(memory.state, State::New { .. }) => {
             if matches!(event, Event::Changed { .. }) && view.ready_since.is_some() {
-                memory.state = State::New { appeared_later: true };
+                memory.state = State::New { is_untrusted: true };
             }
         }
         Event::Changed { reason, proof, is_ordered } => {
@@ -291,7 +292,7 @@ fn on_look(memory: &mut TouchMemory, view: &View<'_>) {
     let Some(desired) = view.digest_to_announce() else { return };
 
     match memory.state {
-        State::New { appeared_later } => first_look(memory, desired, appeared_later, view),
+        State::New { is_untrusted } => first_look(memory, desired, is_untrusted, view),
         // The change is announced anyway.
         State::Pending(_) | State::InFlight(_) => {}
         State::Announced | State::AtRest => {
@@ -304,8 +305,8 @@ fn on_look(memory: &mut TouchMemory, view: &View<'_>) {
 }
 
 fn on_appeared(memory: &mut TouchMemory, is_later: bool, has_connectors: bool, view: &View<'_>) {
-    if let State::New { appeared_later } = &mut memory.state {
-        *appeared_later |= is_later;
+    if let State::New { is_untrusted } = &mut memory.state {
+        *is_untrusted |= is_later;
     } else if has_connectors {
         // A new Gateway of a class that was announced before.
         let change = Announcement::new(TouchReason::NotAnnounced, view.now);
@@ -415,18 +416,18 @@ fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
 }
 
 /// Decides whether the Gateway's annotations can be trusted, or whether to announce again.
-fn first_look(memory: &mut TouchMemory, desired: u64, appeared_later: bool, view: &View<'_>) {
+fn first_look(memory: &mut TouchMemory, desired: u64, is_untrusted: bool, view: &View<'_>) {
     let unproven = Some(ProofTarget::Target);
     let mut announced = Announced { is_unverified: true, unproven, ..Announced::default() };
     let reason = match view.trigger() {
-        None if !appeared_later && view.is_announced_by_stamp() => {
+        None if !is_untrusted && view.is_announced_by_stamp() => {
             announced.by_stamp = Some(desired);
             None
         }
         None => Some(TouchReason::NotAnnounced),
         Some(trigger) if trigger.digest != desired => Some(TouchReason::LivenessChanged),
         // The extension server may not have the connectors of a Gateway that appeared later.
-        Some(_) if appeared_later => Some(TouchReason::CameWithTrigger),
+        Some(_) if is_untrusted => Some(TouchReason::CameWithTrigger),
         Some(trigger) => {
             announced.at = Some(view.announced_at(trigger));
             view.is_written_after(trigger).then_some(TouchReason::WrittenSinceTouch)
@@ -435,7 +436,7 @@ fn first_look(memory: &mut TouchMemory, desired: u64, appeared_later: bool, view
     memory.announced = announced;
     memory.latest = view.latest(memory);
 
-    let is_as_old = !appeared_later && view.is_as_first_listed();
+    let is_as_old = !is_untrusted && view.is_as_first_listed();
     memory.state = reason.map_or(State::Announced, |reason| {
         let only_last = reason.is_first_look() && is_as_old;
         let change = Announcement { only_last, ..Announcement::new(reason, view.now) };
@@ -836,7 +837,7 @@ impl TouchMemory {
 
 impl Default for State {
     fn default() -> Self {
-        Self::New { appeared_later: false }
+        Self::New { is_untrusted: false }
     }
 }
 
@@ -1007,8 +1008,8 @@ impl TouchReason {
             Self::Overwritten => "another writer changed the trigger",
             Self::WrittenSinceTouch => "a connector was written after the Gateway's last touch",
             Self::CameWithTrigger => {
-                "the Gateway appeared with this trigger after the edge was listed, and a cache may \
-                 have been late"
+                "the trigger may be older than the state that it announces, and a cache may have \
+                 been late"
             }
         }
     }
