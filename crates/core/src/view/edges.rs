@@ -137,7 +137,11 @@ impl<'m> GatewayAt<'m> {
         let Some(target) = &self.target else {
             let is_elsewhere =
                 cluster.edge.is_touched_elsewhere && cluster.edge.gateways.get(self.name).is_some();
-            return if is_elsewhere { Judged::ok() } else { no_gateway(m, cluster) };
+            let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
+            return match is_elsewhere {
+                true => unknown.unwrap_or(Judged::ok()),
+                false => no_gateway(m, cluster),
+            };
         };
         if !is_known {
             let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
