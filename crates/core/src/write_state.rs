@@ -197,7 +197,7 @@ impl WriteState {
         let completion = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 self.failure = None;
-                // A pause that began during the write is due to an overwrite after it.
+                // A pause that began during the write is due to an overwrite that was seen then.
                 self.paused_until = self.paused_until.filter(|until| *until > now);
                 Completion::Written { object_changed }
             }
