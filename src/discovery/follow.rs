@@ -25,6 +25,9 @@ use crate::watch::pauses::Pauses;
 /// A watch counts as resumed if no error came within this time.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
+/// How long objects that lose a label are gathered for one list.
+const GATHER: Duration = Duration::from_secs(2);
+
 /// The longest pause that an API server may ask for.
 const THROTTLED_MAX: Duration = Duration::from_secs(5);
 
@@ -131,6 +134,8 @@ impl Follower {
                 }
                 Some(event) = events.next() => match event {
                     Ok(Event::Delete(object)) if self.may_be_unselected(&object) => {
+                        // Others may follow, and one list tells of all.
+                        sleep(GATHER).await;
                         events = self.events(&host);
                     }
                     Ok(event) => self.handle(event, &mut host).await,
