@@ -32,7 +32,7 @@ use super::spec::{
 };
 use super::tls::Tls;
 use crate::core::data::ids::ClusterName;
-use crate::environment::{blocking, here};
+use crate::environment::{blocking, here, spawn};
 
 /// How often the kubeconfig's files are checked while all requests succeed.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -152,14 +152,13 @@ impl SharedCredentials {
             *last = None;
         }
         let begin = || {
-            let starting = Started::new(self.credentials.clone(), self.users.clone());
-            let task = tokio::spawn(here(starting));
-            let ended = task.map(|ended| match ended {
-                Ok(Ok(started)) => Ok(Arc::new(started)),
-                Ok(Err(error)) => Err((Instant::now(), error)),
-                Err(_) => Err((Instant::now(), CallError::NoClient("making it failed".to_owned()))),
-            });
-            ended.boxed().shared()
+            let started = Started::new(self.credentials.clone(), self.users.clone());
+            let task = spawn(started.map(|started| match started {
+                Ok(started) => Ok(Arc::new(started)),
+                Err(error) => Err((Instant::now(), error)),
+            }));
+            let failed = |_| Err((Instant::now(), CallError::NoClient(panicked(None))));
+            task.map(move |ended| ended.unwrap_or_else(failed)).boxed().shared()
         };
         last.get_or_insert_with(begin).clone()
     }
