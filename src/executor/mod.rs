@@ -106,10 +106,7 @@ impl Executor {
         let clusters = self.applier.clusters(&decision.action);
         let action = PendingAction::new(decision, clusters);
         let written = &action.decision.action;
-        if written.is_leader_only() && !self.gate.is_open() {
-            return self.ended.push_back(action.unattempted(Outcome::Dropped));
-        }
-        if self.is_stopping {
+        if self.is_stopping || (written.is_leader_only() && !self.gate.is_open()) {
             return self.ended.push_back(action.unattempted(Outcome::Dropped));
         }
         if self.dry_run {
