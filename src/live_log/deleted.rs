@@ -8,10 +8,11 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::sync::Mutex;
 
 use super::lock::open_append;
 use crate::clock::wall_clock_now;
@@ -84,15 +85,15 @@ impl DeletedRoutes {
     async fn append(&self, line: &DeletedRouteLine<'_>) -> Result<(), String> {
         let mut line = serde_json::to_vec(line).map_err(|error| error.to_string())?;
         one_line(&mut line);
-        let file = self.file.clone();
         if is_simulated() {
             disk_ready().await;
-            let path = file.lock().unwrap_or_else(PoisonError::into_inner);
+            let path = self.file.lock().await;
             let written = environment::append(&path, &line).unwrap_or(Ok(()));
             return written.map_err(|error| format!("{}: {error}", path.display()));
         }
+        // Whoever waits for a disk that hangs waits without a thread, as there are few.
+        let path = self.file.clone().lock_owned().await;
         let written = tokio::task::spawn_blocking(move || {
-            let path = file.lock().unwrap_or_else(PoisonError::into_inner);
             append(&path, &line).map_err(|error| format!("{}: {error}", path.display()))
         });
         written.await.map_err(|error| error.to_string())?
