@@ -26,8 +26,8 @@ pub(super) struct Visibility {
 }
 
 impl Visibility {
-    /// Updates the observed clusters and the lost ones, which include those never observed. Returns a
-    /// cluster that is a reason to stand down.
+    /// Updates the observed clusters and the lost ones, which include those never observed. A lost
+    /// cluster stays lost while it is listed. Returns a cluster that is a reason to stand down.
     fn observe(
         &mut self,
         now: u64,
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn a_leader_stands_down_for_a_hub_or_for_what_it_saw_at_most_once_in_five_minutes() {
         let mut visibility = Visibility::default();
+        let is_hub = |name: &ClusterName| name.as_str() == "hub";
         let mut observe = |now, seen: &[&str], lost: &[&str]| {
-            let is_hub = |name: &ClusterName| name.as_str() == "hub";
             visibility.observe(now, names(seen), names(lost), &names(&["listing"]), is_hub)
         };
         assert_eq!(observe(0, &["a"], &["hub", "never"]), None);
@@ -103,5 +103,11 @@ mod tests {
         assert_eq!(observe(1_000_000, &["listing"], &["listing"]), None);
         let reason = Some("listing".into());
         assert_eq!(observe(1_030_000, &[], &[]), reason, "its list began and is not complete");
+
+        visibility.end_tenure();
+        for now in [2_000_000, 2_030_000] {
+            let found = visibility.observe(now, names(&[]), names(&["a"]), &names(&[]), is_hub);
+            assert_eq!(found, None, "another leader saw it");
+        }
     }
 }
