@@ -146,7 +146,7 @@ impl WatchTask {
         let pause = self.pauses.next(&self.shared.config).saturating_sub(error.waited());
         let now = Instant::now();
         if let Some(asked) = error.retry_after() {
-            // Keep the turn meanwhile, so that other watches wait as long.
+            // Keep what is left of the turn, so that other watches ask later, too.
             return Ok(State::Backoff { until: now + pause.max(asked), host: None, next, turn });
         }
         // If the whole API server is down rather than this cluster, its answer to any watch ends the

@@ -53,7 +53,7 @@ enum State {
     /// Lists or watches.
     Attempting { attempt: Attempt, turn: Option<Turn> },
     /// Pauses after a failure: until `until` at most, and ends early when `host` answers any watch or
-    /// the credentials change. It keeps its turn meanwhile.
+    /// the credentials change. What is left of a turn goes on meanwhile.
     Backoff { until: Instant, host: Option<Arc<Host>>, next: Attempt, turn: Option<Turn> },
 }
 
