@@ -153,7 +153,8 @@ impl FaultKind {
             | Self::HostileWrite => &[OVERWRITTEN],
             Self::EdgeAnnotationOverwritten | Self::CarrierStuck => &[&[Cause::NotCarried]],
             Self::ParentGone | Self::TenantLeaves => &[ORPHANED],
-            Self::UpstreamLeaves => &[&[Cause::UpstreamUnknown]],
+            // The second that leaves a source of two within a minute is held.
+            Self::UpstreamLeaves => &[&[Cause::UpstreamUnknown, Cause::ClustersMissing]],
             Self::UpstreamRestored | Self::HubRestored => &[RESTORED, LATE, ORPHANED],
             Self::EdgeRestored => &[CUT, LATE, OVERWRITTEN],
             Self::EtcdLost => &[RESTORED, LATE, ABSENT, ORPHANED, LEADERLESS],
