@@ -195,7 +195,7 @@ impl Breakers {
         let is_tripped = breaker.state().is_tripped;
         let mut wanted = breaker.wanted();
         let wanted = wanted.next().cloned().map(|first| (first, wanted.count()));
-        let count = breaker.entries().count() as u64;
+        let count = breaker.len() as u64;
         let next_expiry = breaker.next_expiry(limit);
         if count > 0 || breaker.state() != BreakerState::default() {
             self.breakers.insert(key.clone(), breaker);
