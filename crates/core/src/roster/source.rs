@@ -260,10 +260,10 @@ impl Source {
         now: UnixMillis,
     ) {
         let may_reset = self.is_live();
-        let [of_offers, of_members] = &mut self.breakers;
-        for breaker in [&mut *of_offers, &mut *of_members] {
+        for breaker in &mut self.breakers {
             breaker.drop_expired(MISSING_LIMIT, now);
         }
+        let [of_offers, of_members] = &mut self.breakers;
         for cluster in missing {
             of_offers.want(cluster.clone(), false);
             if members.contains(cluster) {
