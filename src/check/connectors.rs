@@ -39,8 +39,10 @@ impl HubConnector {
     /// `None` outside namespaces named after a uid.
     fn of(meta: &ObjectMeta) -> Option<Self> {
         let key = key(meta);
-        let uid = Uid::of_hub_namespace(key.namespace());
-        let uid = uid.filter(|uid| matches!(uid, Uid::Uuid(_)))?;
+        if !Uid::names_hub_namespace(key.namespace()) {
+            return None;
+        }
+        let uid = Uid::of_hub_namespace(key.namespace())?;
         let has_status = annotation(meta, UPSTREAM_STATUS).is_some();
         Some(Self { key, uid, source: Source::of(meta), has_status })
     }
