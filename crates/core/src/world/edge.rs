@@ -15,7 +15,7 @@ use crate::status::trigger::Trigger;
 
 #[derive(Debug, Default)]
 pub(crate) struct EdgeConnector {
-    /// The digest of its status annotation. A hub may join later.
+    /// The digest of its status annotation, kept without a hub, too: one may join later.
     pub(crate) annotation: Option<Digest>,
     /// A stamp has shown that the extension server's cache has its current liveness.
     pub(crate) is_cached: bool,
