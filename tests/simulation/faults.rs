@@ -151,10 +151,11 @@ impl Stage {
             }
             FaultKind::InstanceFrozen => {
                 self.instances[instance].computer.freeze();
+                let client = self.client(instance);
+                self.ledger.lock().unwrap().oracle.frozen(client, Instant::now());
                 let lasts = lasts + Duration::from_millis(random.between(0, 25_000));
                 self.until(kind, lasts, move |stage| {
                     stage.instances[instance].computer.thaw();
-                    let client = stage.client(instance);
                     stage.ledger.lock().unwrap().oracle.thawed(client, Instant::now());
                 });
             }

@@ -24,7 +24,8 @@ const PER_MINUTE: usize = 10;
 const MINUTE: Duration = Duration::from_millis(57_600);
 /// A Lease lasts so long after it was renewed.
 const LEASE: Duration = Duration::from_secs(15);
-/// The writes that an instance was at when it was stopped go out within this time after it goes on.
+/// The writes that an instance was at when it was stopped go out within this time after it goes on. Those
+/// that were sent before arrive at any time.
 const THAWING: Duration = Duration::from_millis(20);
 /// No cause lets an instance ask for one object more often than that.
 const REQUESTS_MAX: usize = 150;
@@ -69,8 +70,8 @@ pub(crate) struct Oracle {
     number: usize,
     /// The Lease whose holders write each object, since this number of shards.
     keepers: BTreeMap<String, (u16, String)>,
-    /// When each instance went on after it stood still.
-    thawed: BTreeMap<u32, Vec<Instant>>,
+    /// Since when each instance stood still, and when it went on.
+    stops: BTreeMap<u32, Vec<(Instant, Option<Instant>)>>,
     /// What each upstream Connector has said so far, by its key at the hub.
     said: BTreeMap<NamespacedName, Vec<Value>>,
     /// The latest requests of each instance to write each object.
@@ -232,11 +233,18 @@ impl Oracle {
     }
 
     fn stood_still(&self, client: u32, at: Instant) -> bool {
-        self.thawed.get(&client).into_iter().flatten().any(|thawed| within(*thawed, at))
+        let mut stops = self.stops.get(&client).into_iter().flatten();
+        stops.any(|(since, until)| *since <= at && until.is_none_or(|until| at < until + THAWING))
+    }
+
+    pub(crate) fn frozen(&mut self, client: u32, at: Instant) {
+        self.stops.entry(client).or_default().push((at, None));
     }
 
     pub(crate) fn thawed(&mut self, client: u32, at: Instant) {
-        self.thawed.entry(client).or_default().push(at);
+        for (_, until) in self.stops.entry(client).or_default() {
+            until.get_or_insert(at);
+        }
     }
 
     /// Once an instance has written in its tenure, none writes in an earlier one.

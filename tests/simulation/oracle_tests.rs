@@ -69,6 +69,14 @@ impl Trace {
         self
     }
 
+    fn stands_still(self, client: u32) -> Self {
+        self.does(|oracle, now| oracle.frozen(client, now))
+    }
+
+    fn goes_on(self, client: u32) -> Self {
+        self.does(|oracle, now| oracle.thawed(client, now))
+    }
+
     /// A request and its answer: what is not found is not there, and what fails is not executed.
     fn sends(
         mut self,
@@ -228,11 +236,12 @@ const PLAYS: &[(&str, Play)] = &[
     ("", |t| t.leads(2).tries(1, "DELETE", ROUTE)),
     (AFTER_ANOTHER, |t| t.leads(2).mirrors(2, "1").tries(1, "DELETE", ROUTE)),
     // What was under way while the process stood still, and what was not.
-    ("", |t| t.leads(2).mirrors(2, "1").does(|oracle, now| oracle.thawed(1, now)).mirrors(1, "2")),
+    ("", |t| t.stands_still(1).leads(2).mirrors(2, "1").wait(9_000).mirrors(1, "2")),
+    ("", |t| t.stands_still(1).leads(2).mirrors(2, "1").goes_on(1).mirrors(1, "2")),
     (AFTER_ANOTHER, |t| {
-        let thawed = t.leads(2).mirrors(2, "1").does(|oracle, now| oracle.thawed(1, now));
-        thawed.wait(30).mirrors(1, "3")
+        t.stands_still(1).leads(2).mirrors(2, "1").goes_on(1).wait(30).mirrors(1, "3")
     }),
+    (AFTER_ANOTHER, |t| t.stands_still(3).leads(2).mirrors(2, "1").mirrors(1, "3")),
     // What is written.
     ("another annotation", |t| t.annotates(HUB_CONNECTOR, "karmada.io/x")),
     ("another annotation", |t| {
