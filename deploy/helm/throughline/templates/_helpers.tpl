@@ -178,7 +178,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - name: throughline-config
   configMap: {name: {{ include "throughline.name" . }}}
 - name: throughline-log
-  {{- toYaml .Values.log.volume | nindent 2 }}
+  {{- .Values.log.volume | default (dict "emptyDir" (dict "sizeLimit" "1280Mi")) | toYaml | nindent 2 }}
 {{- if include "throughline.needsKubeconfig" . }}
 - name: throughline-kubeconfig
   secret: {secretName: {{ .Values.kubeconfigSecret }}, defaultMode: 288} # 0440
