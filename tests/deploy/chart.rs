@@ -72,6 +72,8 @@ fn only_what_needs_a_restart_starts_a_rollout() {
     let before = checksum("");
     assert_eq!(checksum("clusters: [{name: a, roles: [upstream]}]"), before);
     for values in [
+        "clusterName: other",
+        "form: standalone-edge",
         "config: {dryRun: true}",
         "config: {orphans: {mode: 'off'}}",
         "config: {log: {level: debug}}",

@@ -193,8 +193,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{/* A pod annotation, so that what takes effect only at a start of throughline starts a rollout. A running
-     instance follows the list of clusters by itself. */}}
+     instance follows the list of clusters by itself, except the first, which is its own. */}}
 {{- define "throughline.checksum" -}}
 {{- $config := include "throughline.config" . | fromYaml }}
-checksum/config: {{ omit $config "clusters" | toJson | sha256sum }}
+checksum/config: {{ set $config "clusters" (first $config.clusters) | toJson | sha256sum }}
 {{- end }}
