@@ -137,7 +137,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
     {{- end }}
   {{- end }}
   ports:
-    - {name: {{ $port }}, containerPort: 8080}
+    - {name: {{ $port }}, containerPort: {{ dig "admin" "address" ":8080" .Values.config | splitList ":" | last }}}
   livenessProbe:
     httpGet: {path: /livez, port: {{ $port }}}
     periodSeconds: 10
