@@ -103,7 +103,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $rules := list }}
 {{- range $object.rules }}
 {{- $isOrphans := and (has $folder (list "hub" "upstream")) (has "gateway.networking.k8s.io" .apiGroups) }}
-{{- $isEvents := and (ne $folder "lease") (has "events" .resources) }}
+{{- $isEvents := has "events" .resources }}
 {{- if and (or $orphans (not $isOrphans)) (or $events (not $isEvents)) }}{{ $rules = append $rules . }}{{ end }}
 {{- end }}
 {{- $_ := set $object "rules" $rules }}
