@@ -75,11 +75,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{/* The permissions in files/rbac/FOLDER (kustomize uses the same files): named after the release, bound to
-     its ServiceAccount, without the rules that the configuration does not need. */}}
+     its ServiceAccount, without what the configuration does not need. */}}
 {{- define "throughline.rights" -}}
 {{- $ := index . 0 }}{{ $folder := index . 1 }}
 {{- $orphans := ne "off" (dig "orphans" "mode" "report" $.Values.config) }}
 {{- $events := dig "events" "enabled" true $.Values.config }}
+{{- $touches := dig "touch" "enabled" true $.Values.config }}
 {{- $own := include "throughline.name" $ }}
 {{- $account := include "throughline.account" $ }}
 {{- range splitList "\n---\n" ($.Files.Get (printf "files/rbac/%s/rules.yaml" $folder)) }}
@@ -104,6 +105,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- range $object.rules }}
 {{- $isOrphans := and (has $folder (list "hub" "upstream")) (has "gateway.networking.k8s.io" .apiGroups) }}
 {{- $isEvents := has "events" .resources }}
+{{- if and (eq $folder "edge") (has "gateways" .resources) (not $touches) }}
+{{- $_ := set . "verbs" (without .verbs "patch") }}
+{{- end }}
 {{- if and (or $orphans (not $isOrphans)) (or $events (not $isEvents)) }}{{ $rules = append $rules . }}{{ end }}
 {{- end }}
 {{- $_ := set $object "rules" $rules }}
