@@ -13,7 +13,7 @@ use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role, Uid};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
-    upstream_cluster_name,
+    upstream_cluster_name, upstream_selector,
 };
 use crate::report::style::{count, join_first};
 
@@ -30,8 +30,6 @@ struct HubConnector {
 /// The origin of a hub Connector.
 struct Source {
     upstream: ClusterName,
-    /// The value of the label with the cluster's name.
-    label: String,
     connector: NamespacedName,
 }
 
@@ -51,11 +49,10 @@ impl HubConnector {
 impl Source {
     fn of(meta: &ObjectMeta) -> Result<Self, &'static str> {
         let label = |key| label(meta, key).ok_or(key);
-        let cluster = label(UPSTREAM_CLUSTER_NAME)?;
-        let upstream = upstream_cluster_name(cluster).ok_or(UPSTREAM_CLUSTER_NAME)?;
+        let upstream = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?);
+        let upstream = upstream.ok_or(UPSTREAM_CLUSTER_NAME)?;
         Ok(Self {
             upstream: upstream.as_str().into(),
-            label: cluster.to_owned(),
             connector: NamespacedName::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?),
         })
     }
@@ -309,7 +306,7 @@ impl Tiers<'_> {
             if held.connectors.contains(&source.connector) {
                 replicated.insert(source.connector.clone());
             } else if connector.has_status {
-                lacking.push((&connector.key, &source.label));
+                lacking.push(&connector.key);
             } else {
                 gone += 1;
             }
@@ -329,17 +326,16 @@ impl Tiers<'_> {
             let draft = Draft::failed(Check::Replication, cause, subject, facts, evidence);
             drafts.push(if is_part { draft.into_warning() } else { draft });
         }
-        if let Some((_, label)) = lacking.first() {
+        if !lacking.is_empty() {
             let facts = Facts {
                 upstream: Some(upstream.clone()),
                 hub: Some(self.hub.clone()),
-                what: Some(label.as_str().into()),
+                what: Some(upstream_selector(upstream).into()),
                 part: lacking.len(),
                 whole: named.len(),
                 ..Facts::default()
             };
-            let keys = lacking.iter().map(|(key, _)| key);
-            let evidence = format!("{counts}; lacking upstream: {}", join_first(keys));
+            let evidence = format!("{counts}; lacking upstream: {}", join_first(&lacking));
             let is_part = lacking.len() < named.len();
             let cause = Cause::RemovalsHeld;
             let subject = About::cluster(upstream);

@@ -126,8 +126,7 @@ table! {
         ["`@{upstream} get namespace {what} -o yaml`"];
     RemovalsHeld: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["{part} of {whole} Connectors of {upstream} vanished at once; annotations stay."],
-        ["Restore them; if they are gone for good: `@{hub} annotate ns -l \
-          meta.datumapis.com/upstream-cluster-name={what} \
+        ["Restore them; if they are gone for good: `@{hub} annotate ns -l {what} \
           throughline.datumapis.com/allow-removals=true`, and afterwards the same with \
           `allow-removals-`"];
     StatusTooLarge: Warning, Some(Mirrored), None, true, [Ticket],

@@ -9,6 +9,7 @@ use crate::contract::cause::{About, Cause, Facts, Problem};
 use crate::contract::error_cause::RequestFailure;
 use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::object_ref::{ClusterId, ObjectRef};
+use crate::data::objects::upstream_selector;
 use crate::data::time::UnixMillis;
 use crate::rules::naming::{self, Verdict};
 use crate::subject::Subject;
@@ -78,10 +79,8 @@ pub(super) fn on_breaker_updated(m: &mut Machine, updated: &Updated) {
 
     let about = About::object(&cluster, held.kind, held.name.clone());
     let about = About { more: *more, ..about };
-    // The replicator writes the name into labels in this form.
-    let label = |name: &ClusterName| format!("cluster-{}", name.as_str().replace('/', "_"));
     let facts = Facts {
-        what: Some(label(&upstream)).filter(|_| upstream == cluster).map(Into::into),
+        what: (upstream == cluster).then(|| upstream_selector(&upstream).into()),
         upstream: Some(upstream),
         hub,
         part: usize::try_from(updated.count).unwrap_or(usize::MAX),

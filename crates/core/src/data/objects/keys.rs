@@ -1,6 +1,6 @@
 //! Keys of annotations and labels, and other names in objects.
 
-use crate::data::ids::NamespacedName;
+use crate::data::ids::{ClusterName, NamespacedName};
 
 /// The status annotation of a hub Connector: the upstream `.status` as compact JSON.
 pub const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
@@ -46,4 +46,10 @@ pub fn upstream_cluster_name(label: &str) -> Option<String> {
     let name = name.strip_prefix("cluster-").unwrap_or(&name);
     let name = name.strip_prefix('/').unwrap_or(name);
     (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The label selector for what was made from an upstream; older hub objects have the second form.
+pub fn upstream_selector(name: &ClusterName) -> String {
+    let name = name.as_str().replace('/', "_");
+    format!("{UPSTREAM_CLUSTER_NAME} in (cluster-{name},cluster-_{name})")
 }
