@@ -78,7 +78,7 @@ impl Poster {
     pub fn end(&mut self, at: UnixMillis, problem: &Problem, is_object_there: bool) {
         let id = problem.id();
         let Some(posted) = self.posted.get_mut(&id) else { return };
-        let has_place = is_object_there || id.object.is_none();
+        let has_place = is_object_there || !id.is_about_object();
         if has_place && self.leadership != Leadership::Standby {
             posted.ended_at = Some(at);
         } else {
@@ -123,12 +123,13 @@ impl Poster {
         }
     }
 
-    /// The object to post on: the problem's, or else the Lease.
+    /// The object to post on: the problem's, or else the Lease, if it is about none.
     fn object_of(&self, place: &Place) -> Option<(ClusterName, ObjectReference)> {
-        match (&place.id, &place.object) {
-            (id, _) if !id.cause.info().event => None,
-            (ProblemId { object: None, .. }, _) => self.recorder.lease(),
-            (_, object) => object.clone().map(|object| (object.cluster.clone(), reference(object))),
+        match &place.object {
+            _ if !place.id.cause.info().event => None,
+            Some(object) => Some((object.cluster.clone(), reference(object.clone()))),
+            None if place.id.is_about_object() => None,
+            None => self.recorder.lease(),
         }
     }
 

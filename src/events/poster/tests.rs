@@ -56,9 +56,10 @@ fn message(event: &Event) -> &str {
 impl Bench {
     fn begin(&mut self, ms: u64, problem: &Problem) {
         self.pass_to(ms);
-        let object = problem.about.object.clone().map(|object| InvolvedObject {
+        let About { kind, object, .. } = problem.about.clone();
+        let object = kind.zip(object).map(|(kind, object)| InvolvedObject {
             cluster: "hub".into(),
-            kind: Kind::Connector,
+            kind,
             object,
             uid: Some("u-1".to_owned()),
         });
@@ -204,4 +205,11 @@ fn causes_without_a_place_get_no_event_and_those_of_a_source_one_on_the_lease() 
     assert_eq!(bench.posted(9_000), ["Warning ClustersMissing throughline 1"]);
     bench.end(10_000, &problem(Cause::ClustersMissing, "milo", None), false);
     assert_eq!(bench.posted(19_000), ["Normal Resolved throughline 1"]);
+    // It is about a Lease, which is none of the watched kinds.
+    let mut unheld = problem(Cause::ShardUnheld, "hub", Some("throughline"));
+    unheld.about.kind = None;
+    bench.begin(20_000, &unheld);
+    bench.end(25_000, &unheld, false);
+    let events = ["Warning ShardUnheld throughline 1", "Normal Resolved throughline 1"];
+    assert_eq!(bench.posted(29_000), events);
 }

@@ -378,6 +378,13 @@ impl Problem {
     }
 }
 
+impl ProblemId {
+    /// Whether it is about one object of a kind that is watched, which a Lease is not.
+    pub fn is_about_object(&self) -> bool {
+        self.kind.is_some() && self.object.is_some()
+    }
+}
+
 impl About {
     /// A whole cluster, or a source of clusters.
     pub fn cluster(cluster: &ClusterName) -> Self {
