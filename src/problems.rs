@@ -137,8 +137,8 @@ impl Group {
         let about = About { more: count - 1, ..first.about.clone() };
         let place = |of, about: &_| place(of, about, kubectl);
         let whole = place((&self.first, member), &about);
-        let names = self.members.keys().filter(|id| **id != self.first);
-        let names = std::iter::once(&self.first).chain(names);
+        let others = self.members.iter().filter(|(id, _)| **id != self.first);
+        let all = std::iter::once(member).chain(others.map(|(_, other)| other));
 
         Some(GroupView {
             cause: first.cause,
@@ -146,7 +146,7 @@ impl Group {
             cluster: first.about.cluster.clone(),
             since_ms: self.since,
             count,
-            objects: names.filter_map(|id| id.object.clone()).take(FEW).collect(),
+            objects: all.filter_map(|of| of.problem.about.object.clone()).take(FEW).collect(),
             message: whole.message.clone(),
             error: first.facts.error.as_ref().map(|error| error.text.to_string()),
             remedy: whole.remedy.clone(),

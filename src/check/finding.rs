@@ -88,7 +88,7 @@ pub(super) struct Draft {
     pub(super) cluster: Option<ClusterName>,
     pub(super) level: Level,
     pub(super) evidence: String,
-    problem: Option<(Cause, About, Box<Facts>)>,
+    problem: Option<Box<(Cause, About, Facts)>>,
 }
 
 impl Draft {
@@ -120,7 +120,7 @@ impl Draft {
         let level = Level::Failed;
         let evidence = evidence.into();
         let cluster = Some(about.cluster.clone());
-        Self { check, cluster, level, evidence, problem: Some((cause, about, Box::new(facts))) }
+        Self { check, cluster, level, evidence, problem: Some(Box::new((cause, about, facts))) }
     }
 
     /// Turns a failure into a warning.
@@ -139,10 +139,10 @@ impl Draft {
 
     pub(super) fn finding(self, kubectl: Kubectl<'_>) -> Finding {
         let Self { check, cluster, level, evidence, problem } = self;
-        let cause = problem.as_ref().map(|(cause, ..)| *cause);
-        let message = problem.as_ref().map(|(cause, about, facts)| cause.sentence(about, facts));
-        let remedy =
-            problem.and_then(|(cause, about, facts)| cause.remedy(&about, &facts, kubectl));
+        let problem = problem.as_deref();
+        let cause = problem.map(|(cause, ..)| *cause);
+        let message = problem.map(|(cause, about, facts)| cause.sentence(about, facts));
+        let remedy = problem.and_then(|(cause, about, facts)| cause.remedy(about, facts, kubectl));
         // Answers of API servers may have several lines.
         let evidence = evidence.split_whitespace().collect::<Vec<_>>().join(" ");
         Finding { check, cluster, level, cause, message, evidence, remedy }
@@ -157,5 +157,5 @@ pub(super) fn about_objects(
 ) -> About {
     let object = objects.first().map(|first| (*first).clone());
     let more = objects.len().saturating_sub(1);
-    About { cluster: cluster.clone(), kind: Some(kind), object, more }
+    About { kind: Some(kind), object, more, ..About::cluster(cluster) }
 }

@@ -13,7 +13,7 @@ const START: UnixMillis = UnixMillis(1_000_000);
 fn problem(cause: Cause, cluster: &str, name: Option<&str>) -> Problem {
     let object = name.map(|name| NamespacedName::new("ns", name));
     let kind = Some(Kind::Connector);
-    let about = About { cluster: cluster.into(), kind, object, more: 0 };
+    let about = About { kind, object, ..About::cluster(&cluster.into()) };
     let facts = Facts { edge: Some(cluster.into()), ..Facts::default() };
     Problem { cause, about, since: UnixMillis(START.0 - 10_000), facts }
 }

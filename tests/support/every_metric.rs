@@ -23,8 +23,8 @@ fn passed(hop: Hop, after_ms: Option<u64>) -> Note {
 }
 
 fn problem(cause: Cause, object: &str) -> Problem {
-    let object = Some(NamespacedName::new("ns", object));
-    let about = About { cluster: "edge".into(), kind: Some(Kind::Connector), object, more: 0 };
+    let object = NamespacedName::new("ns", object);
+    let about = About::object(&"edge".into(), Kind::Connector, object);
     Problem { cause, about, since: UnixMillis(1), facts: Facts::default() }
 }
 

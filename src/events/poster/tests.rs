@@ -40,7 +40,7 @@ fn leading() -> Bench {
 
 fn problem(cause: Cause, cluster: &str, name: Option<&str>) -> Problem {
     let object = name.map(|name| NamespacedName::new("ns", name));
-    let about = About { cluster: cluster.into(), kind: Some(Kind::Connector), object, more: 0 };
+    let about = About { kind: Some(Kind::Connector), object, ..About::cluster(&cluster.into()) };
     let upstream = Some(cluster.into());
     Problem { cause, about, since: START, facts: Facts { upstream, ..Facts::default() } }
 }
@@ -191,6 +191,21 @@ fn a_new_leader_posts_what_is_still_wrong_and_a_standby_nothing() {
     bench.end(1_001_000, &not_mirrored("b"), true);
     bench.begin(1_002_000, &not_mirrored("c"));
     assert_eq!(bench.events(1_999_000), []);
+}
+
+#[test]
+fn a_problem_of_a_whole_lasts_while_another_object_becomes_the_first() {
+    let mut bench = leading();
+    let held = |name| {
+        let mut held = problem(Cause::RemovalsHeld, "up", Some(name));
+        held.about.whole = Some("up".into());
+        held
+    };
+    bench.begin(0, &held("a"));
+    bench.begin(5_000, &held("b"));
+    bench.end(10_000, &held("b"), false);
+    let events = ["Warning RemovalsHeld a 1", "Normal Resolved a 1"];
+    assert_eq!(bench.posted(999_000), events);
 }
 
 #[test]

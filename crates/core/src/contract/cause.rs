@@ -315,9 +315,10 @@ pub struct Problem {
 pub struct ProblemId {
     pub cause: Cause,
     pub cluster: ClusterName,
+    /// `None` if it is about a whole, as is `object`: another object may become the first.
     pub kind: Option<Kind>,
-    /// The first, if there are several objects.
     pub object: Option<NamespacedName>,
+    pub whole: Option<Box<str>>,
 }
 
 /// The subject of a problem.
@@ -330,6 +331,10 @@ pub struct About {
     pub object: Option<NamespacedName>,
     /// The number of further objects with the same problem.
     pub more: usize,
+    /// What has the problem as a whole, if `object` is only the first of it now: an upstream, the
+    /// fleet, or a GatewayClass.
+    #[serde(skip)]
+    pub whole: Option<Box<str>>,
 }
 
 /// The facts for the texts, beside the subject.
@@ -369,8 +374,10 @@ impl Problem {
     }
 
     pub fn id(&self) -> ProblemId {
-        let About { cluster, kind, object, .. } = self.about.clone();
-        ProblemId { cause: self.cause, cluster, kind, object }
+        let About { cluster, kind, object, whole, .. } = self.about.clone();
+        let object = object.filter(|_| whole.is_none());
+        let kind = kind.filter(|_| whole.is_none());
+        ProblemId { cause: self.cause, cluster, kind, object, whole }
     }
 
     pub fn sentence(&self) -> String {
@@ -388,7 +395,7 @@ impl ProblemId {
 impl About {
     /// A whole cluster, or a source of clusters.
     pub fn cluster(cluster: &ClusterName) -> Self {
-        Self { cluster: cluster.clone(), kind: None, object: None, more: 0 }
+        Self { cluster: cluster.clone(), kind: None, object: None, more: 0, whole: None }
     }
 
     pub fn object(cluster: &ClusterName, kind: Kind, object: NamespacedName) -> Self {
@@ -592,7 +599,7 @@ mod tests {
 
     fn about() -> About {
         let object = Some(NamespacedName::new("ns-1", "lab"));
-        About { cluster: "hub".into(), kind: Some(Kind::Connector), object, more: 0 }
+        About { kind: Some(Kind::Connector), object, ..About::cluster(&"hub".into()) }
     }
 
     fn all_facts() -> Facts {
@@ -683,7 +690,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_said_and_others_are_counted() {
         let object = Some(NamespacedName::new("ns-1", "lab"));
-        let about = About { cluster: "hub".into(), kind: Some(Kind::Gateway), object, more: 2 };
+        let about = About { kind: Some(Kind::Gateway), object, more: 2, ..about() };
         let facts = Facts { key: Some("k".into()), ..Facts::default() };
         assert_eq!(
             Cause::Overwritten.sentence(&about, &facts),

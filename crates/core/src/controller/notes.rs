@@ -136,15 +136,14 @@ impl Notes {
     }
 }
 
-/// A late hop whose cause changes keeps its start, and so does a problem of many objects of which
-/// another one is now the first.
+/// A late hop whose cause changes keeps its start.
 fn is_likewise(old: &Problem, new: &Problem) -> bool {
     let late_hop = |problem: &Problem| {
         let info = problem.cause.info();
         info.hop.filter(|_| info.state.is_some())
     };
     let is_as_late = late_hop(old).is_some() && late_hop(old) == late_hop(new);
-    old.about.cluster == new.about.cluster && (is_as_late || old.cause == new.cause)
+    old.about.cluster == new.about.cluster && is_as_late
 }
 
 impl Finder {
@@ -190,6 +189,17 @@ mod tests {
         );
         assert_eq!(found(Vec::new()), [NoteKind::Ended(as_late)]);
         assert_eq!(found(Vec::new()), []);
+
+        // It lasts while another object becomes the first of those that it is about.
+        let held = |name: &str, since| {
+            let first = NamespacedName::new("ns", name);
+            let about = About::object(&"up".into(), Kind::Connector, first);
+            let about = About { whole: Some("up".into()), ..about };
+            Problem::new(Cause::RemovalsHeld, about, UnixMillis(since))
+        };
+        found(vec![held("a", 1)]);
+        assert_eq!(found(vec![held("b", 9)]), [NoteKind::Began(held("b", 1))]);
+        assert_eq!(found(Vec::new()), [NoteKind::Ended(held("b", 1))]);
 
         // A problem that delays nothing does not pass its start on.
         found(vec![problem(Cause::StatusTooLarge, 1)]);

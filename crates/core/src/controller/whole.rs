@@ -78,7 +78,7 @@ pub(super) fn on_breaker_updated(m: &mut Machine, updated: &Updated) {
     let Some((held, more)) = &updated.wanted else { return };
 
     let about = About::object(&cluster, held.kind, held.name.clone());
-    let about = About { more: *more, ..about };
+    let about = About { more: *more, whole: Some(upstream.as_str().into()), ..about };
     let facts = Facts {
         what: (upstream == cluster).then(|| upstream_selector(&upstream).into()),
         upstream: Some(upstream),
@@ -178,7 +178,8 @@ fn first_of(m: &Machine, upstream: &ClusterName) -> About {
 }
 
 fn about(upstream: &ClusterName, first: Option<&NamespacedName>, connectors: u64) -> About {
-    let Some(first) = first else { return About::cluster(upstream) };
+    let of_first = |first: &NamespacedName| About::object(upstream, Kind::Connector, first.clone());
+    let about = first.map_or_else(|| About::cluster(upstream), of_first);
     let more = usize::try_from(connectors.saturating_sub(1)).unwrap_or(usize::MAX);
-    About { more, ..About::object(upstream, Kind::Connector, first.clone()) }
+    About { more, whole: Some(upstream.as_str().into()), ..about }
 }

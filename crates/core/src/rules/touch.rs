@@ -522,7 +522,7 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
     if !view.settings.touch.enabled || !is_ready {
         return found;
     }
-    let about = About::object(&view.cluster.name, Kind::Gateway, view.gateway.clone());
+    let about = about(view);
     if view.is_paused() {
         found.push(Problem::new(Cause::Paused, about, view.now));
         return found;
@@ -544,6 +544,16 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
         found.push_late(problem, late_at, view.now);
     }
     found
+}
+
+/// A problem of a class lasts while another of its Gateways carries the trigger.
+fn about(view: &View<'_>) -> About {
+    let whole = match view.target {
+        Target::Gateway(_) => None,
+        Target::Class(_, class) => Some(Box::from(&**class)),
+    };
+    let carrier = About::object(&view.cluster.name, Kind::Gateway, view.gateway.clone());
+    About { whole, ..carrier }
 }
 
 impl View<'_> {

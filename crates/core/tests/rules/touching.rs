@@ -72,6 +72,8 @@ fn a_refusal_by_the_whole_class_is_tried_a_few_times_in_turn_and_then_every_30_s
     let distinct: BTreeSet<_> = names.iter().collect();
     assert_eq!(distinct.len(), names.len(), "each attempt is at another one");
     assert_eq!(stage.wrong(), [Cause::WriteRefused, Cause::NotCarried], "one for the class");
+    let is_open = |(has_begun, _): &(bool, Problem)| *has_begun;
+    assert!(stage.problems().iter().all(is_open), "another carrier is no other problem");
     // The permission is back.
     assert!(stage.settle_to(706_000).iter().any(|touch| touch.action.verb == Verb::Touch));
 }
