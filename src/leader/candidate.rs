@@ -241,16 +241,15 @@ impl Candidate {
     async fn look_at_group(&mut self, lease: &mut LeaseClient) -> Result<(), RequestFailure> {
         let now = self.keeper.now_ms();
         if !self.election.is_holder(now) {
-            self.publisher.listeners.held.set(None);
             return Ok(());
         }
         if self.group_check != GroupCheck::Unconfirmed {
             if self.group.is_shared() && now >= self.listed_at + self.timings.renew_deadline_ms {
                 let obstacle = self.find_obstacle(lease).await?;
-                let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
-                self.publisher.report_unheld(&unheld, &lease.about());
                 self.doubt(obstacle);
                 self.publish();
+                let unheld = self.group.unheld(self.timings.lease_ms, self.keeper.now_ms());
+                self.publisher.report_unheld(&unheld, &lease.about());
             }
             return Ok(());
         }

@@ -153,9 +153,10 @@ impl Publisher {
         self.obstacle = obstacle;
     }
 
-    /// Shards that nobody holds.
+    /// Shards that nobody holds, as a leader sees it.
     pub(super) fn report_unheld(&mut self, unheld: &[u16], lease: &About) {
-        let unheld = unheld.first().map(|_| {
+        let first = unheld.first().filter(|_| self.open_until.is_some());
+        let unheld = first.map(|_| {
             let numbers: Vec<_> = unheld.iter().map(ToString::to_string).collect();
             let what = Some(numbers.join(", ").into());
             problem(Cause::ShardUnheld, lease, Facts { what, ..Facts::default() })
@@ -177,6 +178,8 @@ impl Publisher {
                 warn!(because, "no longer leader: mirroring and deleting stopped");
             }
             self.unposted_events.push("stopped leading");
+            // It may be cut off, and another instance sees who holds the shards.
+            self.listeners.held.set(None);
             self.event(EventKind::LeadershipLost);
         }
         if gate.is_some() && !stayed_open {

@@ -142,6 +142,14 @@ async fn a_leader_tells_which_shards_nobody_holds() {
     first.stays(LONG).await;
     let Some(NoteKind::Began(problem)) = first.unheld.recv().await else { panic!("no problem") };
     assert_eq!(problem.sentence(), "No instance holds shard 2; its Connectors are not mirrored.");
+    // It is cut off for a while, and does not know.
+    first.api.behaves(Behaviour::Hangs);
+    first.becomes(false, LEASE).await;
+    assert!(matches!(first.unheld.try_recv(), Ok(NoteKind::Ended(_))));
+    first.api.behaves(Behaviour::Responds);
+    first.becomes(true, 2 * LEASE).await;
+    first.stays(LEASE).await;
+    assert!(matches!(first.unheld.try_recv(), Ok(NoteKind::Began(_))));
     let mut third = shard(&api, 2, 3);
     third.becomes(true, 2 * LEASE).await;
     first.stays(2 * LEASE).await;
