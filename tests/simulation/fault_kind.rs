@@ -106,6 +106,8 @@ const OFFERED: &[Cause] = &[
     Cause::ProjectMissing,
     Cause::UpstreamUnknown,
     Cause::NotMirrored,
+    // A route is not deleted while the upstream's server rejects the token that would prove it.
+    Cause::WriteFailing,
 ];
 
 impl FaultKind {

@@ -68,7 +68,7 @@ table! {
     KubeconfigInvalid: Error, None, Some(Unknown), false, [NotWatched],
         ["The kubeconfig of {cluster} cannot be used: {error}."],
         ["Correct {file}; it is read again before each attempt.",
-         "Correct it; it is read again before each attempt."];
+         "Correct the kubeconfig; it is read again before each attempt."];
     ObjectUnreadable: Warning, None, Some(Unknown), true, [Ticket],
         ["{kind} {object} in {cluster} cannot be decoded."],
         ["`@{cluster} -n {namespace} get {kind} {name} -o yaml`"];
@@ -442,13 +442,12 @@ impl Cause {
         }
     }
 
-    /// The cause of a failed write.
+    /// The cause of a failed write, never one of a read: those make connectors unknown, and alert
+    /// only where no watch is live. Rejected credentials fail a write while the watches go on.
     pub(crate) fn of_write(error: ErrorCause) -> Self {
-        match error {
-            ErrorCause::Unauthorized => Self::CredentialsRejected,
-            ErrorCause::Kubeconfig | ErrorCause::Certificate => Self::KubeconfigInvalid,
-            error if error.class() == ErrorClass::Never => Self::WriteRefused,
-            _ => Self::WriteFailing,
+        match error.class() {
+            ErrorClass::Never => Self::WriteRefused,
+            ErrorClass::Backoff | ErrorClass::Refetch => Self::WriteFailing,
         }
     }
 
@@ -459,9 +458,18 @@ impl Cause {
 
     /// The remedy in one line; commands and keys are in backticks.
     pub fn remedy(self, about: &About, facts: &Facts, kubectl: Kubectl<'_>) -> Option<String> {
-        let forms = self.info().remedy;
+        let forms = self.remedied_as(facts).info().remedy;
         let first = || Texts { about, facts, kubectl }.first_known(forms);
         (!forms.is_empty()).then(first)
+    }
+
+    /// Writes that fail by their credentials have the remedy of such reads.
+    fn remedied_as(self, facts: &Facts) -> Self {
+        let error = facts.error.as_ref().filter(|_| self == Self::WriteFailing);
+        match error.map(|error| Self::of_read(error.cause)) {
+            Some(read @ (Self::CredentialsRejected | Self::KubeconfigInvalid)) => read,
+            _ => self,
+        }
     }
 }
 
@@ -704,10 +712,10 @@ mod tests {
     fn a_failed_request_has_one_cause() {
         use ErrorCause::{Forbidden, Invalid, Kubeconfig, NotFound, TimedOut, Unauthorized};
         for (error, read, write) in [
-            (Unauthorized, Cause::CredentialsRejected, Cause::CredentialsRejected),
+            (Unauthorized, Cause::CredentialsRejected, Cause::WriteFailing),
             (Forbidden, Cause::PermissionMissing, Cause::WriteRefused),
             (NotFound, Cause::KindNotServed, Cause::WriteFailing),
-            (Kubeconfig, Cause::KubeconfigInvalid, Cause::KubeconfigInvalid),
+            (Kubeconfig, Cause::KubeconfigInvalid, Cause::WriteFailing),
             (Invalid, Cause::ClusterUnavailable, Cause::WriteRefused),
             (TimedOut, Cause::ClusterUnavailable, Cause::WriteFailing),
         ] {
