@@ -93,9 +93,11 @@ impl Run {
         };
         let engine = Engine::new(&config, settings, gate, observer);
         let shard = engine.machine.settings().shard;
-        engine
-            .metrics
-            .set_lease_name(&Group::new(&config.leader_election.lease_name, shard).own_lease());
+        // A dry run leads nobody: beside a run, it would hide that no instance leads.
+        if !config.dry_run {
+            let group = Group::new(&config.leader_election.lease_name, shard);
+            engine.metrics.set_lease_name(&group.own_lease());
+        }
         let (_, reloads) = mpsc::channel(1);
         let discovery = None;
         let recorder = None;
@@ -294,5 +296,20 @@ fn answer(engine: &Engine, query: Query) {
             drop(reply.send(Fleet { at_ms: engine.clock.now(), problems, ..fleet }));
         }
         Query::PassedHops(reply) => drop(reply.send(engine.hops.all())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Format;
+
+    #[tokio::test]
+    async fn a_dry_run_does_not_say_that_it_leads() {
+        let says = |dry_run| {
+            let run = Run::new(Config { dry_run, ..Config::default() }, None);
+            run.engine.metrics.text(None, Format::Plain).contains("leader_election_master_status")
+        };
+        assert_eq!([false, true].map(says), [true, false]);
     }
 }

@@ -8,7 +8,7 @@ use super::{Metrics, lock};
 
 #[derive(Debug, Default)]
 pub(super) struct Lease {
-    /// `None` in commands without leadership.
+    /// `None` in commands without leadership, and in a dry run.
     name: Option<String>,
     is_leader: bool,
     /// When the gate closes; `None` while it is closed, and without an election.
