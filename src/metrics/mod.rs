@@ -38,7 +38,7 @@ use user_impact::Edges;
 use watches::Watches;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
 
-/// The most clusters with a series for each.
+/// The most clusters with a series for each of what users see and of the requests.
 const PER_CLUSTER_MAX: usize = 200;
 
 /// Counts that only the machine can give, at one time.
@@ -92,7 +92,8 @@ impl Metrics {
         Self::default()
     }
 
-    /// Sets the number of joined clusters. Above 200 no cluster has its own series.
+    /// Sets the number of joined clusters. Above 200, what users see and the requests are summed over
+    /// all; the causes are not, because an alert asks for each cluster whether anybody watches it.
     pub fn set_clusters(&self, clusters: usize) {
         self.clusters.store(clusters, Relaxed);
     }
