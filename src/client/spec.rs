@@ -156,11 +156,14 @@ impl KubeconfigText {
                 context.cluster
             ));
         }
-        let Some(name) = context.user.as_ref().filter(|name| !name.is_empty()) else {
+        let name = context.user.as_deref().unwrap_or_default();
+        // kubectl writes an empty name for no user. kube uses an entry of that name nevertheless.
+        if user.is_none() && !name.is_empty() {
+            return Err(missing("user", name));
+        }
+        let Some(user) = user.and_then(|entry| entry.auth_info.as_ref()) else {
             return Ok(Self(text.into()));
         };
-        let user = user.ok_or_else(|| missing("user", name))?;
-        let Some(user) = &user.auth_info else { return Ok(Self(text.into())) };
         const TOKEN: &str = "a token or client-certificate-data";
         let fields = [
             (user.exec.is_some(), ("exec", RUNS, TOKEN)),
@@ -204,12 +207,15 @@ mod tests {
     use super::*;
 
     fn parse(cluster: &str, user: &str) -> Result<KubeconfigText, String> {
-        let text = format!(
+        KubeconfigText::parse(&text(cluster, user))
+    }
+
+    fn text(cluster: &str, user: &str) -> String {
+        format!(
             "{{current-context: x, contexts: [{{name: x, context: {{cluster: c, user: u}}}}],
             clusters: [{{name: c, cluster: {{{cluster}}}}}, {{name: o, cluster:
             {{certificate-authority: /o}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
-        );
-        KubeconfigText::parse(&text)
+        )
     }
 
     const SERVER: &str = "server: 'https://a:6443'";
@@ -228,6 +234,11 @@ mod tests {
             let error = parse(SERVER, user).unwrap_err();
             let told = format!("the kubeconfig's user \"u\" has {field}, which may ");
             assert!(error.starts_with(&told) && !error.contains("secret"), "{error}");
+            // kube uses also the entry of an empty name.
+            let nameless = text(SERVER, user).replace("user: u}", "user: ''}");
+            let error = KubeconfigText::parse(&nameless.replace("name: u,", "name: '',"));
+            assert!(error.is_err_and(|error| error.contains(r#"user "" has"#)), "{field}");
+            KubeconfigText::parse(&nameless).unwrap();
         }
         let error = parse(&format!("{SERVER}, certificate-authority: /secret"), "").unwrap_err();
         assert!(
