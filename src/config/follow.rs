@@ -4,7 +4,7 @@
 //! same content, so that a file is never used half written. Only `clusters` is followed: any other key
 //! takes effect at the next start, and its change is one log line. A broken file, or one without
 //! `clusters`, changes nothing. A file without the hub, or without more than a third of the clusters,
-//! needs SIGHUP, which reads the file at once.
+//! needs SIGHUP, which reads the file at once; another hub needs a restart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -150,18 +150,8 @@ impl Follower {
             Ok(config) => config,
             Err(error) => return self.refuse(&error.to_string()),
         };
-        let local = [self.source.local_cluster()];
-        if config.clusters == local && self.clusters != local {
-            return self.refuse(&format!(
-                "it names no cluster, but {} clusters are followed",
-                self.clusters.len()
-            ));
-        }
-        if let Some(harm) = harm(&self.clusters, &config.clusters).filter(|_| !is_asked) {
-            return self.refuse(&format!(
-                "{harm}. A changed file alone may not do that: if it is meant, send SIGHUP to this \
-                 process (kill -HUP), or restart it"
-            ));
+        if let Some(why) = self.refusal(&config.clusters, is_asked) {
+            return self.refuse(&why);
         }
 
         self.problems.set(None);
@@ -184,6 +174,30 @@ impl Follower {
             self.clusters.clone_from(&config.clusters);
             let _ = self.followed.send(config.clusters).await;
         }
+    }
+
+    /// Why this list of clusters is refused. `None` if it may be used.
+    fn refusal(&self, clusters: &[ClusterConfig], is_asked: bool) -> Option<String> {
+        let local = [self.source.local_cluster()];
+        if clusters == local && self.clusters != local {
+            let followed = self.clusters.len();
+            return Some(format!("it names no cluster, but {followed} clusters are followed"));
+        }
+        // The election stays as it was at the start, so nobody would elect the leader of another hub.
+        let lease = self.started.election_cluster();
+        let hub = self.started.election_cluster_of(clusters);
+        if let Some(hub) = hub.filter(|hub| lease.is_none_or(|lease| lease.name != hub.name)) {
+            return Some(format!(
+                "it makes {} the hub, for which this process is not in a leader election. A hub \
+                 takes effect at a restart: restart this process",
+                hub.name
+            ));
+        }
+        let harm = harm(&self.clusters, clusters).filter(|_| !is_asked)?;
+        Some(format!(
+            "{harm}. A changed file alone may not do that: if it is meant, send SIGHUP to this \
+             process (kill -HUP), or restart it"
+        ))
     }
 
     /// Keeps the current configuration, and reports why.

@@ -414,8 +414,16 @@ impl Config {
 
     /// The cluster that holds the Lease: the hub. `None` if no leader is elected.
     pub fn election_cluster(&self) -> Option<&ClusterConfig> {
+        self.election_cluster_of(&self.clusters)
+    }
+
+    /// The same if these were the clusters.
+    pub(crate) fn election_cluster_of<'c>(
+        &self,
+        clusters: &'c [ClusterConfig],
+    ) -> Option<&'c ClusterConfig> {
         let is_elected = self.leader_election.enabled && !self.dry_run;
-        self.clusters.iter().find(|c| c.roles.contains(&Role::Hub)).filter(|_| is_elected)
+        clusters.iter().find(|c| c.roles.contains(&Role::Hub)).filter(|_| is_elected)
     }
 
     /// The timings of the leader election.

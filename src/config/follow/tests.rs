@@ -160,10 +160,36 @@ async fn what_takes_away_the_hub_or_a_third_needs_a_persons_word() {
     assert_eq!(bench.sighup().await, None);
     assert_eq!(bench.counts(), (2, 3));
 
-    bench.write(&["other", "hub", "b"], "");
+    bench.write_text("clusters: [{name: b, roles: [upstream], context: b}]");
     assert_eq!(bench.checks(3).await, None);
     assert_eq!(bench.names(), ["hub", "b"]);
-    assert_eq!(names(&bench.sighup().await.unwrap()), ["other", "hub", "b"]);
+    assert_eq!(names(&bench.sighup().await.unwrap()), ["b"]);
+}
+
+/// The leader of a hub is elected only if the hub was there at the start.
+#[tokio::test]
+async fn another_hub_needs_a_restart_whoever_asks() {
+    let mut bench = Bench::new("hubs", &[]).await;
+    bench.write(&["other", "hub", "a", "b"], "");
+    assert_eq!((bench.checks(3).await, bench.sighup().await), (None, None));
+    // The hub of the start may leave and return.
+    bench.write_text("clusters: [{name: a, roles: [upstream]}, {name: b, roles: [upstream]}]");
+    assert_eq!(names(&bench.sighup().await.unwrap()), ["a", "b"]);
+    bench.write(&["other", "a", "b"], "");
+    assert_eq!((bench.checks(3).await, bench.sighup().await), (None, None));
+    bench.write(&["hub", "a", "b"], "");
+    assert_eq!(bench.checks(2).await.unwrap().len(), 3);
+
+    // So does the first hub, unless nobody elects.
+    bench.write(&["hub", "a", "b"], "");
+    for (elects, hub) in
+        [("", false), ("leaderElection: {enabled: false}", true), ("dryRun: true", true)]
+    {
+        let alone = format!("clusters: [{{name: a, roles: [edge]}}]\n{elects}");
+        bench.follower.started = read(&alone);
+        bench.follower.clusters = bench.follower.started.clusters.clone();
+        assert_eq!(bench.sighup().await.is_some(), hub, "{elects}");
+    }
 }
 
 #[tokio::test]
