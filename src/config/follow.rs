@@ -4,11 +4,12 @@
 //! same content, so that a file is never used half written. Only `clusters` is followed: any other key
 //! takes effect at the next start, and its change is one log line. A broken file, or one without
 //! `clusters`, changes nothing. A file without the hub, or without more than a third of the clusters,
-//! needs SIGHUP, which reads the file at once; another hub needs a restart.
+//! at once or within a minute, needs SIGHUP, which reads the file at once; another hub needs a restart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::SignalStream;
 use tokio_stream::{Stream, StreamExt};
 use tracing::{info, warn};
@@ -32,6 +33,9 @@ use crate::problems::Outside;
 
 /// The time between two checks, and between the two that must agree.
 const CHECK_EVERY: Duration = Duration::from_secs(3);
+
+/// What leaves within this time counts together, as for discovery.
+const COUNTED_TOGETHER: Duration = Duration::from_secs(60);
 
 /// The most clusters or keys that a log line names; it counts the rest.
 const NAMED_MAX: usize = 20;
@@ -73,6 +77,8 @@ struct Follower {
     started: Config,
     /// The current clusters.
     clusters: Vec<ClusterConfig>,
+    /// Earlier lists, each with when it was replaced; none from before a person's word.
+    former: Vec<(Instant, Vec<ClusterConfig>)>,
     metrics: Arc<Metrics>,
     problems: Outside,
     followed: mpsc::Sender<Vec<ClusterConfig>>,
@@ -91,8 +97,17 @@ impl Follower {
         followed: mpsc::Sender<Vec<ClusterConfig>>,
     ) -> Self {
         let clusters = started.clusters.clone();
-        let decided = None;
-        Self { source, started, clusters, metrics, problems, followed, decided, candidate: None }
+        Self {
+            source,
+            started,
+            clusters,
+            former: Vec::new(),
+            metrics,
+            problems,
+            followed,
+            decided: None,
+            candidate: None,
+        }
     }
 
     /// Checks periodically, and at once on SIGHUP.
@@ -171,13 +186,16 @@ impl Follower {
         }
         self.metrics.config_reloaded(ReloadResult::Applied);
         if !change.is_empty() {
-            self.clusters.clone_from(&config.clusters);
+            let former = mem::replace(&mut self.clusters, config.clusters.clone());
+            if !is_asked {
+                self.former.push((Instant::now(), former));
+            }
             let _ = self.followed.send(config.clusters).await;
         }
     }
 
     /// Why this list of clusters is refused. `None` if it may be used.
-    fn refusal(&self, clusters: &[ClusterConfig], is_asked: bool) -> Option<String> {
+    fn refusal(&mut self, clusters: &[ClusterConfig], is_asked: bool) -> Option<String> {
         let local = [self.source.local_cluster()];
         if clusters == local && self.clusters != local {
             let followed = self.clusters.len();
@@ -193,7 +211,15 @@ impl Follower {
                 hub.name
             ));
         }
-        let harm = harm(&self.clusters, clusters).filter(|_| !is_asked)?;
+        if is_asked {
+            self.former.clear();
+            return None;
+        }
+        // A file that is written in steps may take away little with each.
+        self.former.retain(|(until, _)| until.elapsed() < COUNTED_TOGETHER);
+        let in_steps = || self.former.iter().find_map(|(_, former)| harm(former, clusters));
+        let harm = harm(&self.clusters, clusters)
+            .or_else(|| Some(format!("within a minute, {}", in_steps()?)))?;
         Some(format!(
             "{harm}. A changed file alone may not do that: if it is meant, send SIGHUP to this \
              process (kill -HUP), or restart it"

@@ -166,6 +166,28 @@ async fn what_takes_away_the_hub_or_a_third_needs_a_persons_word() {
     assert_eq!(names(&bench.sighup().await.unwrap()), ["b"]);
 }
 
+#[tokio::test]
+async fn what_leaves_in_steps_counts_together_for_a_minute() {
+    let mut bench = Bench::new("steps", &[]).await;
+    let ten = ["hub", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    bench.write(&ten, "");
+    assert_eq!(bench.checks(2).await.unwrap().len(), 10);
+    bench.write(&ten[..8], "");
+    assert_eq!(bench.checks(2).await.unwrap().len(), 8);
+    bench.write(&ten[..6], "");
+    assert_eq!(bench.checks(2).await, None);
+    tokio::time::pause();
+    tokio::time::advance(COUNTED_TOGETHER).await;
+    tokio::time::resume();
+    bench.write(&ten[..6], "# later");
+    assert_eq!(bench.checks(2).await.unwrap().len(), 6);
+    // What a person confirms no longer counts.
+    bench.write(&ten[..4], "");
+    assert_eq!(bench.sighup().await.unwrap().len(), 4);
+    bench.write(&ten[..3], "");
+    assert_eq!(bench.checks(2).await.unwrap().len(), 3);
+}
+
 /// The leader of a hub is elected only if the hub was there at the start.
 #[tokio::test]
 async fn another_hub_needs_a_restart_whoever_asks() {
@@ -181,7 +203,6 @@ async fn another_hub_needs_a_restart_whoever_asks() {
     assert_eq!(bench.checks(2).await.unwrap().len(), 3);
 
     // So does the first hub, unless nobody elects.
-    bench.write(&["hub", "a", "b"], "");
     for (elects, hub) in
         [("", false), ("leaderElection: {enabled: false}", true), ("dryRun: true", true)]
     {
