@@ -55,7 +55,7 @@ pub(super) struct Files {
     part: LogPart,
     /// The size of the part; 0 before it has its header.
     bytes: u64,
-    /// Whether a whole line follows the header.
+    /// Whether a line follows the header, or a part of one.
     has_lines: bool,
     /// False for pipes and devices, which are not rotated.
     is_regular: bool,
@@ -63,20 +63,21 @@ pub(super) struct Files {
     is_torn: bool,
     /// The size at which the next part is started; larger after a failed rotation.
     full_at_bytes: u64,
-    /// `None` for pipes and devices.
-    _lock: Option<WriteLock>,
+    /// `None` for pipes and devices, and while the disk is full.
+    lock: Option<WriteLock>,
 }
 
 impl Files {
-    /// Starts a log of at most `size` bytes. A file at `path` becomes `FILE.1`.
+    /// Starts a log of at most `size` bytes. A file at `path` becomes `FILE.1`. If the disk is full, the
+    /// first lines start it.
     pub(super) fn start(path: &Path, size: u64, part: LogPart, create: Create) -> io::Result<Self> {
-        let is_regular = is_regular(path)?;
-        let lock = if is_regular { Some(WriteLock::acquire(path)?) } else { None };
         let mut files = Self::new(path, size, part, create);
-        files.is_regular = is_regular;
-        files._lock = lock;
-        files.next_part()?;
-        files.open()?;
+        files.is_regular = is_regular(path)?;
+        let started = files.next_part().and_then(|()| files.open().map(|_| ()));
+        started.or_else(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Ok(()),
+            _ => Err(error),
+        })?;
         Ok(files)
     }
 
@@ -99,7 +100,7 @@ impl Files {
             is_regular: false,
             is_torn: false,
             full_at_bytes: part_bytes,
-            _lock: None,
+            lock: None,
         }
     }
 
@@ -135,7 +136,8 @@ impl Files {
         // A line that lacks only its line break is whole.
         let whole = text.get(before_lines..text.len().min(written + 1)).unwrap_or_default();
         let whole = whole.iter().filter(|byte| **byte == b'\n').count();
-        self.has_lines |= whole > 0;
+        // The part is kept if anything follows the header, so the next one needs another number.
+        self.has_lines |= written > before_lines;
         ended.map_err(|error| {
             self.is_torn = written > 0 && text[written - 1] != b'\n';
             if self.is_regular {
@@ -168,6 +170,9 @@ impl Files {
     /// Renames `FILE` to `FILE.1`, and earlier parts accordingly. Discards a file with no more than a
     /// header: nothing entered or left the machine while it was current.
     fn next_part(&mut self) -> io::Result<()> {
+        if self.is_regular && self.lock.is_none() {
+            self.lock = Some(WriteLock::acquire(&self.path)?);
+        }
         if self.is_regular && self.path.try_exists()? {
             if holds_only_a_header(&self.path)? {
                 fs::remove_file(&self.path)?;

@@ -1,6 +1,7 @@
 //! A disk that fails by a script: the log can always be read afterwards.
 
 use std::fs::{self, File};
+use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, StorageFull};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -129,8 +130,11 @@ fn after_any_failed_write_the_log_can_be_read_and_says_what_is_missing() {
     let folder = folder("full");
     let mut lost_at_most = 0;
     for size in [1 << 30, 1_200_000] {
-        for ok_before in 0..6 {
-            for torn in [&[0][..], &[1], &[50], &[20_100], &[20_050, 3, 0, 41_000], &[usize::MAX]] {
+        // A part of the smaller log has seven writes: the eighth begins the next part.
+        for ok_before in 0..9 {
+            for torn in
+                [&[0][..], &[1], &[50], &[900], &[20_100], &[20_050, 3, 0, 41_000], &[usize::MAX]]
+            {
                 let path = folder.join(format!("log-{size}-{ok_before}-{torn:?}"));
                 let mut script = vec![None; ok_before];
                 script.extend(torn.iter().copied().map(Some));
@@ -256,6 +260,29 @@ fn deleting_the_log_to_free_space_loses_only_what_was_deleted() {
         };
         assert_eq!(seen.at, event(3).at, "{how}");
         assert!(reader.warnings()[0].text.starts_with("this is part 2 of a rotated log"), "{how}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_start_is_tried_again() {
+    let folder = folder("full-at-start");
+    for (number, kind) in [StorageFull, QuotaExceeded, PermissionDenied].into_iter().enumerate() {
+        let path = folder.join(number.to_string());
+        let mut is_full = true;
+        let create: Create = Box::new(move |path| match std::mem::take(&mut is_full) {
+            true => Err(kind.into()),
+            false => super::files::create(path),
+        });
+        let part = LogPart { number: 1, started: UnixMillis(7) };
+        match Files::start(&path, 1 << 30, part, create) {
+            Ok(mut files) => {
+                assert!(kind != PermissionDenied);
+                files.append(&header(), &line(&event(1))).unwrap();
+                assert_eq!(read(&path), (vec![1], 0));
+            }
+            Err(error) => assert_eq!((error.kind(), kind), (PermissionDenied, PermissionDenied)),
+        }
     }
     fs::remove_dir_all(folder).unwrap();
 }
