@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::lock::{WriteLock, open_append};
@@ -21,6 +22,12 @@ pub(super) fn create(path: &Path) -> io::Result<Box<dyn Write + Send>> {
         true => Ok(Box::new(open_append(path)?)),
         false => Ok(Box::new(OpenOptions::new().append(true).open(path)?)),
     }
+}
+
+/// The device and the number of a file.
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let file = fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
 }
 
 /// Whether `path` is a regular file, or will be one.
@@ -52,6 +59,8 @@ pub(super) struct Files {
     create: Create,
     /// `None`: the next lines start a part.
     file: Option<Box<dyn Write + Send>>,
+    /// Distinguishes it from another file of its name.
+    inode: Option<(u64, u64)>,
     part: LogPart,
     /// The size of the part; 0 before it has its header.
     bytes: u64,
@@ -94,6 +103,7 @@ impl Files {
             part_bytes,
             create,
             file: None,
+            inode: None,
             part,
             bytes: 0,
             has_lines: false,
@@ -117,7 +127,7 @@ impl Files {
         lines: &[u8],
     ) -> Result<(), (usize, io::Error)> {
         let is_full = self.has_lines && self.bytes + lines.len() as u64 > self.full_at_bytes;
-        if self.is_regular && self.file.is_none() {
+        if self.is_regular && (self.file.is_none() || self.is_gone()) {
             self.next_part().map_err(|error| (0, error))?;
         } else if self.is_regular && is_full {
             self.rotate();
@@ -151,7 +161,19 @@ impl Files {
     fn open(&mut self) -> io::Result<&mut dyn Write> {
         match &mut self.file {
             Some(file) => Ok(&mut **file),
-            file => Ok(&mut **file.insert((self.create)(&self.path)?)),
+            file => {
+                let file = file.insert((self.create)(&self.path)?);
+                self.inode = inode(&self.path).ok();
+                Ok(&mut **file)
+            }
+        }
+    }
+
+    /// Whether somebody deleted or moved the open file, whose next lines nobody would find.
+    fn is_gone(&self) -> bool {
+        match inode(&self.path) {
+            Ok(inode) => self.inode.is_some_and(|opened| opened != inode),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
     }
 

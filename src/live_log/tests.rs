@@ -242,14 +242,19 @@ fn a_rotation_that_was_cut_off_is_read_and_completed() {
 #[test]
 fn deleting_the_log_to_free_space_loses_only_what_was_deleted() {
     let folder = folder("room");
-    for how in ["deleted", "emptied", "replaced"] {
+    for how in ["deleted", "emptied", "replaced", "deleted with room", "moved with room"] {
         let path = folder.join(how);
         let script: Script = Arc::new(Mutex::new(vec![None, Some(0)]));
-        let mut files = start(&path, 1 << 30, flaky(script));
+        let mut files = start(&path, 1 << 30, flaky(script.clone()));
         files.append(&header(), &line(&event(1))).unwrap();
-        assert_eq!(files.append(&header(), &line(&event(2))).unwrap_err().0, 0);
+        if how.ends_with("room") {
+            script.lock().unwrap().clear();
+        } else {
+            assert_eq!(files.append(&header(), &line(&event(2))).unwrap_err().0, 0);
+        }
         match how {
-            "deleted" => fs::remove_file(&path).unwrap(),
+            "deleted" | "deleted with room" => fs::remove_file(&path).unwrap(),
+            "moved with room" => fs::rename(&path, folder.join("moved")).unwrap(),
             "emptied" => fs::write(&path, "").unwrap(),
             _ => fs::write(&path, "something else\n").unwrap(),
         }
