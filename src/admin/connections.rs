@@ -2,18 +2,19 @@
 //!
 //! Any client that reaches the pod can use the port, so slow or hostile clients must not use up the
 //! process's descriptors. A connection carries one request, whose head must arrive soon. At the limit,
-//! the oldest connection without a complete request is closed, so that a probe gets its answer at once,
-//! whatever the other clients do.
+//! the oldest connection without a complete request is closed, or else the oldest whose answer is not
+//! read in whole, so that a probe gets its answer at once, whatever the other clients do.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
+use futures::FutureExt;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -21,6 +22,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -60,6 +62,7 @@ pub(super) async fn serve(
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = connections.tasks.join_next() => {}
+            () = connections.answered.notified() => {}
         }
     }
     drop(listener);
@@ -92,45 +95,71 @@ struct Connections {
     tasks: JoinSet<()>,
     /// Oldest first.
     open: VecDeque<Connection>,
+    /// An answer was made, so there may be room.
+    answered: Arc<Notify>,
 }
 
 struct Connection {
     task: AbortHandle,
-    /// Set once its request is complete and is being answered.
-    busy: Arc<AtomicBool>,
+    /// A [`Phase`].
+    phase: Arc<AtomicU8>,
+}
+
+/// Where a connection's request is.
+enum Phase {
+    /// The client has not sent all of it.
+    Arriving,
+    /// It has arrived, and its answer is being made.
+    Answering,
+    /// The client has not read all of the answer.
+    Sending,
+}
+
+impl Connection {
+    fn is_arriving(&self) -> bool {
+        self.phase.load(Relaxed) == Phase::Arriving as u8
+    }
+
+    /// Whether the client, and not this process, is what it waits for.
+    fn may_be_closed(&self) -> bool {
+        self.phase.load(Relaxed) != Phase::Answering as u8
+    }
 }
 
 impl Connections {
     fn new(router: Router, limit: usize) -> Self {
-        Self { router, limit, tasks: JoinSet::new(), open: VecDeque::new() }
+        let answered = Arc::default();
+        Self { router, limit, tasks: JoinSet::new(), open: VecDeque::new(), answered }
     }
 
-    /// Whether one more may be accepted, now or in exchange for one without a request.
+    /// Whether one more may be accepted, now or in exchange for one that may be closed.
     fn make_room(&mut self) -> bool {
         self.open.retain(|connection| !connection.task.is_finished());
-        self.open.len() < self.limit || self.open.iter().any(|c| !c.busy.load(Relaxed))
+        self.open.len() < self.limit || self.open.iter().any(Connection::may_be_closed)
     }
 
     fn add(&mut self, stream: TcpStream, peer: SocketAddr) {
         if self.open.len() >= self.limit {
-            let idle = self.open.iter().position(|c| !c.busy.load(Relaxed));
-            match idle.and_then(|at| self.open.remove(at)) {
+            let arriving = self.open.iter().position(Connection::is_arriving);
+            let oldest = arriving.or_else(|| self.open.iter().position(Connection::may_be_closed));
+            match oldest.and_then(|at| self.open.remove(at)) {
                 Some(oldest) => oldest.task.abort(),
                 // All have sent their requests meanwhile: this client may retry.
                 None => return,
             }
         }
-        let busy = Arc::new(AtomicBool::new(false));
-        let served = one_request(stream, peer, self.router.clone(), busy.clone());
+        let phase = Arc::new(AtomicU8::new(Phase::Arriving as u8));
+        let answered = self.answered.clone();
+        let served = one_request(stream, peer, self.router.clone(), phase.clone(), answered);
         let task = self.tasks.spawn(async {
             // If it was cut off or failed, it is over; the client sees that itself.
             let _ = timeout(CONNECTION_WITHIN, served).await;
         });
-        self.open.push_back(Connection { task, busy });
+        self.open.push_back(Connection { task, phase });
     }
 
     async fn finish(mut self) {
-        self.open.iter().filter(|c| !c.busy.load(Relaxed)).for_each(|c| c.task.abort());
+        self.open.iter().filter(|c| c.is_arriving()).for_each(|c| c.task.abort());
         while self.tasks.join_next().await.is_some() {}
     }
 }
@@ -139,15 +168,21 @@ async fn one_request(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
-    busy: Arc<AtomicBool>,
+    phase: Arc<AtomicU8>,
+    answered: Arc<Notify>,
 ) -> hyper::Result<()> {
     // Without it, small answers wait for each other; the server works nevertheless.
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        busy.store(true, Relaxed);
+        phase.store(Phase::Answering as u8, Relaxed);
         request.extensions_mut().insert(ConnectInfo(peer));
-        router.call(request)
+        let phase = phase.clone();
+        let answered = answered.clone();
+        router.call(request).inspect(move |_| {
+            phase.store(Phase::Sending as u8, Relaxed);
+            answered.notify_one();
+        })
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -160,7 +195,37 @@ async fn one_request(
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Bytes;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+
+    #[tokio::test]
+    async fn who_does_not_read_an_answer_makes_room_for_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // More than the system buffers.
+        let large = Bytes::from(vec![b'x'; 32 << 20]);
+        let answer = move || async move {
+            sleep(Duration::from_millis(100)).await;
+            large
+        };
+        let router = Router::new().route("/", get(answer));
+        tokio::spawn(serve(listener, router, std::future::pending()));
+        let request = async || {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            client
+        };
+        let mut clients = Vec::new();
+        for _ in 0..limit() {
+            clients.push(request().await);
+        }
+        // It is turned away while all answers are being made.
+        let answered = async { while request().await.read_u8().await.is_err() {} };
+        timeout(HEAD_WITHIN, answered).await.expect("an answer");
+    }
 
     #[test]
     fn most_descriptors_stay_for_clusters() {
