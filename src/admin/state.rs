@@ -1,5 +1,6 @@
 //! `/state`: built by the loop at a limited rate, and rendered outside it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::core::contract::cause::Cause;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::Fleet;
 use crate::outside_text::plain_json::PlainJson;
+use crate::outside_text::without_secrets;
 
 /// After an answer the loop gets no query for the state for this many times the answer's duration, so
 /// that these queries take at most a tenth of its time, and a change of liveness never waits for more
@@ -75,6 +77,20 @@ pub(super) async fn encode<T: Send + 'static>(
     Ok(tokio::task::spawn_blocking(work).await??)
 }
 
+/// Replaces the addresses and secrets that errors of API servers may contain, as the log does.
+fn cleaned(mut fleet: Fleet) -> Fleet {
+    let of_connectors = fleet.connectors.iter_mut().flat_map(|connector| &mut connector.hops);
+    let hops = of_connectors.chain(&mut fleet.unpaired);
+    let texts = hops.flat_map(|hop| hop.message.iter_mut().chain(&mut hop.evidence));
+    let of_orphans = fleet.orphans.iter_mut().filter_map(|orphan| orphan.error.as_mut());
+    for text in texts.chain(of_orphans) {
+        if let Cow::Owned(clean) = without_secrets(text) {
+            *text = clean;
+        }
+    }
+    fleet
+}
+
 /// The state, once it is this request's turn.
 pub(super) async fn known(admin: &Admin) -> Result<InstanceState, NoAnswer> {
     let turn = async {
@@ -86,8 +102,9 @@ pub(super) async fn known(admin: &Admin) -> Result<InstanceState, NoAnswer> {
     let asked = Instant::now();
     // The client may disconnect before the answer.
     *turn = asked + PAUSE_MAX;
-    let mut fleet = admin.ask(Query::State).await?;
+    let fleet = admin.ask(Query::State).await?;
     *turn = Instant::now() + (asked.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+    let mut fleet = encode(move || Ok(cleaned(fleet))).await?;
 
     let is_led = !fleet.problems.iter().any(|group| group.cause == Cause::NoLeader);
     fleet.leader.holder = admin.metrics.lease_holder().filter(|_| is_led);

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use expect_test::expect_file;
 use serde_json::Value;
+use throughline::admin::Query;
 use throughline::config::StateAccess;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::Kind;
@@ -178,5 +179,22 @@ async fn the_state_is_indented_json_unless_json_is_asked_for() {
         let received = edge.as_object_mut().unwrap().remove("receivedAtMs").unwrap();
         assert!(received["Connector"].is_u64(), "{received}");
         assert_eq!(state, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_state_has_no_secrets_of_errors() {
+    let mut fleet = stage().machine.fleet(Source::Instance, &|_| None);
+    let hop = &mut fleet.connectors[0].hops[0];
+    hop.message = Some("refused by 10.0.0.7:443".to_owned());
+    hop.evidence.push("the last write failed: token=hunter2".to_owned());
+    let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
+    tokio::spawn(async move {
+        let Some(Query::State(answer)) = asked.recv().await else { return };
+        drop(answer.send(fleet));
+    });
+    let state = body(&server, "/state", 200).await;
+    for text in ["refused by <address>", "the last write failed: token=<secret>"] {
+        assert!(state.contains(text), "{state}");
     }
 }
