@@ -32,7 +32,7 @@ use crate::outside_text::{Secret, lines, one_line, replace_secrets};
 const LIBRARY_LEVELS: &str = "kube_client=error,kube_client::client::builder=off,kube_runtime=error,hyper=error,tower=error,\
                      h2=error,rustls=error";
 /// Fields that quote texts from outside.
-const QUOTES: [&str; 3] = ["error", "reason", "detail"];
+const QUOTES: [&str; 4] = ["error", "reason", "detail", "because"];
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -324,7 +324,8 @@ mod tests {
         let log = || {
             let text = "two\nlines";
             tracing::warn!(error = %message, reason = message, name = "a\u{202e}b", ?text, "failed");
-            tracing::info!(address = %"0.0.0.0:8080", "listening on 0.0.0.0:8080, token=x:\n\u{202e}");
+            let because = "10.0.0.7:443 is gone";
+            tracing::info!(address = %"0.0.0.0:8080", because, "listening on 0.0.0.0:8080, token=x:\n\u{202e}");
             tracing::error!(target: "kube_client", "cannot reach https://api.example.test");
         };
         let text = logged("info", LineStyle::Text { colour: false }, log);
@@ -337,7 +338,8 @@ mod tests {
         assert!(text.contains(&expected), "{text:?} has no {expected:?}");
         assert!(
             text.contains(
-                "listening on 0.0.0.0:8080, token=<secret>\n\\u{202e} address=0.0.0.0:8080\n"
+                "listening on 0.0.0.0:8080, token=<secret>\n\\u{202e} address=0.0.0.0:8080 \
+                 because=\"<address> is gone\"\n"
             ),
             "{text:?}"
         );
