@@ -1,8 +1,9 @@
 //! A cluster described by a kubeconfig's text.
 
+use std::hash::{BuildHasher, RandomState};
+
 use http::Uri;
 use kube::config::Kubeconfig;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::ledger::{Ledger, Offer};
 use crate::client::{
@@ -31,7 +32,7 @@ pub(super) fn offer(
     let text = text.and_then(|text| {
         // The error may quote a name of any length in the kubeconfig.
         let usable = KubeconfigText::parse(&text).map_err(shortened)?;
-        Ok((server_hash(&text), usable))
+        Ok((server_hash(&text, &ledger.hash_key), usable))
     });
     let (uid, state, connection) = match text {
         Ok((server, text)) => {
@@ -52,12 +53,12 @@ pub(super) fn offer(
     Offer { cluster, uid, state, connection, shown_by }
 }
 
-/// A hash of the current context's server and of how it is reached.
-fn server_hash(text: &str) -> u64 {
+/// A hash of the current context's server and of how it is reached, equal only within a run.
+fn server_hash(text: &str, key: &RandomState) -> u64 {
     let kubeconfig = Kubeconfig::from_yaml(text).unwrap_or_default();
     let cluster = Entries::of(&kubeconfig, None).cluster;
     let server = cluster.map(|c| (&c.server, &c.proxy_url, &c.tls_server_name));
-    xxh3_64(format!("{server:?}").as_bytes())
+    key.hash_one(server)
 }
 
 /// The URL of the server that a configured cluster's kubeconfig names; `None` in a pod without one.

@@ -2,6 +2,7 @@
 //! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
@@ -95,6 +96,8 @@ impl Connectable {
 
 /// The offers of one source so far.
 pub(super) struct Ledger {
+    /// Random: who reads an event log can't find a server by the hash in its uid.
+    pub(super) hash_key: RandomState,
     source: SourceName,
     join: JoinRule,
     roles: Vec<Role>,
@@ -129,6 +132,7 @@ impl Ledger {
         connections: Connectable,
     ) -> Self {
         Self {
+            hash_key: RandomState::new(),
             source,
             join,
             roles,

@@ -189,6 +189,8 @@ fn a_secret_shows_a_cluster_or_why_not() {
     assert!(uid.starts_with("u/") && error.is_empty() && connects, "{uid} {error}");
     assert_eq!(shown(&kubeconfig("token: secret-2")).0, uid);
     assert_ne!(shown(&kubeconfig_at("two", "token: secret-1")).0, uid, "it is another cluster");
+    let elsewhere = secrets::offer(&secret(&kubeconfig("token: secret-1")), &Bench::new().ledger);
+    assert_ne!(elsewhere.uid, uid, "nobody can find the server by its hash");
     for (data, word) in [
         (kubeconfig("exec: {command: /bin/sh, apiVersion: v1}"), "exec"),
         (kubeconfig("tokenFile: /etc/shadow"), "tokenFile"),
