@@ -249,7 +249,7 @@ pub struct EventLogConfig {
     /// The file for the event log; default: no log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The size of all parts together; one part is a quarter.
+    /// The size of all parts together, at least `1Mi`; one part is a quarter.
     pub size: Size,
     /// Replace addresses and keys; the log still replays.
     pub redact: bool,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Config;
+use super::{Config, Size};
 use crate::clock::millis;
 use crate::core::contract::settings::OrphanMode;
 use crate::core::data::ids::Role;
@@ -11,6 +11,9 @@ use crate::leader::election::LEASE_MAX_MS;
 use crate::outside_text::brief;
 
 const SHARDS_MAX: u16 = 256;
+
+/// A smaller log is rotated all the time and keeps nothing.
+const EVENT_LOG_MIN: Size = Size(1 << 20);
 
 /// The longest value of a label.
 const LABEL_MAX: usize = 63;
@@ -24,6 +27,7 @@ impl Config {
             self.annotation_keys(),
             self.election(),
             self.orphans(),
+            self.event_log(),
             self.log_level(),
         ];
         problems.into_iter().flatten().map(|problem| brief(&problem).into_owned()).collect()
@@ -135,6 +139,14 @@ impl Config {
     fn log_level(&self) -> Vec<String> {
         let error = crate::logging::filter(&self.log.level).err();
         error.into_iter().map(|message| format!("log.level: {message}")).collect()
+    }
+
+    fn event_log(&self) -> Vec<String> {
+        let size = self.event_log.size;
+        if self.event_log.file.is_none() || size.0 >= EVENT_LOG_MIN.0 {
+            return Vec::new();
+        }
+        vec![format!("eventLog.size: found {size}; accepted: {EVENT_LOG_MIN} or more")]
     }
 
     fn orphans(&self) -> Vec<String> {
