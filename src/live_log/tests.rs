@@ -275,7 +275,7 @@ fn a_disk_that_is_full_at_the_start_is_tried_again() {
     for (number, kind) in [StorageFull, QuotaExceeded, PermissionDenied].into_iter().enumerate() {
         let path = folder.join(number.to_string());
         let mut is_full = true;
-        let create: Create = Box::new(move |path| match std::mem::take(&mut is_full) {
+        let create: Create = Box::new(move |path: &Path| match std::mem::take(&mut is_full) {
             true => Err(kind.into()),
             false => super::files::create(path),
         });
