@@ -137,14 +137,19 @@ pub(crate) struct Announcement {
 pub(crate) struct OngoingTouch {
     pub(crate) gateway: NamespacedName,
     pub(crate) trigger: Trigger,
-    /// `None`: a confirmation.
-    pub(crate) reason: Option<TouchReason>,
-    /// It is the confirmation after an outage.
-    is_once_more: bool,
+    purpose: Purpose,
     /// The watch has shown another trigger since the touch was decided.
     is_trigger_seen: bool,
     /// A further change, during the write.
     next: Option<Announcement>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Announces(TouchReason),
+    Confirms,
+    /// The confirmation after an outage.
+    ConfirmsOnceMore,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -703,7 +708,9 @@ impl TouchMemory {
     pub(crate) fn is_pending(&self) -> bool {
         match &self.state {
             State::New { .. } | State::Pending(_) => true,
-            State::InFlight(ongoing) => ongoing.reason.is_some() || ongoing.next.is_some(),
+            State::InFlight(ongoing) => {
+                matches!(ongoing.purpose, Purpose::Announces(_)) || ongoing.next.is_some()
+            }
             State::Announced | State::AtRest => false,
         }
     }
@@ -741,19 +748,21 @@ impl TouchMemory {
         self.write.on_started(id);
         self.latest = Sequence::of(job.trigger);
         self.last_touch_at = Some(now);
-        let is_once_more = std::mem::take(&mut self.announced.once_more);
 
-        let mut reason = None;
-        if let State::Pending(change) = std::mem::take(&mut self.state) {
-            reason = Some(change.reason);
-            self.limiter.take(job.rate, now);
-            self.announced = change.announced(self.announced.by_stamp, now);
-        }
+        let purpose = match std::mem::take(&mut self.state) {
+            State::Pending(change) => {
+                let purpose = Purpose::Announces(change.reason);
+                self.limiter.take(job.rate, now);
+                self.announced = change.announced(self.announced.by_stamp, now);
+                purpose
+            }
+            _ if std::mem::take(&mut self.announced.once_more) => Purpose::ConfirmsOnceMore,
+            _ => Purpose::Confirms,
+        };
         self.state = State::InFlight(Box::new(OngoingTouch {
             gateway: job.gateway.name.clone(),
             trigger: job.trigger,
-            reason,
-            is_once_more: is_once_more && reason.is_none(),
+            purpose,
             is_trigger_seen: false,
             next: None,
         }));
@@ -774,11 +783,13 @@ impl TouchMemory {
         let completion = self.write.on_finished(id, outcome, &settings.retry, now)?;
         let State::InFlight(ongoing) = std::mem::take(&mut self.state) else { return None };
 
-        let OngoingTouch { gateway, trigger, reason, is_once_more, is_trigger_seen, next } =
-            *ongoing;
+        let OngoingTouch { gateway, trigger, purpose, is_trigger_seen, next } = *ongoing;
         let is_written = matches!(completion, Completion::Written { .. });
-        let again = reason.filter(|_| !is_written).map(|reason| self.announced.again(reason, now));
-        self.announced.once_more |= is_once_more && !is_written;
+        let again = match purpose {
+            Purpose::Announces(reason) if !is_written => Some(self.announced.again(reason, now)),
+            _ => None,
+        };
+        self.announced.once_more |= purpose == Purpose::ConfirmsOnceMore && !is_written;
         let is_latest = next.is_none();
         let change = match (again, next) {
             (Some(mut failed), Some(next)) => {
