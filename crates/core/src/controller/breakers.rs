@@ -48,10 +48,13 @@ impl Breakers {
         self.breakers.get(key).map(CircuitBreaker::state).unwrap_or_default()
     }
 
-    /// A removal must pass the breaker of its upstream and that of the fleet.
-    pub(crate) fn removals_of(&self, upstream: &ClusterName) -> BreakerState {
-        let of_upstream = self.state(&BreakerKey::Removals(upstream.clone()));
-        of_upstream.and(self.state(&BreakerKey::FleetRemovals))
+    /// A removal must pass the breaker of its upstream and that of the fleet. `None`: its labels
+    /// name no upstream, so nothing is removed.
+    pub(crate) fn removals_of(&self, upstream: Option<&ClusterName>) -> BreakerState {
+        upstream.map_or_else(BreakerState::default, |upstream| {
+            let of_upstream = self.state(&BreakerKey::Removals(upstream.clone()));
+            of_upstream.and(self.state(&BreakerKey::FleetRemovals))
+        })
     }
 
     /// The removals that the fleet's breaker counts.

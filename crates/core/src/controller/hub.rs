@@ -25,11 +25,10 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
         mirror.on_waits_in_repeats(m.now);
     }
 
-    let breaker =
-        place.named().map(|upstream| m.breakers.removals_of(upstream)).unwrap_or_default();
-    let view = mirror::View::new(place, mirror, m.is_leader, m.now);
+    let breaker = m.breakers.removals_of(place.named());
     let removals = m.breakers.removals();
-    let plan = mirror::plan(&mirror::View { breaker, removals, admitted_by, ..view });
+    let view = mirror::View::new(place, mirror, breaker, removals, m.is_leader, m.now);
+    let plan = mirror::plan(&mirror::View { admitted_by, ..view });
     if let Some(upstream) = place.named() {
         m.breakers.on_verdict(at, upstream, plan.verdict, m.now);
     }
@@ -43,7 +42,7 @@ pub(super) fn plan(m: &mut Machine, at: &ObjectRef, admitted_by: Option<QueueKey
     }
 
     let before = mirror.on_verdict(plan.verdict, m.now);
-    let view = mirror::View::new(place, mirror, m.is_leader, m.now);
+    let view = mirror::View::new(place, mirror, breaker, removals, m.is_leader, m.now);
     let view = hop::View {
         mirror: mirror::View { admitted_by, ..view },
         plan: &plan,

@@ -348,6 +348,7 @@ fn edges<'w>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::circuit_breaker::BreakerState;
     use crate::contract::settings::Settings;
     use crate::data::ids::{NamespacedName, Role};
     use crate::data::objects::UPSTREAM_STATUS;
@@ -385,8 +386,9 @@ mod tests {
 
         fn view<'v>(&'v self, plan: &'v mirror::Plan, now: UnixMillis) -> View<'v> {
             let place = mirror::Place::find(&self.stage.world, &self.at).unwrap();
+            let breaker = BreakerState::default();
             View {
-                mirror: mirror::View::new(place, &self.mirror, true, now),
+                mirror: mirror::View::new(place, &self.mirror, breaker, 0, true, now),
                 plan,
                 is_repeat: false,
                 lease_wait_until: UnixMillis(0),

@@ -403,11 +403,12 @@ impl<'w> View<'w> {
     pub(crate) fn new(
         place: Place<'w>,
         memory: &'w MirrorMemory,
+        breaker: BreakerState,
+        removals: usize,
         is_leader: bool,
         now: UnixMillis,
     ) -> Self {
-        let breaker = BreakerState::default();
-        Self { place, memory, now, breaker, removals: 0, is_leader, admitted_by: None }
+        Self { place, memory, now, breaker, removals, is_leader, admitted_by: None }
     }
 
     /// How long the queue of removals takes at most for all that are pending. Half of those that it
@@ -1030,8 +1031,7 @@ mod tests {
         fn view(&self, ms: u64) -> View<'_> {
             let place = Place::find(&self.stage.world, &self.at).unwrap();
             let now = self.now().plus(ms);
-            let view = View::new(place, &self.memory, true, now);
-            View { breaker: self.breaker, ..view }
+            View::new(place, &self.memory, self.breaker, 0, true, now)
         }
 
         fn plan(&self, ms: u64) -> Plan {

@@ -53,9 +53,9 @@ impl<'m> HubAt<'m> {
         let at_rest = MirrorMemory::default();
         let mirror = memory.map_or(&at_rest, |memory| &memory.mirror);
         let place = Place::find(world, &at)?;
-        let breaker = place.named().map(|upstream| breakers.removals_of(upstream));
-        let view = mirror::View::new(place, mirror, m.is_leader, m.now);
-        let view = mirror::View { breaker: breaker.unwrap_or_default(), ..view };
+        let breaker = breakers.removals_of(place.named());
+        let view =
+            mirror::View::new(place, mirror, breaker, breakers.removals(), m.is_leader, m.now);
         let verdict = mirror::plan(&view).verdict;
 
         let changed_at = place.upstream.map(|upstream| place.changed_at(upstream));
