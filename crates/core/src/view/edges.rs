@@ -132,19 +132,18 @@ impl<'m> GatewayAt<'m> {
         if !m.world.settings.touch.enabled {
             return Judged::cause(State::Ok, Cause::RuleOff);
         }
-        let is_known =
-            cluster.edge.ready_since.is_some() && cluster.is_hub_namespace(self.name.namespace());
+        let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
         let Some(target) = &self.target else {
             let is_elsewhere =
                 cluster.edge.is_touched_elsewhere && cluster.edge.gateways.get(self.name).is_some();
-            let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
-            return match is_elsewhere {
-                true => unknown.unwrap_or(Judged::ok()),
-                false => no_gateway(m, cluster),
-            };
+            return unknown.unwrap_or(match is_elsewhere {
+                true => Judged::ok(),
+                false => Judged::cause(State::Ok, Cause::NoGateway),
+            });
         };
+        let is_known =
+            cluster.edge.ready_since.is_some() && cluster.is_hub_namespace(self.name.namespace());
         if !is_known {
-            let unknown = Judged::not_live(m, cluster, Role::Edge.liveness_kinds());
             return unknown.unwrap_or(Judged::state(State::Unknown));
         }
         if let Some(worst) = Judged::worst(self.problems()) {
