@@ -170,8 +170,15 @@ impl Follower {
     /// An object that loses the label of the selector is shown as deleted, too. That would prove that
     /// a project is gone, so only a list tells that the object is not selected any more.
     fn may_be_unselected(&self, object: &AnyObject) -> bool {
-        let has_selector = self.ask.is_some() && self.objects.label_selector.is_some();
-        has_selector && object.metadata().is_ok_and(|meta| meta.deletion_timestamp.is_none())
+        let has_selector = self.objects.label_selector.is_some();
+        self.is_of_milo_root()
+            && has_selector
+            && object.metadata().is_ok_and(|meta| meta.deletion_timestamp.is_none())
+    }
+
+    /// Whether the objects are the Projects of a Milo root, which is asked whether one is gone.
+    fn is_of_milo_root(&self) -> bool {
+        self.ask.is_some()
     }
 
     fn is_still(&self, client: &Arc<ClusterClient>) -> bool {
