@@ -533,7 +533,8 @@ pub(crate) fn find(view: &View<'_>, memory: &TouchMemory, is_queued: bool) -> Fi
         return found;
     }
 
-    let wanted_since = memory.is_pending().then_some(memory.waiting_since.unwrap_or(view.now));
+    let is_wanted = memory.is_pending() || confirmation(view, memory).is_some();
+    let wanted_since = is_wanted.then_some(memory.waiting_since.unwrap_or(view.now));
     let key = &view.settings.touch.key;
     let since = |waiting: UnixMillis| waiting.max(memory.last_touch_at.unwrap_or_default());
     let waiting_since = memory.waiting_since.map(since);
