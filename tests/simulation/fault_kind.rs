@@ -98,6 +98,7 @@ const RESTORED: &[Cause] = &[Cause::ClusterUnavailable, Cause::UpstreamRestored]
 /// Also by instances that see different states, and undo each other's writes.
 const OVERWRITTEN: &[Cause] = &[Cause::Overwritten];
 const LEADERLESS: &[Cause] = &[Cause::LeaseUnusable, Cause::NoLeader];
+const UNDISCOVERED: &[Cause] = &[Cause::DiscoveryFailing, Cause::UpstreamUnknown];
 const OFFERED: &[Cause] = &[
     Cause::ClusterUnavailable,
     Cause::ClustersMissing,
@@ -165,7 +166,7 @@ impl FaultKind {
             | Self::OfferUndecodable
             | Self::OfferTokenChanged
             | Self::StrangerUndecodable => &[OFFERED],
-            Self::SourceHangs | Self::SourceExpires => &[&[Cause::DiscoveryFailing]],
+            Self::SourceHangs | Self::SourceExpires => &[UNDISCOVERED],
             Self::SourceBreaksOff => &[UNREACHABLE],
             Self::BookmarksMissing
             | Self::InstanceStartedTwice

@@ -81,7 +81,7 @@ fn on_passed(m: &mut Machine, at: &ObjectRef, passed: Vec<Passed>, is_online: bo
     }
 }
 
-/// A nudge is decided, with which the carrier may become silent for the other nudges of this step.
+/// A nudge was written. The carrier may become silent with it: only such a nudge can be unanswered.
 pub(super) fn on_nudged(m: &mut Machine, hub: ClusterId) {
     if m.memory.carriers.entry(hub).or_default().on_nudged() {
         restart_nudges(m, hub, m.now.plus(SILENT_EVERY_MS));

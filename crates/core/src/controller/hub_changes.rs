@@ -1,5 +1,6 @@
 //! Handles changes of hub Connectors: what the watch shows, and the writes that end.
 
+use super::hub;
 use super::state::Machine;
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, Kind, ResourceVersion};
@@ -95,6 +96,7 @@ pub(super) fn on_finished(m: &mut Machine, at: &ObjectRef, id: ActionId, outcome
         (Completion::Written { object_changed }, None) => {
             memory.nudge.on_written(&m.world.settings.mirror, m.now);
             m.world.on_nudged(at, written_version(outcome), object_changed);
+            hub::on_nudged(m, at.cluster);
         }
         (Completion::NotWritten, _) => {}
     }

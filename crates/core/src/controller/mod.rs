@@ -35,7 +35,7 @@ use self::limits::limit_of;
 use crate::contract::event::{EventKind, Outcome};
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
-use crate::plan::{Job, Next, Turn};
+use crate::plan::{Next, Turn};
 use crate::roster::{Facts, Roster};
 use crate::scheduler::Timer;
 use crate::subject::Subject;
@@ -277,9 +277,6 @@ impl Machine {
                 self.scheduler.withdraw(subject);
                 let limit = limit_of(self, queue);
                 self.scheduler.on_started(queue, limit, self.now);
-                if let Job::Nudge(at) = &write.job {
-                    hub::on_nudged(self, at.cluster);
-                }
                 self.in_flight.decide(subject.clone(), queue, write);
             }
             Some(Turn { queue, due, write: None }) => {

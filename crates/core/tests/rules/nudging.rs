@@ -14,6 +14,25 @@ fn a_carrier_that_answers_none_is_asked_by_few_and_all_take_turns_once_it_answer
     fleet.says(UP, 0..SIZE, N2);
     fleet.take();
 
+    let mut refused = 0;
+    fleet.stage.run_to(MINUTE, |stage, nudge| {
+        refused += 1;
+        stage.finish(nudge, forbidden());
+    });
+<<<<<<< ours
+    assert!(refused > 200, "{refused}");
+    // One that the hub is too slow to answer may be.
+    let error = RequestFailure::new(ErrorCause::TimedOut, "no response within 5000 ms");
+    let lost = Outcome::Failed { error, retry_after_ms: None };
+    let mut unanswered = 0;
+    fleet.stage.run_to(5 * MINUTE, |stage, nudge| {
+        unanswered += 1;
+        stage.finish(nudge, lost.clone());
+    });
+    assert!((40..=50).contains(&unanswered), "{unanswered}");
+=======
+    assert!(refused > 200, "{refused} nudges were refused, which no carrier could answer");
+>>>>>>> theirs
     let back_at = 30 * MINUTE;
     let (mut by_second, mut connectors) = (BTreeMap::<_, usize>::new(), BTreeSet::new());
     fleet.stage.run_to(40 * MINUTE, |stage, nudge| {
