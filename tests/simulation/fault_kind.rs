@@ -98,7 +98,6 @@ const RESTORED: &[Cause] = &[Cause::ClusterUnavailable, Cause::UpstreamRestored]
 /// Also by instances that see different states, and undo each other's writes.
 const OVERWRITTEN: &[Cause] = &[Cause::Overwritten];
 const LEADERLESS: &[Cause] = &[Cause::LeaseUnusable, Cause::NoLeader];
-const UNDISCOVERED: &[Cause] = &[Cause::DiscoveryFailing, Cause::UpstreamUnknown];
 const OFFERED: &[Cause] = &[
     Cause::ClusterUnavailable,
     Cause::ClustersMissing,
@@ -166,7 +165,10 @@ impl FaultKind {
             | Self::OfferUndecodable
             | Self::OfferTokenChanged
             | Self::StrangerUndecodable => &[OFFERED],
-            Self::SourceHangs | Self::SourceExpires => &[UNDISCOVERED],
+            // An instance that starts meanwhile finds no upstream.
+            Self::SourceHangs | Self::SourceExpires => {
+                &[&[Cause::DiscoveryFailing, Cause::UpstreamUnknown]]
+            }
             Self::SourceBreaksOff => &[UNREACHABLE],
             Self::BookmarksMissing
             | Self::InstanceStartedTwice

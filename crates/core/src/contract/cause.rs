@@ -83,9 +83,11 @@ table! {
         ["Rename one of the two clusters."];
     UpstreamUnknown: Warning, Some(Mirrored), Some(Held), true, [Upstream, Ticket],
         ["Upstream {what} is configured under another name; hub objects call it {upstream}.",
+         "Hub objects name upstream {upstream}, which is not followed; {source} cannot list its clusters.",
          "Hub objects name upstream {upstream}, which is not followed."],
         ["Rename {what}; to try it: `throughline check --set {key}={upstream}`",
          "Rename {what} to {upstream} where it is configured.",
+         "Mend the discovery by {source}, which may then find {upstream}: `throughline check`",
          "Add {upstream} to `clusters` or to what discovery finds."];
     ProjectMissing: Warning, Some(Mirrored), Some(Held), true, [Ticket],
         ["{file} points to Project {upstream}, which does not exist.",
@@ -641,7 +643,7 @@ mod tests {
         for cause in Cause::ALL {
             let CauseInfo { sentence, remedy, severity, .. } = cause.info();
             let may_lack_remedy = *severity == Severity::Info;
-            assert!((1..=2).contains(&sentence.len()) && remedy.len() <= 3, "{cause:?}");
+            assert!((1..=3).contains(&sentence.len()) && remedy.len() <= 4, "{cause:?}");
             assert!(may_lack_remedy || !remedy.is_empty(), "{cause:?}");
             for form in *sentence {
                 let has_stop = form.ends_with('.') || form.ends_with("Known clusters stay.");

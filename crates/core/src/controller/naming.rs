@@ -3,7 +3,7 @@
 use super::state::Machine;
 use super::whole;
 use crate::data::ids::Kind;
-use crate::rules::naming;
+use crate::rules::naming::{self, Sources};
 use crate::scheduler::Timer;
 use crate::world::Change;
 
@@ -34,8 +34,12 @@ pub(super) fn report(m: &mut Machine) {
 
     let roster = &m.roster;
     let is_deleted = |name: &_| roster.deleted_project(name).is_some();
-    let may_join = !roster.are_sources_live();
-    for (upstream, verdict) in m.memory.naming.on_deadline(&m.world, is_deleted, may_join, m.now) {
+    let sources = match roster.lost_source() {
+        Some(_) => Sources::Lost,
+        None if roster.are_sources_live() => Sources::Complete,
+        None => Sources::Incomplete,
+    };
+    for (upstream, verdict) in m.memory.naming.on_deadline(&m.world, is_deleted, sources, m.now) {
         whole::on_named(m, &upstream, verdict);
     }
     schedule(m);

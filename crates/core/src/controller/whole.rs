@@ -98,6 +98,7 @@ pub(super) fn on_named(m: &mut Machine, upstream: &ClusterName, verdict: Verdict
             let mut problem = of_upstream(upstream, Cause::UpstreamUnknown, about, m.now);
             let meant = naming::meant(&m.world, upstream);
             problem.facts.what = meant.map(|name| name.as_str().into());
+            problem.facts.source = m.roster.lost_source().map(|source| source.as_str().into());
             Some(problem)
         }
         Verdict::NotReplicated => {

@@ -197,6 +197,12 @@ impl Roster {
         self.sources.values().all(Source::is_live)
     }
 
+    /// A source that cannot list its clusters, so that a named one may be among them.
+    pub(crate) fn lost_source(&self) -> Option<SourceName> {
+        let mut sources = self.sources.iter();
+        sources.find(|(_, source)| source.is_lost()).map(|(name, _)| *name)
+    }
+
     /// Whether the removal of a cluster means that the shell failed to add it, because its source
     /// no longer offers a connection.
     pub(crate) fn could_not_join(&self, cluster: &ClusterName, world: &World) -> bool {

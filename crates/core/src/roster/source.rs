@@ -166,7 +166,11 @@ impl Source {
 impl Source {
     /// Whether the source currently shows every cluster.
     pub(super) fn is_live(&self) -> bool {
-        self.is_list_complete && self.lost.is_none()
+        self.is_list_complete && !self.is_lost()
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_some()
     }
 
     /// Whether too many clusters are missing, so that none leaves.

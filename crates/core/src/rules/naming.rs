@@ -58,6 +58,16 @@ pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verd
     }
 }
 
+/// Whether the sources of clusters show all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sources {
+    Complete,
+    /// What they lack may be about to join.
+    Incomplete,
+    /// One of them cannot list its clusters.
+    Lost,
+}
+
 /// Whether the Connectors of every hub are known.
 pub(crate) fn is_judged(world: &World) -> bool {
     let mut hubs = world.hubs().peekable();
@@ -106,25 +116,27 @@ impl NamingMemory {
         }
     }
 
-    /// `may_join`: a source does not show all its clusters, and what it lacks is no news.
     pub(crate) fn on_deadline(
         &mut self,
         world: &World,
         is_deleted: impl Fn(&ClusterName) -> bool,
-        may_join: bool,
+        sources: Sources,
         now: UnixMillis,
     ) -> Vec<(ClusterName, Verdict)> {
         let mut judged = Vec::new();
         for name in self.take_due(now) {
             let verdict = judge(world, &name, is_deleted(&name));
+            let is_wrong = self.wrong.contains(&name);
+            let again_ms = match verdict {
+                Verdict::NotFollowed if sources != Sources::Complete => Some(UNDISCOVERED_MS),
+                Verdict::Unknown if is_wrong => Some(UNREPLICATED_MS),
+                _ => None,
+            };
+            if let Some(ms) = again_ms {
+                self.due.set(name.clone(), Some(now.plus(ms)));
+            }
             match verdict {
-                Verdict::NotFollowed if may_join && !self.wrong.contains(&name) => {
-                    self.due.set(name, Some(now.plus(UNDISCOVERED_MS)));
-                    continue;
-                }
-                Verdict::Unknown if self.wrong.contains(&name) => {
-                    self.due.set(name.clone(), Some(now.plus(UNREPLICATED_MS)));
-                }
+                Verdict::NotFollowed if sources == Sources::Incomplete && !is_wrong => continue,
                 Verdict::Unknown => {}
                 Verdict::Fits => {
                     self.wrong.remove(&name);

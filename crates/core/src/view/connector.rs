@@ -87,6 +87,7 @@ impl<'m> ConnectorAt<'m> {
             upstream: self.upstream.map(UpstreamAt::upstream_name),
             connector: self.place.cloned(),
             hub: self.hub_cluster().map(|hub| hub.name.clone()),
+            lost_source: self.m.roster.lost_source(),
         };
         let liveness = self.liveness(&hops);
         let key = |hop: &HopAt<'m>| (hop.hop, hop.cluster.name.clone(), hop.object.clone());

@@ -2,6 +2,7 @@
 
 use super::fleet::{HopView, LivenessView, UpstreamName};
 use crate::contract::cause::{About, Cause, Facts, Hop, Kubectl, Problem, State};
+use crate::contract::membership::SourceName;
 use crate::controller::Finder;
 use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::time::UnixMillis;
@@ -82,6 +83,8 @@ pub(super) struct Names {
     /// Its name at hub and edges.
     pub(super) connector: Option<NamespacedName>,
     pub(super) hub: Option<ClusterName>,
+    /// A source of clusters that cannot list them.
+    pub(super) lost_source: Option<SourceName>,
 }
 
 impl<'m> HopAt<'m> {
@@ -171,6 +174,7 @@ impl<'m> HopAt<'m> {
             upstream: upstream.map(|of| of.cluster.clone()),
             hub: names.hub.clone(),
             edge: Some(cluster.clone()).filter(|_| self.hop >= Hop::Carried),
+            source: names.lost_source.map(|source| source.as_str().into()),
             what,
             ..Facts::default()
         };
