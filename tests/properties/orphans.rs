@@ -230,7 +230,7 @@ proptest! {
         let mut settings = Settings::default();
         settings.orphans.max_per_minute = most;
         settings.orphans.max_share = Fraction::per_mille(share);
-        settings.orphans.share_from = 4;
+        settings.orphans.share_from = 5;
         let mut sim = begin(t, settings, delays, write_faults, |sim| {
             sim.put_namespaces(0, &uid(0));
             sim.apply(&Op::Parents(u16::MAX, true));
@@ -243,7 +243,7 @@ proptest! {
         sim.advance_by(200 * SECOND);
         let orphans = |sim: &Sim| routes(sim).values().filter(|has_parent| !**has_parent).count();
         let (all, dead) = (routes(&sim).len(), orphans(&sim));
-        let is_held = all > 4 && dead * 1_000 > all * usize::from(share);
+        let is_held = all >= 5 && dead * 1_000 > all * usize::from(share);
         let before = sim.actions.len();
         sim.advance_by(HOUR);
         if is_held {

@@ -153,7 +153,7 @@ pub struct OrphanSettings {
     pub max_per_minute: u32,
     /// While a larger share of an upstream cluster's routes are orphans, none of them is deleted.
     pub max_share: Fraction,
-    /// `max_share` applies to clusters with more routes than this.
+    /// `max_share` applies to clusters with at least this many routes.
     pub share_from: u32,
     /// Whether to delete the routes of deleted projects as well. Their Gateways cannot be looked up
     /// any more; the deletion of the project is the proof instead.

@@ -266,9 +266,8 @@ fn limit_of(key: &BreakerKey, settings: &Settings) -> BreakerLimit {
             let share = BreakerLimit::of_share(mirror.max_share, mirror.share_from.into());
             BreakerLimit { window_ms: REMOVAL_WINDOW_MS, guards_all: true, ..share }
         }
-        // The share applies to populations of more than `share_from`.
         BreakerKey::Orphans(_) | BreakerKey::DeletedProjects => {
-            BreakerLimit::of_share(orphans.max_share, u64::from(orphans.share_from) + 1)
+            BreakerLimit::of_share(orphans.max_share, orphans.share_from.into())
         }
     };
     limit.within(*shard)
@@ -299,5 +298,18 @@ fn is_evidence_in_sight(key: &BreakerKey, world: &World, roster: &Roster, now: U
         }),
         BreakerKey::DeletedProjects => roster.are_sources_live(),
         BreakerKey::FleetRemovals => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removals_and_deletes_are_held_from_ten_objects_on() {
+        for key in [BreakerKey::FleetRemovals, BreakerKey::DeletedProjects] {
+            let limit = limit_of(&key, &Settings::default());
+            assert_eq!((limit.population_min, limit.count_min), (10, 4), "{key:?}");
+        }
     }
 }
