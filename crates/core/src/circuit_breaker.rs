@@ -85,7 +85,8 @@ impl BreakerLimit {
     }
 
     /// An instance sees only its shard's part of a population, so the minimum is scaled. The share
-    /// is not.
+    /// is not, nor is the least count: all objects of a small upstream may be in one shard, and few
+    /// of them that go are no sign of a mistake.
     pub(crate) fn within(self, shard: Shard) -> Self {
         Self { population_min: self.population_min.div_ceil(shard.of.max(1).into()), ..self }
     }
