@@ -85,9 +85,11 @@ fn patch(
 }
 
 /// Whether a JSON Patch failed because one of its tests did: a 422 that names no object. If the result
-/// would be invalid, the API server names the object.
+/// would be invalid, the API server names the object. If a webhook denies it with a 422, the API server
+/// puts the webhook's name first.
 pub(super) fn is_failed_test(error: &CallError) -> bool {
-    matches!(error, CallError::Status { code: 422, about, .. } if about.is_empty())
+    matches!(error, CallError::Status { code: 422, about, message, .. }
+        if about.is_empty() && !message.starts_with("admission webhook"))
 }
 
 /// The outcome of a patch with a 2xx answer, by the stored object in it.
@@ -205,6 +207,21 @@ mod tests {
             let Ok(Outcome::Refused { error }) = answered(sent, body) else { panic!("{body}") };
             assert_eq!(error.cause, ErrorCause::NotKept);
             assert!(error.contains(what) && error.contains("policy or a proxy"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_denies_with_a_422_is_no_failed_test() {
+        let denied = r#"admission webhook "policy.example.com" denied the request: no"#;
+        for (message, about, is_failed_test) in [
+            ("the server rejected our request due to an error in our request", "", true),
+            ("Gateway \"a\" is invalid", "gateways.gateway.networking.k8s.io/a", false),
+            (denied, "", false),
+        ] {
+            let (message, about) = (message.to_owned(), about.to_owned());
+            let reason = "Invalid".to_owned();
+            let error = CallError::Status { code: 422, reason, message, about, retry_after: None };
+            assert_eq!(super::is_failed_test(&error), is_failed_test, "{error}");
         }
     }
 
