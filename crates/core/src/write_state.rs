@@ -17,7 +17,7 @@ use crate::data::time::UnixMillis;
 use crate::write_queue::Due;
 
 /// After this many conflicts in a row, the object changes faster than a write takes.
-const CONFLICTS_UNTIL_STARVING: u8 = 3;
+const CONFLICTS_UNTIL_STARVING: u32 = 3;
 
 /// How often a success of other writes may release a failed one. Another object may alternate
 /// between success and failure, and a lasting failure must not be retried after each of its
@@ -49,9 +49,8 @@ pub(crate) struct Failure {
     wait: Wait,
     /// When a success of such writes last released this failure, or an earlier one in the same row.
     released_at: Option<UnixMillis>,
+    /// Failures of this class in a row.
     failures: u32,
-    /// Conflicts in a row.
-    conflicts: u8,
     /// The attempt before failed, too, so it is a problem. Conflicts count from the fourth one on.
     pub(crate) is_repeated: bool,
 }
@@ -157,12 +156,13 @@ impl WriteState {
 
     /// The last attempt met a conflict.
     pub(crate) fn is_conflicting(&self) -> bool {
-        self.failure().is_some_and(|failure| failure.conflicts > 0)
+        self.failure().is_some_and(|failure| failure.class == FailureClass::Conflict)
     }
 
     /// Several attempts in a row met a conflict, so the next one compares only the annotation.
     pub(crate) fn is_starving(&self) -> bool {
-        self.failure().is_some_and(|failure| failure.conflicts >= CONFLICTS_UNTIL_STARVING)
+        let conflict = self.failure().filter(|failure| failure.class == FailureClass::Conflict);
+        conflict.is_some_and(|conflict| conflict.failures >= CONFLICTS_UNTIL_STARVING)
     }
 
     /// No write is in flight, and nothing needs to be remembered.
@@ -321,10 +321,8 @@ impl Failure {
         retry: &RetrySettings,
         now: UnixMillis,
     ) -> Self {
-        let failures = previous.map_or(0, |previous| previous.failures);
-        let conflicts = previous.map_or(0, |previous| previous.conflicts);
-        let is_refused = class == FailureClass::Refused;
-        let is_conflict = class == FailureClass::Conflict;
+        let of_class = previous.filter(|previous| previous.class == class);
+        let failures = of_class.map_or(0, |previous| previous.failures);
         let gone = || RequestFailure::new(ErrorCause::NotFound, "the object is gone (404)");
         Self {
             class,
@@ -332,10 +330,9 @@ impl Failure {
             failed_at: now,
             wait: Wait::Until(now.plus(backoff_ms(outcome, failures, retry))),
             released_at: previous.and_then(|previous| previous.released_at),
-            failures: if is_refused { 0 } else { failures.saturating_add(1) },
-            conflicts: if is_conflict { conflicts.saturating_add(1) } else { 0 },
+            failures: failures.saturating_add(1),
             is_repeated: match class {
-                FailureClass::Conflict => conflicts >= CONFLICTS_UNTIL_STARVING,
+                FailureClass::Conflict => failures >= CONFLICTS_UNTIL_STARVING,
                 _ => previous.is_some_and(|previous| previous.class != FailureClass::Conflict),
             },
         }
@@ -355,7 +352,7 @@ impl Failure {
     }
 }
 
-/// How long to wait after a failed attempt, given the number of failures before it.
+/// How long to wait after a failed attempt, given the number of such failures before it.
 fn backoff_ms(outcome: &Outcome, failures: u32, retry: &RetrySettings) -> u64 {
     let doubled_ms = doubled(retry.first_ms, failures, retry.max_ms);
     match outcome {
@@ -439,6 +436,10 @@ mod tests {
         assert!(state.is_idle());
         assert_eq!(pause_after(&mut state, &failed(Some(500))), 1_000);
         assert_eq!(pause_after(&mut state, &failed(Some(20_000))), 20_000);
+
+        let conflicts = [0; 4].map(|_| pause_after(&mut state, &conflict()));
+        assert_eq!(conflicts, [1_000, 2_000, 4_000, 8_000], "an outage is no conflict");
+        assert_eq!(pause_after(&mut state, &failed(None)), 1_000, "and a conflict no outage");
     }
 
     #[test]
