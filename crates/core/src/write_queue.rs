@@ -103,7 +103,7 @@ pub(crate) enum Rank {
     /// Until the write, requests may be routed wrongly.
     Urgent,
     Normal,
-    /// No change is known.
+    /// No change is known, or none since the API server refused the write.
     Low,
 }
 

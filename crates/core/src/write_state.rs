@@ -14,7 +14,7 @@ use crate::contract::event::Outcome;
 use crate::contract::settings::RetrySettings;
 use crate::data::ids::{ActionId, ResourceVersion};
 use crate::data::time::UnixMillis;
-use crate::write_queue::Due;
+use crate::write_queue::{Due, Rank};
 
 /// After this many conflicts in a row, the object changes faster than a write takes.
 const CONFLICTS_UNTIL_STARVING: u32 = 3;
@@ -132,7 +132,8 @@ impl WriteState {
     }
 
     /// When a failed write is due in a queue of retries: at the end of its backoff. If the API
-    /// server refused it and few wait, it may be retried earlier.
+    /// server refused it and few wait, it may be retried earlier, but it makes no other write wait:
+    /// nothing has changed, so it will most likely be refused again.
     ///
     /// `None`: the next write is no retry. The last one did not fail because of the API server, it
     /// was admitted as a retry, or such writes succeed again.
@@ -141,13 +142,14 @@ impl WriteState {
         if failure.class < FailureClass::Unreachable {
             return None;
         }
-        let at = match failure.wait {
-            Wait::Until(at) => at,
-            Wait::Turn => UnixMillis::default(),
-            Wait::Nothing => return None,
-        };
-        let may_go_early = failure.class >= FailureClass::Missing;
-        Some(Due { early_from: if may_go_early { failure.failed_at } else { at }, ..Due::at(at) })
+        match failure.wait {
+            Wait::Until(at) if failure.class >= FailureClass::Missing => {
+                Some(Due { rank: Rank::Low, at, early_from: failure.failed_at })
+            }
+            Wait::Until(at) => Some(Due::at(at)),
+            Wait::Turn => Some(Due::at(UnixMillis::default())),
+            Wait::Nothing => None,
+        }
     }
 
     pub(crate) fn contention(&self) -> Option<&Contention> {
@@ -444,10 +446,13 @@ mod tests {
 
     #[test]
     fn a_retry_waits_for_its_turn_until_such_writes_succeed_again() {
-        for (outcome, pause_ms, early_ms) in
-            [(refused(), 30_000, 0), (Outcome::NotFound, 30_000, 0), (failed(None), 1_000, 1_000)]
-        {
-            let retry = Due { early_from: NOW.plus(early_ms), ..Due::at(NOW.plus(pause_ms)) };
+        for (outcome, rank, pause_ms, early_ms) in [
+            (refused(), Rank::Low, 30_000, 0),
+            (Outcome::NotFound, Rank::Low, 30_000, 0),
+            (failed(None), Rank::Urgent, 1_000, 1_000),
+        ] {
+            let at = NOW.plus(pause_ms);
+            let retry = Due { rank, at, early_from: NOW.plus(early_ms) };
             let mut state = WriteState::default();
             write(&mut state, &outcome);
             assert_eq!(state.retry(), Some(retry), "{outcome:?}");

@@ -87,6 +87,19 @@ fn after_130_s_of_503s_the_first_success_comes_within_30_s_and_releases_all() {
     assert!(written.iter().all(|(at, _)| *at == written[0].0));
 }
 
+#[test]
+fn refused_ones_make_no_retry_of_another_failure_wait() {
+    let ends = |name: &str| if name == "c0" { unavailable(None) } else { forbidden() };
+    let mut stage = Stage::default();
+    for name in (0..2_000).map(|n| format!("c{n}")) {
+        stage.applied("up", UP.connector(&name, N1)).applied("hub", UP.copy(&name, None));
+    }
+    let tried = run(&mut stage, 5 * MINUTE, |mirror| ends(name_of(mirror)));
+    let times = &by_name(&tried)["c0"];
+    assert!(times.windows(2).all(|two| two[1] - two[0] <= 30_100), "{times:?}");
+    assert!(tried.len() > 2_000 + 20 * 290, "the queue is used: {}", tried.len());
+}
+
 /// A lasting refusal beside an object that alternates between refusal and success.
 #[test]
 fn a_failure_is_released_at_most_once_in_30_s() {
