@@ -313,7 +313,8 @@ fn on_appeared(memory: &mut TouchMemory, is_later: bool, has_connectors: bool, v
     if let State::New { is_untrusted } = &mut memory.state {
         *is_untrusted |= is_later;
     } else if has_connectors {
-        // A new Gateway of a class that was announced before.
+        // A new Gateway of a class that was announced before. It may be the one that was missing.
+        memory.write.on_object_changed();
         let change = Announcement::new(TouchReason::NotAnnounced, view.now);
         on_change(memory, Announcement { latest: view.latest(memory), ..change }, false);
     }
@@ -1267,7 +1268,12 @@ mod tests {
     #[test]
     fn what_changes_ends_the_pause_after_a_failure() {
         type Change = fn(&mut Stage);
-        let changes: [(Outcome, Change, u64); 4] = [
+        let appears: Change = |stage| {
+            _ = stage.on(Event::Appeared { is_later: true, has_connectors: true });
+        };
+        let changes: [(Outcome, Change, u64); 6] = [
+            (Outcome::NotFound, |_| (), 130_100),
+            (Outcome::NotFound, appears, 100_200),
             (refused(), |_| (), 130_100),
             (refused(), |stage| stage.flips(3), 100_200),
             (conflict(), |_| (), 101_100),
