@@ -430,10 +430,7 @@ impl Sim {
             }
             Due::Answer { id, outcome } => {
                 self.in_flight.retain(|_, (flying, _)| *flying != id);
-                if matches!(
-                    outcome,
-                    Outcome::Refused { .. } | Outcome::NotFound | Outcome::Conflict { .. }
-                ) {
+                if !matches!(outcome, Outcome::Applied { .. } | Outcome::Failed { .. }) {
                     self.deletes.remove(&(self.run, id));
                 }
                 self.feed(EventKind::ActionFinished { id, outcome });

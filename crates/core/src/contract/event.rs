@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::error_cause::RequestFailure;
+use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::data::closed_list::closed_list;
 use crate::data::ids::{ActionId, ClusterName, Kind, NamespacedName, Role};
@@ -231,9 +231,19 @@ impl Outcome {
         }
     }
 
-    /// Whether the request certainly changed nothing.
-    pub(crate) fn changed_nothing(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::NotFound | Self::Conflict { .. })
+    /// Whether the action certainly changed nothing. A delete that was sent and not answered is
+    /// unanswered, so one that failed with a time-out was still asking for its proof. Its other
+    /// failures count nevertheless: they come at once, and so would the next attempts.
+    pub(crate) fn changed_nothing(&self, is_delete: bool) -> bool {
+        match self {
+            Self::Refused { .. }
+            | Self::NotFound
+            | Self::Conflict { .. }
+            | Self::Superseded
+            | Self::Dropped => true,
+            Self::Failed { error, .. } => is_delete && error.cause == ErrorCause::TimedOut,
+            Self::Applied { .. } | Self::Unchanged | Self::Unanswered { .. } | Self::DryRun => false,
+        }
     }
 
     /// The outcome's name in the event log.

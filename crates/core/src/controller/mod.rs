@@ -80,7 +80,8 @@ impl Machine {
             }
             return;
         };
-        let is_unspent = queue.is_scarce() && outcome.changed_nothing();
+        let is_delete = matches!(subject, Subject::Route(_));
+        let is_unspent = queue.is_scarce() && outcome.changed_nothing(is_delete);
         self.scheduler.on_finished(queue, at, is_unspent, self.now);
 
         let ended = self.ended_failure(&subject, outcome);
