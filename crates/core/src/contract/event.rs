@@ -241,9 +241,16 @@ impl Outcome {
             | Self::Conflict { .. }
             | Self::Superseded
             | Self::Dropped => true,
-            Self::Failed { error, .. } => is_delete && error.cause == ErrorCause::TimedOut,
-            Self::Applied { .. } | Self::Unchanged | Self::Unanswered { .. } | Self::DryRun => false,
+            Self::Failed { .. } => is_delete && self.is_time_out(),
+            Self::Applied { .. } | Self::Unchanged | Self::Unanswered { .. } | Self::DryRun => {
+                false
+            }
         }
+    }
+
+    /// Whether no answer came in time.
+    pub(crate) fn is_time_out(&self) -> bool {
+        self.error().is_some_and(|error| error.cause == ErrorCause::TimedOut)
     }
 
     /// The outcome's name in the event log.

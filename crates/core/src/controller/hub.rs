@@ -81,7 +81,8 @@ fn on_passed(m: &mut Machine, at: &ObjectRef, passed: Vec<Passed>, is_online: bo
     }
 }
 
-/// A nudge was written. The carrier may become silent with it: only such a nudge can be unanswered.
+/// A nudge was written, or its answer did not come. The carrier may become silent with it: only
+/// such a nudge can be unanswered.
 pub(super) fn on_nudged(m: &mut Machine, hub: ClusterId) {
     if m.memory.carriers.entry(hub).or_default().on_nudged() {
         restart_nudges(m, hub, m.now.plus(SILENT_EVERY_MS));

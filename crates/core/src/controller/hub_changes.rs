@@ -98,6 +98,11 @@ pub(super) fn on_finished(m: &mut Machine, at: &ObjectRef, id: ActionId, outcome
             m.world.on_nudged(at, written_version(outcome), object_changed);
             hub::on_nudged(m, at.cluster);
         }
+        // A hub that is too slow to answer may have written it, and more nudges make it slower.
+        (Completion::NotWritten, None) if outcome.is_time_out() => {
+            memory.nudge.on_written(&m.world.settings.mirror, m.now);
+            hub::on_nudged(m, at.cluster);
+        }
         (Completion::NotWritten, _) => {}
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct NudgeMemory {
 /// Whether the carrier of a hub answers nudges.
 #[derive(Debug, Default)]
 pub(crate) struct Carrier {
-    /// Nudges written since a value was last carried to an edge.
+    /// Nudges that were or may have been written since a value was last carried to an edge.
     unanswered: u32,
 }
 
@@ -108,7 +108,8 @@ impl NudgeMemory {
 }
 
 impl Carrier {
-    /// Counts a nudge that was written. Returns whether the carrier becomes silent with it.
+    /// Counts a nudge that was or may have been written. Returns whether the carrier becomes silent
+    /// with it.
     pub(crate) fn on_nudged(&mut self) -> bool {
         self.unanswered = self.unanswered.saturating_add(1);
         self.unanswered == UNANSWERED_MAX
