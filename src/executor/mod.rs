@@ -1,5 +1,5 @@
-//! The only writer: at most one write at a time to one object, writes to many objects in parallel,
-//! and an outcome for every action.
+//! The only writer: at most one write at a time to one object of a membership, writes to many objects
+//! in parallel, and an outcome for every action.
 //!
 //! A plain struct that the loop owns: [`Executor::submit`] takes a decision, and
 //! [`Executor::next_finished`] returns finished actions. It decides nothing, and attempts each action
@@ -51,6 +51,14 @@ pub struct FinishedAction {
     pub took: Duration,
 }
 
+/// An attempt in flight.
+#[derive(Debug)]
+struct Attempt {
+    action: Arc<PendingAction>,
+    /// `None`: its cluster has left, and its queue went with it.
+    queue: Option<QueueKey>,
+}
+
 /// The only writer.
 #[derive(Debug)]
 pub struct Executor {
@@ -61,8 +69,7 @@ pub struct Executor {
     metrics: Arc<Metrics>,
     queues: BTreeMap<QueueKey, Queue>,
     attempts: JoinSet<(FinishedAction, Answer)>,
-    /// The actions of the attempts in flight.
-    tasks: HashMap<TaskId, Arc<PendingAction>>,
+    tasks: HashMap<TaskId, Attempt>,
     /// Actions to return next.
     ended: VecDeque<FinishedAction>,
     is_stopping: bool,
@@ -126,14 +133,13 @@ impl Executor {
             let action = Arc::new(action);
             let attempt = action.clone().attempt(self.applier.clone(), self.gate.clone());
             let task = self.attempts.spawn(here(attempt)).id();
-            self.tasks.insert(task, action);
+            self.tasks.insert(task, Attempt { action, queue: Some(key.clone()) });
         }
-        // A cluster that left keeps its queue while a request is in flight, but has no metrics.
-        let has_left = !self.applier.is_joined(&key.0);
-        if queue.is_empty() && (has_left || !queue.is_narrow()) {
+        if queue.is_empty() && !queue.is_narrow() {
             self.queues.remove(key);
         }
-        if !has_left {
+        // A cluster that has left has no metrics.
+        if self.applier.is_joined(&key.0) {
             self.metrics.set_queue(&key.0, self.waiting_for(&key.0));
         }
     }
@@ -165,33 +171,38 @@ impl Executor {
 
     fn join(&mut self, joined: Result<(TaskId, (FinishedAction, Answer)), JoinError>) {
         let id = joined.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let Some(action) = self.tasks.remove(&id) else { return };
+        let Some(Attempt { action, queue: key }) = self.tasks.remove(&id) else { return };
         let attempt = joined.map(|(_, attempt)| attempt);
         let (finished, answer) = attempt.unwrap_or_else(|error| action.panicked(&error));
-        let key = queue_of(&action.decision.action);
-        if let Some(queue) = self.queues.get_mut(&key) {
+        self.ended.push_back(finished);
+        if let Some(key) = key
+            && let Some(queue) = self.queues.get_mut(&key)
+        {
             let was_hung = queue.is_hung();
             queue.observe(answer);
             queue.attempt_ended(&action.decision.action.object);
             if queue.is_hung() != was_hung {
                 log_health(&key, queue);
             }
+            self.start_ready(&key);
         }
-        self.ended.push_back(finished);
-        self.start_ready(&key);
     }
 
     /// A cluster left: drops waiting actions that would write there or ask it for proof. A request in
-    /// flight continues.
+    /// flight continues, but delays nothing: another cluster may take the name.
     pub fn cluster_left(&mut self, cluster: &ClusterName) {
         let mut changed = Vec::new();
         for (key, queue) in &mut self.queues {
             let removed = queue.remove_waiting(|action| action.clusters.contains(cluster));
-            if !removed.is_empty() || key.0 == *cluster {
+            if !removed.is_empty() && key.0 != *cluster {
                 changed.push(key.clone());
             }
             let dropped = removed.into_iter().map(|action| action.unattempted(Outcome::Dropped));
             self.ended.extend(dropped);
+        }
+        self.queues.retain(|(of, _), _| of != cluster);
+        for attempt in self.tasks.values_mut() {
+            attempt.queue.take_if(|(of, _)| of == cluster);
         }
         for key in changed {
             self.start_ready(&key);

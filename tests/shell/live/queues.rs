@@ -230,6 +230,7 @@ async fn each_kind_in_a_cluster_has_room_of_its_own_and_each_start_asks_the_gate
     assert_eq!(hub.names().len(), 9);
 }
 
+/// Another cluster may have its name from then on.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_leaves_takes_its_queues_along() {
     let mut bench = bench(4, true);
@@ -244,7 +245,7 @@ async fn a_cluster_that_leaves_takes_its_queues_along() {
     assert_eq!(bench.load(HUNG), (0.0, 0));
 }
 
-/// What waits is dropped, and what is decided from then on is not sent.
+/// What waits is dropped without an outcome, and what is decided from then on is not sent.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_stops_starts_no_more_writes() {
     let mut bench = bench(2, false);
@@ -255,7 +256,7 @@ async fn a_run_that_stops_starts_no_more_writes() {
     bench.run_for(RESPONSE * 4).await;
     let mut outcomes = bench.outcomes();
     outcomes.sort_unstable();
-    assert_eq!((outcomes.len(), outcomes[1], outcomes[2]), (7, (2, "applied"), (3, "dropped")));
+    assert_eq!(outcomes, [(1, "applied"), (2, "applied"), (7, "dropped")]);
     assert_eq!(bench.servers[HUB].names().len(), 2);
     assert!(!bench.executor.is_busy());
 }
