@@ -212,7 +212,10 @@ impl Executor {
     /// Starts no more writes. Returns the number of actions that waited and are dropped.
     pub fn stop(&mut self) -> usize {
         self.is_stopping = true;
-        self.queues.values_mut().map(|queue| queue.remove_waiting(|_| true).len()).sum()
+        let ended_before = self.ended.len();
+        let waiting = self.queues.values_mut().flat_map(|queue| queue.remove_waiting(|_| true));
+        self.ended.extend(waiting.map(|action| action.unattempted(Outcome::Dropped)));
+        self.ended.len() - ended_before
     }
 
     /// Whether a request is in flight or an outcome is not yet returned.

@@ -10,8 +10,7 @@
 //!   A.
 //!
 //! A polled action is in flight until an [`ActionFinished`](EventKind::ActionFinished) event brings
-//! its outcome, or until the outcome times out. At most one action per object is in flight. All
-//! decisions are made here.
+//! its outcome. At most one action per object is in flight. All decisions are made here.
 
 use crate::contract::action::{Decision, Verb};
 use crate::contract::event::{Event, EventKind};

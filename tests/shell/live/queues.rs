@@ -245,7 +245,7 @@ async fn a_cluster_that_leaves_takes_its_queues_along() {
     assert_eq!(bench.load(HUNG), (0.0, 0));
 }
 
-/// What waits is dropped without an outcome, and what is decided from then on is not sent.
+/// What waits is dropped, and what is decided from then on is not sent.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_stops_starts_no_more_writes() {
     let mut bench = bench(2, false);
@@ -256,7 +256,8 @@ async fn a_run_that_stops_starts_no_more_writes() {
     bench.run_for(RESPONSE * 4).await;
     let mut outcomes = bench.outcomes();
     outcomes.sort_unstable();
-    assert_eq!(outcomes, [(1, "applied"), (2, "applied"), (7, "dropped")]);
+    let dropped = (3..=7).map(|id| (id, "dropped"));
+    assert!(outcomes.into_iter().eq([(1, "applied"), (2, "applied")].into_iter().chain(dropped)));
     assert_eq!(bench.servers[HUB].names().len(), 2);
     assert!(!bench.executor.is_busy());
 }
