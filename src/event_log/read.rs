@@ -45,26 +45,20 @@ impl LogReader<'static> {
         let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
-            name = previous_file(&name);
-            let is_previous = |other: &Self| other.part == Some(part.previous());
-            let opened = Self::open_file(&name).or_else(|error| {
-                // A rotation in progress or interrupted leaves one name free.
-                let beyond = previous_file(&name);
-                let previous = Self::open_file(&beyond).ok().filter(is_previous).ok_or(error)?;
-                name = beyond;
-                Ok(previous)
-            });
-            let error = match opened {
-                Ok(previous) if is_previous(&previous) => {
-                    reader = previous.followed_by(reader);
-                    continue;
+            let mut reasons = Vec::new();
+            let found = previous_files(&name).into_iter().find_map(|name| {
+                match Self::open_file(&name) {
+                    Ok(other) if other.part == Some(part.previous()) => return Some((name, other)),
+                    opened => reasons.push(why_not(&name, opened.err().as_ref())),
                 }
-                Ok(_) => None,
-                Err(error) => Some(error),
+                None
+            });
+            let Some((found, previous)) = found else {
+                reader.parser.gap(1, &missing_part_warning(part, &reasons));
+                break;
             };
-            let text = missing_part_warning(part, &name, error.as_ref());
-            reader.parser.gap(1, &text);
-            break;
+            reader = previous.followed_by(reader);
+            name = found;
         }
         Ok(reader)
     }
@@ -280,22 +274,30 @@ impl LogPart {
     }
 }
 
-/// The name of the file with the part before `file`.
-fn previous_file(file: &str) -> String {
+/// The names that the file with the part before `file` may have, the likeliest first. A number at the end
+/// counts the parts, or is part of the log's own name. A rotation in progress or interrupted leaves one
+/// name free.
+fn previous_files(file: &str) -> Vec<String> {
     let numbered = file.rsplit_once('.').and_then(|(name, n)| Some((name, n.parse::<u32>().ok()?)));
-    match numbered {
-        Some((name, n)) if n > 0 && n < u32::MAX => format!("{name}.{}", n + 1),
-        _ => format!("{file}.1"),
-    }
+    let part = numbered.filter(|(_, n)| *n > 0 && *n < u32::MAX - 1);
+    let names = part.into_iter().chain([(file, 0)]);
+    names.flat_map(|(name, n)| [1, 2].map(|more| format!("{name}.{}", n + more))).collect()
 }
 
-/// The warning for a `part` whose previous part is missing from `file`.
-fn missing_part_warning(part: LogPart, file: &str, error: Option<&LogError>) -> String {
-    let because = match error {
+/// Why `file` is not the previous part. `error`: why it cannot be opened.
+fn why_not(file: &str, error: Option<&LogError>) -> String {
+    match error {
         Some(LogError::Open { error, .. }) => format!("{file}: {error}"),
         Some(error) => error.to_string(),
         None => format!("{file} belongs to another log or is another part"),
-    };
+    }
+}
+
+/// The warning for a `part` whose previous part is missing. `reasons`: why each of [`previous_files`] is
+/// not it. Of two consecutive names, the second matters only during a rotation.
+fn missing_part_warning(part: LogPart, reasons: &[String]) -> String {
+    let because: Vec<_> = reasons.iter().step_by(2).map(String::as_str).collect();
+    let because = because.join("; ");
     format!(
         "this is part {} of a rotated log, and the part before it is missing ({because}); reading \
          starts here, so the machine lacks the earlier events and may decide differently than it \
@@ -306,19 +308,19 @@ fn missing_part_warning(part: LogPart, file: &str, error: Option<&LogError>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::previous_file;
+    use super::previous_files;
 
     #[test]
     fn the_previous_file_has_the_next_higher_number() {
         for (file, previous) in [
-            ("log", "log.1"),
-            ("a.2/log.9", "a.2/log.10"),
-            ("log.jsonl", "log.jsonl.1"),
-            ("log.0", "log.0.1"),
-            ("log.x1", "log.x1.1"),
-            ("log.99999999999", "log.99999999999.1"),
+            ("log", "log.1 log.2"),
+            ("a.2/log.9", "a.2/log.10 a.2/log.11 a.2/log.9.1 a.2/log.9.2"),
+            ("log.jsonl", "log.jsonl.1 log.jsonl.2"),
+            ("log.0", "log.0.1 log.0.2"),
+            ("log.x1", "log.x1.1 log.x1.2"),
+            ("log.99999999999", "log.99999999999.1 log.99999999999.2"),
         ] {
-            assert_eq!(previous_file(file), previous);
+            assert_eq!(previous_files(file).join(" "), previous);
         }
     }
 }

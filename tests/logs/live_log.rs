@@ -116,7 +116,7 @@ fn write_lines(config: &EventLogConfig, header: &Header, lines: &[LogEntry]) {
 
 #[test]
 fn a_rotated_log_replays_as_one() {
-    let file = temp_folder("replays").join("run.jsonl");
+    let file = temp_folder("replays").join("run.7");
     let (header, lines) = incident_log();
     write_lines(&config(&file, 1 << 30), &header, &lines);
     let bytes = size(&file);
@@ -155,7 +155,7 @@ fn a_rotated_log_replays_as_one() {
     let cut = gzip(&begin);
     fs::write(&file, &cut[..cut.len() - 4]).unwrap();
     let warnings = verified(&file).warnings;
-    assert!(warnings[0].contains("run.jsonl:1: warning: the compressed stream is cut off"));
+    assert!(warnings[0].contains("run.7:1: warning: the compressed stream is cut off"));
 
     fs::remove_file(numbered(&file, 3)).unwrap();
     let cut = verified(&file);
@@ -163,7 +163,7 @@ fn a_rotated_log_replays_as_one() {
     let part = parts - 2;
     let place = format!("{}:1: this is part {part} of a rotated log", numbered(&file, 2).display());
     assert!(cut.problems[0].starts_with(&place), "{}", cut.problems[0]);
-    assert!(cut.warnings[0].contains("run.jsonl.3"), "{}", cut.warnings[0]);
+    assert!(cut.warnings[0].contains("run.7.3: "), "{}", cut.warnings[0]);
     assert!(cut.first_at >= whole.first_at, "a part may begin with an action");
     // A file of another log in its place is not part of it.
     fs::copy(numbered(&file, 1), numbered(&file, 3)).unwrap();
