@@ -110,8 +110,9 @@ pub(super) struct Ledger {
     is_list_begun: bool,
     /// While the source is lost: the error that was last logged.
     lost: Option<String>,
-    /// Names that two objects claim, so that each is logged once.
-    contested: BTreeSet<ClusterName>,
+    /// Offers of a name that another object claims, by name and by what describes them. Each is logged
+    /// once, and counts once the other is gone.
+    ignored: BTreeMap<(ClusterName, String), Shown>,
 }
 
 /// The clusters that a complete list lacks and earlier events contained.
@@ -143,7 +144,7 @@ impl Ledger {
             lists: 0,
             is_list_begun: false,
             lost: None,
-            contested: BTreeSet::new(),
+            ignored: BTreeMap::new(),
         }
     }
 
@@ -204,13 +205,15 @@ impl Ledger {
         };
         if let Some(first) = before.filter(|shown| is_claimed(shown)) {
             let first = first.offer.shown_by.clone();
-            if self.contested.insert(cluster.clone()) {
-                warn!(%cluster, first, ignored = offer.shown_by,
+            let ignored = offer.shown_by.clone();
+            let key = (cluster.clone(), ignored.clone());
+            if self.ignored.insert(key, Shown { offer, list: self.lists }).is_none() {
+                warn!(%cluster, first, ignored,
                     "two sources of one name: the first counts; rename or remove the other");
             }
             return;
         }
-        self.contested.remove(&cluster);
+        self.ignored.remove(&(cluster.clone(), offer.shown_by.clone()));
         let is_news = before.is_none_or(|shown| {
             let Offer { uid, state, connection, .. } = &shown.offer;
             (uid, state, connection) != (&offer.uid, &offer.state, &offer.connection)
@@ -250,23 +253,28 @@ impl Ledger {
         }
     }
 
-    /// Handles the removal of a cluster from the source. Returns whether it was offered.
+    /// Handles the removal of a cluster from the source; another object that claims its name counts from
+    /// then on. Returns whether it was offered.
     pub(super) async fn withdrawn(&mut self, cluster: &ClusterName, shown_by: &str) -> bool {
         let is_it = |shown: &&Shown| shown.offer.shown_by == shown_by;
         let Some(uid) = self.shown.get(cluster).filter(is_it).map(|shown| shown.offer.uid.clone())
         else {
+            self.ignored.remove(&(cluster.clone(), shown_by.to_owned()));
             return false;
         };
         self.forget(cluster);
         let source = self.source;
-        let cluster = cluster.clone();
-        self.send(EventKind::ClusterWithdrawn { source, cluster, uid }).await;
+        let withdrawn = cluster.clone();
+        self.send(EventKind::ClusterWithdrawn { source, cluster: withdrawn, uid }).await;
+        let next = self.ignored.iter().find(|((name, _), _)| name == cluster);
+        if let Some(offer) = next.map(|(_, shown)| shown.offer.clone()) {
+            self.note(offer, false).await;
+        }
         true
     }
 
     fn forget(&mut self, cluster: &ClusterName) {
         self.shown.remove(cluster);
-        self.contested.remove(cluster);
         self.connections.remove(self.source, cluster);
     }
 
@@ -280,6 +288,7 @@ impl Ledger {
         for cluster in &clusters {
             self.forget(cluster);
         }
+        self.ignored.retain(|_, ignored| ignored.list == self.lists);
         info!(clusters = self.shown.len(), missing = clusters.len(), "clusters listed");
         self.send(EventKind::DiscoveryFinished { source: self.source }).await;
         let is_suspicious = clusters.len() > 1 && clusters.len() * 3 > all;

@@ -152,10 +152,22 @@ async fn a_broken_offer_keeps_the_connection_and_the_first_of_two_claims_counts(
     assert_eq!(bench.connection("a"), before);
     bench.told();
     let other = Offer { shown_by: "another".to_owned(), ..offer("a", "9", "/other") };
-    bench.ledger.changed(other).await;
+    bench.ledger.changed(other.clone()).await;
     assert!(bench.told().is_empty());
     assert!(!bench.ledger.withdrawn(&"a".into(), "another").await);
     assert_eq!(bench.connection("a"), before);
+    // The other counts when the first goes, unless it is gone, too.
+    bench.list(&[offer("a", "1", "/one"), other.clone()]).await;
+    bench.ledger.changed(offer("a", "1", "/two")).await;
+    bench.told();
+    assert!(bench.ledger.withdrawn(&"a".into(), "a").await);
+    assert_eq!(bench.told(), ["cluster_withdrawn", "cluster_offered"]);
+    assert_eq!(bench.connection("a"), other.connection);
+    bench.ledger.changed(offer("a", "1", "/one")).await;
+    bench.list(&[other]).await;
+    bench.told();
+    assert!(bench.ledger.withdrawn(&"a".into(), "another").await);
+    assert_eq!((bench.told(), bench.connection("a")), (vec!["cluster_withdrawn"], None));
 }
 
 fn secret(data: &serde_json::Value) -> AnyObject {
