@@ -30,8 +30,11 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 const EXTENSIONS: [&str; 4] = ["yaml", "yml", "kubeconfig", "conf"];
 
+/// How a file looks, or why it cannot be looked at, as a link in a loop. Such a file is broken.
+type Look = Result<FileStamp, io::ErrorKind>;
+
 /// By file name.
-type Stamps = BTreeMap<String, FileStamp>;
+type Looks = BTreeMap<String, Look>;
 
 /// A read that may never end, as on a mount that hangs, or of `/proc/kmsg`. It has a separate thread,
 /// because the runtime waits for its threads when it ends. Neither the directory nor an unchanged file
@@ -59,19 +62,19 @@ pub(super) struct Directory {
     path: PathBuf,
     ledger: Ledger,
     /// A read of the directory that has not ended.
-    checking: Option<Reading<io::Result<Stamps>>>,
+    checking: Option<Reading<io::Result<Looks>>>,
     /// Reads of files that have not ended.
-    reading: BTreeMap<String, (FileStamp, Reading<Result<String, String>>)>,
+    reading: BTreeMap<String, (Look, Reading<Result<String, String>>)>,
     /// The files of the last list, each with its offer.
-    listed: Option<BTreeMap<String, (FileStamp, Offer)>>,
+    listed: Option<BTreeMap<String, (Look, Offer)>>,
     /// The files that the last read of the directory found.
-    found: Stamps,
+    found: Looks,
 }
 
 impl Directory {
     pub(super) fn new(path: PathBuf, ledger: Ledger) -> Self {
         let reading = BTreeMap::new();
-        Self { path, ledger, checking: None, reading, listed: None, found: Stamps::new() }
+        Self { path, ledger, checking: None, reading, listed: None, found: Looks::new() }
     }
 
     /// Runs until it is dropped.
@@ -84,7 +87,7 @@ impl Directory {
 
     async fn check(&mut self) {
         let path = self.path.clone();
-        let checking = self.checking.get_or_insert_with(|| Reading::start(move || stamps(&path)));
+        let checking = self.checking.get_or_insert_with(|| Reading::start(move || looks(&path)));
         let Some(found) = checking.wait().await else {
             return self.lost(&io::ErrorKind::TimedOut.into()).await;
         };
@@ -98,17 +101,20 @@ impl Directory {
         };
         let before = std::mem::replace(&mut self.found, found);
         let now = wall_clock();
-        let is_settled = |stamp: &FileStamp| now.saturating_sub(stamp.changed_at()) > SETTLED_AFTER;
-        // A file that may be incomplete keeps its earlier version; a new one does not count yet.
+        let is_settled = |look: &Look| {
+            look.is_ok_and(|stamp| now.saturating_sub(stamp.changed_at()) > SETTLED_AFTER)
+        };
+        // A file that may be incomplete, or cannot be looked at for a moment, keeps its earlier version; a
+        // new one does not count yet.
         let mut settled = self.found.clone();
-        settled.retain(|name, stamp| before.get(name) == Some(stamp) || is_settled(stamp));
-        for (name, (stamp, _)) in self.listed.iter().flatten() {
+        settled.retain(|name, look| before.get(name) == Some(look) || is_settled(look));
+        for (name, (look, _)) in self.listed.iter().flatten() {
             if self.found.contains_key(name) {
-                settled.entry(name.clone()).or_insert(*stamp);
+                settled.entry(name.clone()).or_insert(*look);
             }
         }
         self.forget_ended();
-        let listed = self.listed.iter().flatten().map(|(name, (stamp, _))| (name, stamp));
+        let listed = self.listed.iter().flatten().map(|(name, (look, _))| (name, look));
         if self.ledger.is_lost() || self.listed.is_none() || !listed.eq(&settled) {
             self.list(settled).await;
         }
@@ -126,34 +132,35 @@ impl Directory {
     }
 
     /// Sends all files as one list, so that files that disappear together count as one loss.
-    async fn list(&mut self, files: Stamps) {
+    async fn list(&mut self, files: Looks) {
         self.ledger.new_list().await;
         let mut before = self.listed.take().unwrap_or_default();
         let mut listed = BTreeMap::new();
-        for (file, stamp) in files {
+        for (file, look) in files {
             let offer = match before.remove(&file) {
-                Some((known, offer)) if known == stamp => offer,
+                Some((known, offer)) if known == look => offer,
                 _ => {
-                    let text = self.read(&file, stamp).await;
+                    let text = self.read(&file, look).await;
                     let shown_by = format!("file {file}");
                     kubeconfig::offer(cluster_of(&file), "", shown_by, text, false, &self.ledger)
                 }
             };
             self.ledger.listed(offer.clone()).await;
-            listed.insert(file, (stamp, offer));
+            listed.insert(file, (look, offer));
         }
         self.listed = Some(listed);
         self.ledger.list_finished().await;
     }
 
-    async fn read(&mut self, file: &str, stamp: FileStamp) -> Result<String, String> {
-        if self.reading.get(file).is_none_or(|(begun, _)| *begun != stamp) {
+    async fn read(&mut self, file: &str, look: Look) -> Result<String, String> {
+        look.map_err(|error| format!("cannot look at the file: {error}"))?;
+        if self.reading.get(file).is_none_or(|(begun, _)| *begun != look) {
             let path = self.path.join(file);
             let mut reading = Reading::start(move || read(&path));
             if let Some(text) = reading.wait().await {
                 return text;
             }
-            self.reading.insert(file.to_owned(), (stamp, reading));
+            self.reading.insert(file.to_owned(), (look, reading));
         }
         Err("cannot read the file: it does not answer".to_owned())
     }
@@ -167,19 +174,22 @@ impl Directory {
 
 /// The files that may be kubeconfigs, by name. Kubernetes mounts a Secret's keys as links to files in a
 /// hidden directory.
-fn stamps(path: &Path) -> io::Result<Stamps> {
-    let mut stamps = Stamps::new();
+fn looks(path: &Path) -> io::Result<Looks> {
+    let mut looks = Looks::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
-        // A link whose file disappears meanwhile counts as no link.
-        let Ok(file) = fs::metadata(entry.path()) else { continue };
-        if file.is_file() {
-            stamps.insert(name.to_owned(), FileStamp::from(&file));
-        }
+        let look = match fs::metadata(entry.path()) {
+            Ok(file) if file.is_file() => Ok(FileStamp::from(&file)),
+            Ok(_) => continue,
+            // A link whose file disappears meanwhile counts as no link.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => Err(error.kind()),
+        };
+        looks.insert(name.to_owned(), look);
     }
-    Ok(stamps)
+    Ok(looks)
 }
 
 /// The file's name without a kubeconfig's extension.
@@ -247,7 +257,7 @@ mod tests {
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let hung =
             Reading::start(move || gate.recv().map(|()| String::new()).map_err(|e| e.to_string()));
-        let stamp = stamps(&folder).unwrap()["hung.yaml"];
+        let stamp = looks(&folder).unwrap()["hung.yaml"];
         directory.reading.insert("hung.yaml".to_owned(), (stamp, hung));
         let first = offered(&mut directory, &mut events).await;
         let second = offered(&mut directory, &mut events).await;
@@ -263,7 +273,7 @@ mod tests {
         let path = folder.clone();
         directory.checking = Some(Reading::start(move || {
             let _ = gate.recv();
-            stamps(&path)
+            looks(&path)
         }));
         directory.check().await;
         assert!(directory.ledger.is_lost());
@@ -275,6 +285,33 @@ mod tests {
         assert!(second.is_empty(), "nothing is reported again: {second:?}");
         assert_eq!(third, both(false));
         assert_eq!((fourth, directory.ledger.is_lost()), (both(false).to_vec(), false));
+    }
+
+    /// Here a link in a loop, as `chmod` hides nothing from root.
+    #[tokio::test]
+    async fn a_file_that_cannot_be_looked_at_is_broken_and_not_removed() {
+        use std::os::unix::fs::symlink;
+        let folder = std::env::temp_dir().join(format!("throughline-odd-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        for file in ["good.yaml", "odd.yaml"] {
+            fs::write(folder.join(file), TEXT).unwrap();
+        }
+        let (bus, mut events) = mpsc::channel(100);
+        let source = SourceName::KubeconfigDir;
+        let connections = Connectable::default();
+        let ledger = Ledger::new(source, JoinRule::All, Vec::new(), None, bus, connections.clone());
+        let mut directory = Directory::new(folder.clone(), ledger);
+        offered(&mut directory, &mut events).await;
+        let before = connections.get(source, &"odd".into());
+        assert!(before.is_some());
+        fs::remove_file(folder.join("odd.yaml")).unwrap();
+        symlink("odd.yaml", folder.join("odd.yaml")).unwrap();
+        let odd = offered(&mut directory, &mut events).await;
+        let after = connections.get(source, &"odd".into());
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(odd, [("good".to_owned(), false), ("odd".to_owned(), true)]);
+        assert_eq!(after, before, "the last connection stays");
     }
 
     #[test]
@@ -305,10 +342,10 @@ mod tests {
         symlink("..data/shop.yaml", folder.join("shop.yaml")).unwrap();
         symlink("..data/gone.yaml", folder.join("gone.yaml")).unwrap();
         fs::create_dir(folder.join("folder.yaml")).unwrap();
-        let before = stamps(&folder).unwrap();
+        let before = looks(&folder).unwrap();
         symlink("..2", folder.join("..new")).unwrap();
         fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
-        let after = stamps(&folder).unwrap();
+        let after = looks(&folder).unwrap();
         let text = read(&folder.join("shop.yaml"));
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(before.keys().collect::<Vec<_>>(), ["shop.yaml"]);
