@@ -14,6 +14,7 @@ use super::permissions::{
     CLUSTER_PROPAGATION_POLICIES, CUSTOMIZATIONS, PROPAGATION_POLICIES, RESOURCE_BINDINGS, WORKS,
 };
 use crate::client::CallError;
+use crate::config::Config;
 use crate::core::contract::cause::{About, Cause, Facts};
 use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role, Uid};
 use crate::core::data::objects::{UPSTREAM_STATUS, is_karmadas_key, karmada_binding};
@@ -23,16 +24,23 @@ use crate::report::style::{count, join_first};
 /// that is being carried.
 const COMPARE_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-pub(super) async fn check(clusters: &[Cluster]) -> Vec<Draft> {
+pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
+    let checks = [Check::Carrier, Check::Retention];
     let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub));
     let edges: Vec<_> = clusters.iter().filter(|cluster| cluster.has(Role::Edge)).collect();
     let nothing = match hub {
-        Some(hub) if hub.has(Role::Edge) && edges.len() == 1 => "hub and edge are one cluster",
-        Some(hub) if !edges.is_empty() => return check_hub(hub, &edges).await,
+        Some(hub) if edges.iter().any(|edge| !edge.has(Role::Hub)) => {
+            return check_hub(hub, &edges).await;
+        }
+        Some(hub) if config.discovery.may_find(Role::Edge) => {
+            let unseen = "an edge (discovery shows none)";
+            return checks.map(|check| Draft::skipped(check, Some(hub.name()), unseen)).into();
+        }
+        Some(hub) if hub.has(Role::Edge) => "hub and edge are one cluster",
         _ => "no hub or no edge is configured here",
     };
     let pass = |check| Draft::passed(check, None, format!("{nothing}: nothing to carry"));
-    [Check::Carrier, Check::Retention].map(pass).into()
+    checks.map(pass).into()
 }
 
 async fn check_hub(hub: &Cluster, edges: &[&Cluster]) -> Vec<Draft> {

@@ -122,8 +122,9 @@ pub(super) async fn check(
 ) -> Vec<Draft> {
     let checks = [Check::Upstreams, Check::Identity, Check::Replication];
     let upstreams: Vec<_> = clusters.iter().filter(|c| c.has(Role::Upstream)).collect();
-    let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub));
-    let (Some(hub), false) = (hub, upstreams.is_empty()) else {
+    let may_have_upstreams = !upstreams.is_empty() || config.discovery.may_find(Role::Upstream);
+    let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub) && may_have_upstreams);
+    let Some(hub) = hub else {
         let what = "no hub or no upstream is configured here: nothing to compare";
         return checks.map(|check| Draft::passed(check, None, what)).into();
     };
@@ -138,6 +139,11 @@ pub(super) async fn check(
     let upstreams = upstreams.into_iter().zip(held).collect();
     let tiers = Tiers { hub: hub.name(), connectors, upstreams };
     let (mut drafts, misnamed) = tiers.names(config, followed);
+    if tiers.upstreams.is_empty() {
+        let unseen = "an upstream (discovery shows none that a run joins)";
+        let skip = |check| Draft::skipped(check, Some(tiers.hub), unseen);
+        drafts.extend([Check::Identity, Check::Replication].map(skip));
+    }
     for (upstream, held) in &tiers.upstreams {
         // An upstream that no hub Connector names is the same mistake.
         if misnamed.contains(upstream.name()) {
@@ -180,6 +186,10 @@ impl Tiers<'_> {
             drafts.push(Draft::skipped(Check::Upstreams, Some(self.hub), unseen));
             return (drafts, BTreeSet::new());
         };
+        if self.connectors.is_empty() && self.upstreams.is_empty() {
+            let unseen = "a hub Connector or an upstream (there is none yet)";
+            drafts.push(Draft::skipped(Check::Upstreams, Some(self.hub), unseen));
+        }
         let mut misnamed = BTreeSet::new();
         for (upstream, of) in named.iter().filter(|(name, _)| !followed.contains(name)) {
             let mut facts = Facts { upstream: Some((*upstream).clone()), ..Facts::default() };

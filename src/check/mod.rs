@@ -99,7 +99,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> anyhow::Result<Chec
         lease::check(config, &clusters),
         connectors::check(whole, &clusters, knows_all.then_some(&followed)),
         join_all(edges.map(|edge| edge::check(config, edge))),
-        carrier::check(&clusters),
+        carrier::check(config, &clusters),
     );
     drafts.extend([lease, connectors, carrier].into_iter().chain(edges).flatten());
     drafts.sort_by_key(|draft| draft.check);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use expect_test::expect_file;
 use throughline::check::permissions::{RequiredPermission, required_permissions, split_resource};
 use throughline::check::{Check, CheckReport, Finding, Level, check};
-use throughline::config::{ClusterConfig, Config, ConfigSource};
+use throughline::config::{ClusterConfig, Config, ConfigSource, KubeconfigDirConfig};
 use throughline::report::{self, ReportOptions};
 use throughline_sim::apiserver::ServerMode;
 
@@ -14,6 +14,7 @@ use crate::config::load;
 use crate::program::Place;
 use crate::sim_apiserver::{self, TestServer};
 use crate::stage::*;
+use crate::temp_folder::temp_folder;
 
 /// `CLUSTER: RESOURCE@NAMESPACE VERB` of each.
 fn permission_lines(config: &Config) -> Vec<String> {
@@ -102,6 +103,14 @@ impl Tiers {
         self.hub.put(copy);
     }
 
+    /// A source of clusters, which shows none, takes the place of a configured one.
+    fn discover(&mut self, place: usize, role: Role) {
+        self.config.clusters.remove(place);
+        let path = temp_folder("no-clusters");
+        let source = KubeconfigDirConfig { path, roles: vec![role] };
+        self.config.discovery.kubeconfig_dir = Some(source);
+    }
+
     fn delete(&self, server: &TestServer, shops: &[Tenant]) {
         for shop in shops {
             let is_up = server.cluster == self.up.cluster;
@@ -134,7 +143,7 @@ fn text(report: &CheckReport, color: bool) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_tier_is_compared_with_the_next() {
     type Mistake = (&'static str, fn(&mut Tiers));
-    let mistakes: [Mistake; 13] = [
+    let mistakes: [Mistake; 16] = [
         ("no label with the cluster", |t| t.remove_label("cluster-name")),
         ("no label with the namespace", |t| t.remove_label("namespace")),
         ("no label with the name", |t| t.remove_label("name")),
@@ -150,6 +159,12 @@ async fn each_tier_is_compared_with_the_next() {
         ("another control plane, which proves nothing", |t| {
             t.config.clusters[0].name = "project-a".into();
             t.replace_namespaces(&SHOPS);
+        }),
+        ("discovery shows no edge", |t| t.discover(2, Role::Edge)),
+        ("discovery shows no upstream", |t| t.discover(0, Role::Upstream)),
+        ("discovery shows no upstream, and the hub has no Connector", |t| {
+            t.discover(0, Role::Upstream);
+            t.delete(&t.hub, &SHOPS);
         }),
     ];
     let mut printed = String::new();
