@@ -1,8 +1,6 @@
 //! Checks whether the Lease of each shard can be used, and whether a throughline holds it. The checks
 //! never take it: they send their writes with `dryRun=All`.
 
-use std::time::Duration;
-
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
@@ -22,10 +20,7 @@ use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::field_owner::field_owner;
 use crate::leader::group::Group;
-use crate::leader::lease::LEASES;
-
-/// The longest wait for the renewal of a Lease that looks expired: clocks may differ.
-const RENEWAL_MAX: Duration = Duration::from_secs(10);
+use crate::leader::lease::{LEASES, is_fresh, renewal_within};
 
 pub(super) async fn check(config: &Config, clusters: &[Cluster]) -> Vec<Draft> {
     let elected = config.election_cluster().map(|cluster| &cluster.name);
@@ -134,7 +129,7 @@ impl LeaseCheck<'_> {
         let mut seen = Holder::of(lease.as_ref());
         let mut is_renewed = true;
         if let Some(before) = seen.as_ref().filter(|seen| !seen.is_fresh(wall_clock_now())) {
-            tokio::time::sleep((before.expires_after / 3).min(RENEWAL_MAX)).await;
+            tokio::time::sleep(renewal_within(before.lease_ms)).await;
             let later = match self.read().await {
                 Ok(lease) => Holder::of(lease.as_ref()),
                 Err(error) => {
@@ -193,7 +188,7 @@ struct Holder {
     /// The field manager that wrote this name; `None` if that is not visible.
     writer: Option<String>,
     renewed: Option<UnixMillis>,
-    expires_after: Duration,
+    lease_ms: u64,
 }
 
 impl Holder {
@@ -209,14 +204,12 @@ impl Holder {
             holder,
             writer: writer.map(|writer| writer.manager),
             renewed: renewed.and_then(|ms| u64::try_from(ms).ok()).map(UnixMillis),
-            expires_after: Duration::from_secs(seconds.unwrap_or_default()),
+            lease_ms: seconds.unwrap_or_default().saturating_mul(1_000),
         })
     }
 
-    /// Whether it was renewed recently, by our clock. A renewal in the future proves nothing.
     fn is_fresh(&self, now: UnixMillis) -> bool {
-        let limit = crate::clock::millis(self.expires_after);
-        self.renewed.is_some_and(|at| at <= now && now.since(at) <= limit)
+        is_fresh(self.renewed, self.lease_ms, now)
     }
 }
 

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use kube::api::ListParams;
 use serde_json::Value;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::judge;
 use super::read_only::ReadOnlyEngine;
@@ -29,9 +29,9 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::fleet::{Connector, Fleet, Leader, Source, Writer};
 use crate::field_owner::field_owner;
 use crate::kubectl::own_contexts;
-use crate::leader::election::{LeaseRequest, LeaseResponse};
+use crate::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse};
 use crate::leader::group::Group;
-use crate::leader::lease::LeaseClient;
+use crate::leader::lease::{LeaseClient, is_fresh, renewal_within};
 use crate::leader::no_leader;
 use crate::report::style::{count, join_first};
 
@@ -44,8 +44,6 @@ const BATCH_WINDOW: Duration = Duration::from_millis(100);
 pub struct ClusterWatcher {
     clusters: ReadOnlyEngine,
     writers: Writers,
-    /// The upstreams to include; all if empty.
-    upstreams: Vec<ClusterName>,
     leader: Leader,
     /// The kubectl command with which the reader reaches each cluster.
     kubectl: BTreeMap<ClusterName, String>,
@@ -55,25 +53,27 @@ impl ClusterWatcher {
     /// Starts the watches and discovery, and waits until every list is complete or has failed once, for
     /// at most `within`. If `upstreams` is not empty, no other upstream is included. `progress` receives
     /// the progress.
+    ///
+    /// # Errors
+    /// `upstreams` names one that is not configured, and there is no discovery.
     pub async fn start(
         config: &Config,
         upstreams: &[ClusterName],
         within: Duration,
         progress: impl Fn(&str),
-    ) -> Self {
-        let config = &config.narrowed(upstreams);
+    ) -> anyhow::Result<Self> {
+        let config = &config.narrowed(upstreams)?;
         let settings = read_only_settings(&config.settings());
         let watched = settings.clone();
         let kinds = move |roles: &[Role]| watched.kinds_watched(roles);
         let mut watcher = Self {
             clusters: ReadOnlyEngine::start(config, settings, kinds, upstreams),
             writers: Writers::new(&config.mirror.nudge_key),
-            upstreams: upstreams.to_vec(),
             leader: Leader::default(),
             kubectl: own_contexts(config),
         };
         watcher.wait_for_lists(config, within, progress).await;
-        watcher
+        Ok(watcher)
     }
 
     /// Waits for the lists. Meanwhile reads the Lease of each shard: each may have a problem, but only
@@ -93,7 +93,7 @@ impl ClusterWatcher {
         }
         // The namespace of a pod may differ from the reader's.
         let is_known = election.lease_namespace.is_some();
-        let leaders = join_all(leases.into_iter().map(|lease| leader_by(lease, is_known)));
+        let leaders = join_all(leases.into_iter().map(|lease| leader_by(lease, is_known, until)));
         let mut leaders = std::pin::pin!(leaders);
         let mut is_read = false;
         let mut told = String::new();
@@ -140,20 +140,7 @@ impl ClusterWatcher {
 
     /// The missing or incomplete data: one line for each reason.
     pub fn not_shown(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (source, error) in &self.clusters.lost_sources {
-            lines.push(format!(
-                "the clusters of {source} are not shown, because it cannot be read: {error}"
-            ));
-        }
-        let table = self.clusters.engine.fleet.table();
-        let is_absent = |name: &&ClusterName| !table.contains(name);
-        for name in self.upstreams.iter().filter(is_absent) {
-            lines.push(format!(
-                "{name} is not shown: it is not configured, and not among the discovered clusters \
-                 that a run joins"
-            ));
-        }
+        let mut lines = self.clusters.not_shown();
         let (clusters, sources) = self.clusters.pending_lists.rest();
         for source in sources {
             lines.push(format!("the clusters of {source} are not complete: no list came in time"));
@@ -252,25 +239,105 @@ async fn owner_of_field(
     Some((cluster.name().clone(), kind, object.clone(), writer))
 }
 
-/// The leader, by the Lease and this host's clock, and a problem with the Lease. An instance that
-/// created the Lease waits before it may lead. `is_known`: the Lease would be found if it existed.
-async fn leader_by(mut lease: LeaseClient, is_known: bool) -> (Leader, Option<Problem>) {
+/// The Lease, and whether its holder renews it, as far as can be seen by `until`.
+///
+/// # Errors
+/// The answer that shows no Lease.
+async fn current(
+    lease: &mut LeaseClient,
+    until: Instant,
+) -> Result<(LeaseRecord, bool), LeaseResponse> {
+    let mut read = async || match lease.send(&LeaseRequest::Get).await {
+        (LeaseResponse::Current(record, _), _) => Ok(record),
+        (none, _) => Err(none),
+    };
+    let first = read().await?;
+    let renewed = UnixMillis::parse_rfc3339(&first.renew_time);
+    if first.holder.is_empty() || is_fresh(renewed, first.lease_ms, wall_clock_now()) {
+        return Ok((first, true));
+    }
+    let again = async {
+        sleep(renewal_within(first.lease_ms)).await;
+        read().await
+    };
+    // Without a second read nothing shows that it is renewed.
+    let Ok(Ok(later)) = timeout_at(until, again).await else { return Ok((first, false)) };
+    let is_renewed = later.renew_time != first.renew_time;
+    Ok((later, is_renewed))
+}
+
+/// The leader by the Lease, and a problem with the Lease. An instance that created the Lease waits
+/// before it may lead. `is_known`: the Lease would be found if it existed.
+async fn leader_by(
+    mut lease: LeaseClient,
+    is_known: bool,
+    until: Instant,
+) -> (Leader, Option<Problem>) {
     let nobody = Leader::default();
-    let (response, _) = lease.send(&LeaseRequest::Get).await;
+    let found = current(&mut lease, until).await;
     let foreign = lease.foreign_holder();
     let problem = no_leader(&lease.about(), foreign.as_deref());
-    let record = match response {
-        LeaseResponse::Current(record, _) => record,
-        LeaseResponse::NotFound => return (nobody, Some(problem).filter(|_| is_known)),
-        LeaseResponse::Conflict | LeaseResponse::Failed => return (nobody, None),
+    let (record, is_renewed) = match found {
+        Ok(found) => found,
+        Err(LeaseResponse::NotFound) => return (nobody, Some(problem).filter(|_| is_known)),
+        Err(_) => return (nobody, None),
     };
-    let now = wall_clock_now();
-    let renewed = UnixMillis::parse_rfc3339(&record.renew_time);
-    let is_held = renewed.is_some_and(|renewed| now.since(renewed) < record.lease_ms);
-    if record.holder.is_empty() || !is_held || foreign.is_some() {
+    if record.holder.is_empty() || !is_renewed || foreign.is_some() {
         return (nobody, Some(problem));
     }
+    let now = wall_clock_now();
     let created = lease.created_at().filter(|_| record.transitions == 0);
     let until = created.map(|at| at.plus(record.lease_ms)).filter(|until| now < *until);
     (Leader { leads: false, holder: Some(record.holder), waits_until_ms: until }, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::{ConnectionSpec, Connections, Credentials, KubeconfigText, Server};
+    use crate::metrics::Metrics;
+
+    /// Whether somebody leads by a Lease that each read finds renewed so much later. By this host's clock
+    /// it expired an hour ago.
+    async fn is_led(renewed_ms: u64) -> bool {
+        let renewed = AtomicU64::new(wall_clock_now().0 - 3_600_000);
+        let renewed = Arc::new(renewed);
+        let answer = move || {
+            let at = UnixMillis(renewed.fetch_add(renewed_ms, Ordering::Relaxed)).to_string();
+            let spec = json!({"holderIdentity": "me", "leaseDurationSeconds": 1, "renewTime": at,
+                "leaseTransitions": 1});
+            let lease = json!({"metadata": {"resourceVersion": "1"}, "spec": spec});
+            std::future::ready(lease.to_string())
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let app = axum::Router::new().fallback(answer);
+        tokio::spawn(async { axum::serve(listener, app).await });
+        let text = format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: a, user: u}}}}],
+              clusters: [{{name: a, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {{}}}}]}}"
+        );
+        let credentials = Credentials::Text(KubeconfigText::parse(&text).unwrap());
+        let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
+        let connections = Connections::default();
+        let metrics = Arc::new(Metrics::new());
+        let hub = ClusterClient::new("hub".into(), Vec::new(), spec, &connections, metrics);
+        let group = Group::new("throughline", Shard::WHOLE);
+        let namespace = Some("ns".to_owned());
+        let within = Duration::from_secs(30);
+        let lease = LeaseClient::new(Arc::new(hub), namespace, &group, within, None);
+        let (leader, problem) = leader_by(lease, true, Instant::now() + within).await;
+        assert_eq!(leader.holder.is_none(), problem.is_some());
+        leader.holder.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_renewed_is_held_whatever_this_hosts_clock_says() {
+        assert!(is_led(300).await);
+        assert!(!is_led(0).await);
+    }
 }

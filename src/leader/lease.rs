@@ -26,6 +26,21 @@ pub use format::{RenewTimes, fill, read, read_list};
 
 pub(crate) const LEASES: &str = "leases.coordination.k8s.io";
 
+/// The longest wait for the renewal of a Lease that looks expired.
+const RENEWAL_MAX: Duration = Duration::from_secs(10);
+
+/// Whether a Lease was renewed within its duration, by this host's clock. A renewal in the future proves
+/// nothing. Clocks differ, so of a Lease that is not fresh only a second read tells whether its holder
+/// renews it, after [`renewal_within`].
+pub(crate) fn is_fresh(renewed: Option<UnixMillis>, lease_ms: u64, now: UnixMillis) -> bool {
+    renewed.is_some_and(|at| at <= now && now.since(at) <= lease_ms)
+}
+
+/// The time within which a holder renews its Lease again.
+pub(crate) fn renewal_within(lease_ms: u64) -> Duration {
+    Duration::from_millis(lease_ms / 3).min(RENEWAL_MAX)
+}
+
 /// The Lease of a cluster.
 #[derive(Debug)]
 pub struct LeaseClient {
