@@ -48,19 +48,6 @@ pub(super) enum OpenedSource<'a> {
 }
 
 impl SourceArgs {
-    /// Prints the default source of a command without one: `--config` was probably forgotten.
-    pub(super) fn say_default(&self) {
-        if self.state.is_none()
-            && self.log.is_none()
-            && let Some(context) = self.config.default_context()
-        {
-            say!(
-                "looking at {context} as the only cluster; --config FILE names others, --state URL a \
-                 running instance, --log FILE an event log"
-            );
-        }
-    }
-
     pub(super) fn within(&self) -> Duration {
         Duration::from_millis(self.timeout)
     }
@@ -78,13 +65,20 @@ impl SourceArgs {
         watcher
     }
 
-    /// Reads the log or the configuration; warnings go to standard error.
+    /// Reads the log or the configuration; warnings go to standard error, and so does the default source
+    /// of a command without one: `--config` was probably forgotten.
     pub(super) fn open(&self) -> anyhow::Result<OpenedSource<'_>> {
         if let Some(url) = &self.state {
             return Ok(OpenedSource::Instance(url));
         }
         let Some(file) = &self.log else {
             return Ok(OpenedSource::Clusters(Box::new(self.config.load_quietly()?)));
+            if let Some(context) = self.config.default_context() {
+                say!(
+                    "looking at {context} as the only cluster; --config FILE names others, --state \
+                     URL a running instance, --log FILE an event log"
+                );
+            }
         };
         let mut reader = LogReader::open(file)?;
         // A run writes its settings into the header. A log without them may still contain outcomes.

@@ -45,7 +45,6 @@ pub(super) struct StatusArgs {
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let within = args.source.within();
     let mut printer = StatusPrinter { args, printed: None, is_any_bad: false };
-    args.source.say_default();
     match args.source.open()? {
         OpenedSource::EventLog(fleet) => drop(printer.update(*fleet)?),
         OpenedSource::Instance(url) => block_on(follow_state(&mut printer, url, within))?,
