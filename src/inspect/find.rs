@@ -6,6 +6,7 @@ use anyhow::{Error, anyhow};
 
 use crate::core::contract::cause::Hop;
 use crate::core::data::ids::{ClusterName, Kind, NamespacedName, Role};
+use crate::core::data::shard::Shard;
 use crate::core::view::WatchState;
 use crate::core::view::fleet::{Connector, Fleet, HopView, UpstreamName};
 use crate::nearest::nearest;
@@ -182,6 +183,10 @@ fn not_found<'a>(
     if !unseen.is_empty() {
         let unseen = unseen.join("; ");
         text += &format!(" (it may be in a cluster that is not fully listed: {unseen})");
+    }
+    if !fleet.shard.is_whole() {
+        let Shard { index, of } = fleet.shard;
+        text += &format!(" (this is only shard {index} of {of}, counted from 0; ask the others)");
     }
     Error::msg(text)
 }

@@ -11,6 +11,7 @@ pub mod trace;
 pub mod writers;
 
 use crate::core::contract::settings::{OrphanMode, Settings};
+use crate::core::data::shard::Shard;
 use crate::core::view::fleet::{Fleet, Source};
 use crate::outside_text::one_line;
 use crate::report::{duration, moment};
@@ -42,13 +43,20 @@ fn not_writing(fleet: &Fleet) -> Option<String> {
     Some(format!("this instance does not lead; {} does, and knows more", one_line(holder)))
 }
 
-/// The time and the source of the state.
+/// The time and the source of the state, and its part of the fleet.
 fn origin(fleet: &Fleet) -> String {
+    let Shard { index, of } = fleet.shard;
+    let shard = match fleet.shard.is_whole() {
+        true => String::new(),
+        false => {
+            format!("; only shard {index} of {of}, counted from 0: ask the others for the rest")
+        }
+    };
     let source = match fleet.source {
         Source::Clusters => "from the clusters; a running instance knows more (--state)",
         Source::Instance => "from a running instance",
         Source::Log => "from a run's event log",
         Source::Recording => "from a recording without throughline",
     };
-    format!("{} UTC, {source}", moment(fleet.at_ms))
+    format!("{} UTC, {source}{shard}", moment(fleet.at_ms))
 }

@@ -22,6 +22,7 @@ impl Machine {
         Fleet {
             at_ms: self.now,
             source,
+            shard: world.settings.shard,
             leader: leader(self),
             in_flight: self.in_flight.len(),
             clusters: clusters.map(cluster_state).collect(),

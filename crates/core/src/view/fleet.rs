@@ -9,6 +9,7 @@ use super::orphans::OrphanView;
 use crate::contract::cause::{Cause, Hop, State};
 use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterName, Kind, NamespacedName, Role};
+use crate::data::shard::Shard;
 use crate::data::time::UnixMillis;
 use crate::status::liveness;
 use crate::world::cluster::WatchState;
@@ -22,6 +23,9 @@ pub struct Fleet {
     /// The time of the last event. A running instance sets it to the time of the request.
     pub at_ms: UnixMillis,
     pub source: Source,
+    /// The part of the fleet that this state has; absent if it has the whole.
+    #[serde(default, skip_serializing_if = "Shard::is_whole")]
+    pub shard: Shard,
     pub leader: Leader,
     pub in_flight: usize,
     pub clusters: Vec<ClusterState>,
