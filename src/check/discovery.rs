@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::bail;
 use futures::StreamExt;
 
 use super::client::{Cluster, label};
@@ -24,7 +23,7 @@ use crate::discovery::offers::{Found, Offers};
 use crate::fleet::{Fleet, Member, Origin};
 use crate::metrics::Metrics;
 use crate::nearest::nearest;
-use crate::report::style::{count, join_first};
+use crate::report::style::count;
 
 /// The most clusters to check, of those that a run would join, without `--upstream`.
 const CHECKED_MAX: usize = 20;
@@ -212,23 +211,4 @@ async fn ask(cluster: &ClusterConfig, project: String, root: Arc<ClusterClient>)
         }
         Err(error) => Draft::skipped(Check::Project, Some(name), format!("{asked}: {error}")),
     }
-}
-
-/// # Errors
-/// One of `only` is neither configured nor discovered; with a suggestion.
-pub(super) fn require_known(
-    config: &Config,
-    offers: &Offers,
-    only: &[ClusterName],
-) -> anyhow::Result<()> {
-    let configured = config.clusters.iter().map(|cluster| &cluster.name);
-    let known: Vec<String> =
-        configured.chain(offers.found.keys()).map(ToString::to_string).collect();
-    let is_unknown = |name: &&ClusterName| !known.iter().any(|known| known == name.as_str());
-    let Some(name) = only.iter().find(is_unknown) else { return Ok(()) };
-    let guess = match nearest(name.as_str(), &known) {
-        Some(guess) => format!("did you mean {guess}?"),
-        None => format!("there are {}", join_first(&known)),
-    };
-    bail!("--upstream {name}: no such cluster is configured or discovered; {guess}")
 }

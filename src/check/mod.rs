@@ -36,6 +36,7 @@ use crate::discovery::offers;
 use crate::fleet::Fleet;
 use crate::kubectl;
 use crate::metrics::Metrics;
+use crate::nearest::require_known;
 use client::Cluster;
 use finding::Draft;
 
@@ -54,7 +55,7 @@ const OFFERS_WITHIN: Duration = Duration::from_secs(30);
 /// `only` names a cluster that is neither configured nor discovered.
 pub async fn check(config: &Config, only: &[ClusterName]) -> anyhow::Result<CheckReport> {
     let whole = config;
-    let config = &whole.narrowed(only);
+    let config = &whole.narrowed(only)?;
     let metrics = Arc::new(Metrics::new());
     let mut fleet = Fleet::new(config, &metrics);
     let connected = |cluster: &ClusterConfig| {
@@ -69,7 +70,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> anyhow::Result<Chec
     );
     let knows_all = offers.sources.values().all(|source| matches!(source, Some(Ok(_))));
     if knows_all {
-        discovery::require_known(whole, &offers, only)?;
+        require_known(only, whole.upstreams().chain(offers.found.keys()))?;
     }
     let mut drafts = vec![local::configuration(whole), local::event_log(config)];
     drafts.extend(projects);
@@ -91,9 +92,7 @@ pub async fn check(config: &Config, only: &[ClusterName]) -> anyhow::Result<Chec
         }
     }
 
-    let configured = whole.clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
-    let followed = configured.map(|c| c.name.clone()).chain(offers.found.keys().cloned());
-    let followed: Vec<_> = followed.collect();
+    let followed: Vec<_> = whole.upstreams().chain(offers.found.keys()).cloned().collect();
     let edges = clusters.iter().filter(|cluster| cluster.has(Role::Edge));
     let (lease, connectors, edges, carrier) = tokio::join!(
         lease::check(config, &clusters),

@@ -69,8 +69,8 @@ Examples:
     ///
     /// Reads the clusters, a running instance or an event log, and writes nothing.
     ///
-    /// Exit codes: 0 every connector shown is ok, pending or paused, 1 one is held, unknown or stuck, 2
-    /// bad usage or input.
+    /// Exit codes: 0 every connector shown is ok, pending or paused, 1 one is held, unknown or stuck, or a
+    /// cluster or source cannot be read, 2 bad usage or input.
     #[command(after_long_help = "\
 Examples:
   throughline status --config live.yaml --stuck
@@ -111,8 +111,8 @@ Examples:
     ///
     /// Shows the evidence for each route, and why a route is kept. Writes nothing.
     ///
-    /// Exit codes: 0 no orphan is left, 1 an orphan is left or a route could not be judged, 2 bad
-    /// usage or configuration.
+    /// Exit codes: 0 no orphan is left, 1 an orphan is left, a route could not be judged, or a cluster or
+    /// source cannot be read, 2 bad usage or configuration.
     #[command(after_long_help = "\
 Examples:
   throughline orphans --config live.yaml

@@ -10,7 +10,7 @@ use throughline::core::contract::cause::Cause;
 use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::view::orphans::OrphanCandidate;
-use throughline::orphans::{DeletedRoutesFound, candidates, deleted_routes};
+use throughline::orphans::{Candidates, DeletedRoutesFound, candidates, deleted_routes};
 use throughline::outside_text::lines;
 use throughline::outside_text::plain_json::plain_yaml;
 use throughline::report::{count, duration};
@@ -62,12 +62,16 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
         return print_manifests(file);
     }
     let config = args.config.load_quietly()?;
-    let (found, now) = block_on(async { Ok(candidates(&config, &args.upstreams).await) })?;
+    let candidates = block_on(candidates(&config, &args.upstreams))?;
+    for line in &candidates.not_shown {
+        say!("warning: {line}");
+    }
+    let found = &candidates.found;
     match args.output {
-        Output::Text => print(&lines(&listing(&found, now)))?,
+        Output::Text => print(&lines(&listing(&candidates)))?,
         Output::Json => print_json(&json!({ "candidates": found }))?,
     }
-    Ok(exit_code(!found.iter().any(needs_attention)))
+    Ok(exit_code(!candidates.is_partly_unseen && !found.iter().any(needs_attention)))
 }
 
 /// Whether an orphan remains, or a route can't be judged.
@@ -81,15 +85,18 @@ fn needs_attention(candidate: &OrphanCandidate) -> bool {
 }
 
 /// The candidates with their evidence, and a summary.
-fn listing(found: &[OrphanCandidate], now: UnixMillis) -> String {
+fn listing(candidates: &Candidates) -> String {
+    let Candidates { found, at: now, is_partly_unseen, .. } = candidates;
+    let unseen =
+        if *is_partly_unseen { "; not every cluster can be read, see the warnings" } else { "" };
     let mut text = String::new();
     if found.is_empty() {
-        return "no orphaned routes\n".to_owned();
+        return format!("no orphaned routes{unseen}\n");
     }
     for candidate in found {
         let OrphanCandidate { cluster, route, created_at, evidence, .. } = candidate;
         let age = created_at
-            .map_or("of unknown age".to_owned(), |at| format!("created {} ago", span(now, at)));
+            .map_or("of unknown age".to_owned(), |at| format!("created {} ago", span(*now, at)));
         let verdict = match (candidate.kept, &candidate.kept_because) {
             (Some(cause), Some(why)) => format!("kept ({}): {why}", cause.as_str()),
             _ => "orphan".to_owned(),
@@ -115,7 +122,7 @@ fn listing(found: &[OrphanCandidate], now: UnixMillis) -> String {
     }
     let orphans = found.iter().filter(|c| c.kept.is_none()).count();
     let kept = found.len() - orphans;
-    let _ = writeln!(text, "\n{}, {kept} kept", count(orphans, "orphan"));
+    let _ = writeln!(text, "\n{}, {kept} kept{unseen}", count(orphans, "orphan"));
     if orphans > 0 {
         text.push_str("a run with `orphans.mode: delete` deletes orphans\n");
     }

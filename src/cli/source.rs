@@ -54,15 +54,16 @@ impl SourceArgs {
 
     /// Starts to follow the clusters, and waits for their lists. Missing data is reported on standard
     /// error.
-    pub(super) async fn watch(&self, config: &Config) -> ClusterWatcher {
+    pub(super) async fn watch(&self, config: &Config) -> anyhow::Result<ClusterWatcher> {
         let progress = Progress::new();
         let show = |doing: &str| progress.show(&format!("{doing} …"));
         let watcher = ClusterWatcher::start(config, &self.upstreams, self.within(), show).await;
         progress.clear();
+        let watcher = watcher?;
         for line in watcher.not_shown() {
             say!("warning: {line}");
         }
-        watcher
+        Ok(watcher)
     }
 
     /// Reads the log or the configuration; warnings go to standard error, and so does the default source
@@ -72,13 +73,13 @@ impl SourceArgs {
             return Ok(OpenedSource::Instance(url));
         }
         let Some(file) = &self.log else {
-            return Ok(OpenedSource::Clusters(Box::new(self.config.load_quietly()?)));
             if let Some(context) = self.config.default_context() {
                 say!(
                     "looking at {context} as the only cluster; --config FILE names others, --state \
                      URL a running instance, --log FILE an event log"
                 );
             }
+            return Ok(OpenedSource::Clusters(Box::new(self.config.load_quietly()?)));
         };
         let mut reader = LogReader::open(file)?;
         // A run writes its settings into the header. A log without them may still contain outcomes.

@@ -49,7 +49,7 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         OpenedSource::EventLog(fleet) => drop(printer.update(*fleet)?),
         OpenedSource::Instance(url) => block_on(follow_state(&mut printer, url, within))?,
         OpenedSource::Clusters(config) => block_on(async {
-            let mut watcher = args.source.watch(&config).await;
+            let mut watcher = args.source.watch(&config).await?;
             while printer.update(watcher.fleet())? && args.watch {
                 if printer.redraws() {
                     let until = Instant::now() + REDRAW_EVERY;
@@ -58,6 +58,7 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                     watcher.wait_for_change().await;
                 }
             }
+            printer.is_any_bad |= !watcher.not_shown().is_empty();
             Ok(())
         })?,
     }
@@ -104,6 +105,7 @@ type RowKey = (Option<UpstreamName>, Option<NamespacedName>);
 struct StatusPrinter<'a> {
     args: &'a StatusArgs,
     printed: Option<BTreeMap<RowKey, Connector>>,
+    /// Whether somebody has to look: at a connector shown, or at what cannot be read.
     is_any_bad: bool,
 }
 
@@ -111,7 +113,7 @@ impl StatusPrinter<'_> {
     /// Prints the table, or its changes. False if the reader has closed the pipe.
     fn update(&mut self, mut fleet: Fleet) -> anyhow::Result<bool> {
         let shown = self.selected(&mut fleet);
-        self.is_any_bad = shown.iter().any(status::needs_a_look);
+        self.is_any_bad = shown.iter().any(status::needs_a_look) || fleet.is_partly_unseen();
         let key = |of: &Connector| (of.upstream.clone(), of.name.clone());
         let now = shown.iter().map(|of| (key(of), of.clone())).collect();
         // On a terminal the ages change, even if nothing else does.

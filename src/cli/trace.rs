@@ -70,7 +70,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         OpenedSource::EventLog(fleet) => *fleet,
         OpenedSource::Instance(url) => block_on(instance::fleet(url, within))?,
         OpenedSource::Clusters(config) => block_on(async {
-            let mut watcher = target.source.watch(&config).await;
+            let mut watcher = target.source.watch(&config).await?;
             // The hops determine the fields whose owners to fetch.
             let found = find(&watcher.fleet())?;
             watcher.fetch_field_owners(&found, within).await;

@@ -29,6 +29,7 @@ use crate::core::contract::settings::{
 use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::shard::Shard;
 use crate::leader::election::Timings;
+use crate::nearest::require_known;
 
 pub use constants::{Constants, ElectionConstants, ExecutorConstants, WatchConstants};
 pub(crate) use follow::follow;
@@ -370,10 +371,16 @@ impl Default for LogConfig {
 impl Config {
     /// The configuration with only the upstreams in `only`; unchanged if `only` is empty. The cluster
     /// that holds kubeconfig Secrets stays.
-    pub(crate) fn narrowed(&self, only: &[ClusterName]) -> Self {
+    ///
+    /// # Errors
+    /// `only` names a cluster that is not configured, and there is no discovery, which might find it.
+    pub(crate) fn narrowed(&self, only: &[ClusterName]) -> anyhow::Result<Self> {
         let mut config = self.clone();
         if only.is_empty() {
-            return config;
+            return Ok(config);
+        }
+        if config.discovery == DiscoveryConfig::default() {
+            require_known(only, self.upstreams())?;
         }
         let secrets = config.discovery.kubeconfig_secrets.as_ref().map(|s| s.cluster.clone());
         let stays = |cluster: &ClusterConfig| {
@@ -382,7 +389,13 @@ impl Config {
                 || secrets.as_ref() == Some(&cluster.name)
         };
         config.clusters.retain(stays);
-        config
+        Ok(config)
+    }
+
+    /// The names of the configured upstreams.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &ClusterName> {
+        let is_upstream = |cluster: &&ClusterConfig| cluster.roles.contains(&Role::Upstream);
+        self.clusters.iter().filter(is_upstream).map(|cluster| &cluster.name)
     }
 
     /// A configuration with these settings, as far as keys and constants cover them.

@@ -90,8 +90,8 @@ pub(crate) struct ReadOnlyEngine {
     events: mpsc::Receiver<WatchMessage>,
     discovery: Discovery,
     discovered: mpsc::Receiver<EventKind>,
-    /// Whether only some upstreams are included.
-    is_narrowed: bool,
+    /// The upstreams to include; all if empty.
+    upstreams: BTreeSet<ClusterName>,
 }
 
 impl ReadOnlyEngine {
@@ -111,15 +111,33 @@ impl ReadOnlyEngine {
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         engine.fleet.start_watches(kinds, bus);
         let (bus, discovered) = mpsc::channel(config.constants.watch.queue);
-        let only: BTreeSet<_> = upstreams.iter().cloned().collect();
-        let only = (!only.is_empty()).then_some(&only);
+        let upstreams: BTreeSet<_> = upstreams.iter().cloned().collect();
+        let only = (!upstreams.is_empty()).then_some(&upstreams);
         let table = engine.fleet.table();
         let connections = engine.fleet.connections();
         let discovery = Discovery::start(&config, table, only, connections, bus, &engine.metrics);
         let pending_lists = PendingLists::new(&engine.fleet, discovery.sources().clone());
         let lost_sources = BTreeMap::new();
-        let is_narrowed = only.is_some();
-        Self { engine, pending_lists, lost_sources, events, discovery, discovered, is_narrowed }
+        Self { engine, pending_lists, lost_sources, events, discovery, discovered, upstreams }
+    }
+
+    /// The clusters that are missing: one line for each reason.
+    pub(crate) fn not_shown(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (source, error) in &self.lost_sources {
+            lines.push(format!(
+                "the clusters of {source} are not shown, because it cannot be read: {error}"
+            ));
+        }
+        let table = self.engine.fleet.table();
+        let is_absent = |name: &&ClusterName| !table.contains(name);
+        for name in self.upstreams.iter().filter(is_absent) {
+            lines.push(format!(
+                "{name} is not shown: it is not configured, and not among the discovered clusters \
+                 that a run joins"
+            ));
+        }
+        lines
     }
 
     /// Waits for the next event of a watch, a source or a timer, handles what `prepare` makes of it, and
@@ -191,7 +209,7 @@ impl ReadOnlyEngine {
     /// Once every list is complete or has failed: asks the root for upstreams that hub objects name and
     /// no source offers, and reports to the machine which are gone.
     pub(crate) async fn ask_for_unknown(&mut self) {
-        if self.is_narrowed {
+        if !self.upstreams.is_empty() {
             return;
         }
         let names = self.engine.machine.unknown_upstreams();

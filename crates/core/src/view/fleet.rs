@@ -228,6 +228,15 @@ impl Fleet {
         }
     }
 
+    /// Whether a cluster, or a source of clusters, cannot be read: there may be connectors that are
+    /// not in it.
+    pub fn is_partly_unseen(&self) -> bool {
+        let is_unseen =
+            |watch: &WatchState| matches!(watch, WatchState::Listing | WatchState::Lost);
+        self.clusters.iter().any(|cluster| cluster.watches.values().any(is_unseen))
+            || self.problems.iter().any(|group| group.cause == Cause::DiscoveryFailing)
+    }
+
     pub fn count(&self, state: State) -> u64 {
         self.counts.get(&state).copied().unwrap_or_default()
     }
