@@ -69,10 +69,10 @@ impl RecordingStats {
             {
                 let key = object.meta.key();
                 let id = match object.meta.upstream() {
-                    Some((upstream, namespace, name)) => {
+                    Ok((upstream, namespace, name)) => {
                         (Some(upstream.as_str().into()), NamespacedName::new(namespace, name))
                     }
-                    None => (is_upstream(cluster).then(|| cluster.clone()), key.clone()),
+                    Err(_) => (is_upstream(cluster).then(|| cluster.clone()), key.clone()),
                 };
                 self.connectors.insert((cluster.clone(), key), id);
             }

@@ -205,5 +205,5 @@ fn shift_times(kind: &mut EventKind, by_ms: i64) {
 }
 
 fn is_upstream_connector(object: &Object) -> bool {
-    object.kind() == Kind::Connector && object.meta.upstream().is_none()
+    object.kind() == Kind::Connector && object.meta.upstream().is_err()
 }

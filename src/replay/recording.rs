@@ -46,7 +46,7 @@ impl Recording {
 
         if let EventKind::Listed { object, .. } | EventKind::Applied { object, .. } = &event.kind
             && object.kind() == Kind::Connector
-            && let Some((cluster, namespace, name)) = object.meta.upstream()
+            && let Ok((cluster, namespace, name)) = object.meta.upstream()
         {
             let hub = NamespacedName::new(&*object.meta.namespace, &*object.meta.name);
             let upstream = || (cluster, NamespacedName::new(namespace, name));

@@ -108,7 +108,7 @@ impl Sim {
         if meta.is_paused() {
             return None;
         }
-        let (upstream, namespace, name) = meta.upstream()?;
+        let (upstream, namespace, name) = meta.upstream().ok()?;
         let upstream = ClusterName::from(upstream.as_str());
         self.clusters.with_role(Role::Upstream).find(|cluster| **cluster == upstream)?;
         let of_namespace = NamespacedName::new("", namespace);

@@ -344,7 +344,7 @@ fn reported(world: &World, edge: &Cluster, name: &NamespacedName) -> Option<Repo
         let is_own = is_nowhere || world.is_edge_alone() || edge.has(Role::Upstream);
         return own.filter(|_| is_own);
     };
-    let Some(upstream) = &hub_connector.upstream else {
+    let Ok(upstream) = &hub_connector.upstream else {
         return own.filter(|_| edge.has(Role::Upstream));
     };
     let cluster = world.upstream_named(&upstream.cluster)?;

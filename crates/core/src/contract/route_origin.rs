@@ -25,7 +25,7 @@ pub struct RouteOrigin {
 pub fn origin_of(object: &Object) -> Result<RouteOrigin, Option<Cause>> {
     let Body::HttpRoute { parents } = &object.body else { return Err(None) };
     let labels = &object.meta.labels;
-    let (cluster, namespace, _) = object.meta.upstream().ok_or(None)?;
+    let (cluster, namespace, _) = object.meta.upstream().map_err(|_| None)?;
     if labels.get(UPSTREAM_KIND) != Some(Kind::HttpRoute.as_str())
         || labels.get(UPSTREAM_GROUP) != Some(GATEWAY_GROUP)
     {

@@ -8,7 +8,7 @@
 use crate::contract::cause::{About, Cause, Facts, Hop, Problem};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
-use crate::data::objects::{UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS, karmada_binding};
+use crate::data::objects::{UPSTREAM_STATUS, karmada_binding};
 use crate::data::time::UnixMillis;
 use crate::rules::findings::{Findings, Writes};
 use crate::rules::mirror::{self, Before, LastChange, Oversize, Place, SyncState, Verdict};
@@ -104,11 +104,10 @@ impl View<'_> {
     /// role also has Connectors that were not made from an upstream one.
     fn labels_missing(&self) -> Option<Problem> {
         let Place { at, hub, .. } = self.mirror.place;
-        if self.mirror.place.named().is_some() || !hub.is_hub_namespace(at.name.namespace()) {
-            return None;
-        }
+        let missing = self.mirror.place.row.seen.upstream.as_ref().err();
+        let label = missing.filter(|_| hub.is_hub_namespace(at.name.namespace()))?;
         let mut problem = self.problem(Cause::LabelsMissing, self.mirror.now);
-        problem.facts.key = Some(UPSTREAM_CLUSTER_NAME.into());
+        problem.facts.key = Some((*label).into());
         Some(problem)
     }
 
@@ -118,7 +117,7 @@ impl View<'_> {
             return None;
         }
         let mut problem = self.problem(cause, self.mirror.now);
-        let named = self.mirror.place.row.seen.upstream.as_ref();
+        let named = self.mirror.place.row.seen.upstream.as_ref().ok();
         problem.facts.what = named.map(|named| named.name.namespace().into());
         Some(problem)
     }

@@ -219,7 +219,7 @@ impl<'w> Place<'w> {
         let hub = world.clusters.get(&at.cluster)?;
         let row = hub.hub_connectors.get(&at.name)?;
 
-        let upstream = row.seen.upstream.as_ref().and_then(|named| {
+        let upstream = row.seen.upstream.as_ref().ok().and_then(|named| {
             let cluster = world.upstream_named(&named.cluster)?;
             let connector = cluster.upstream_connectors.get(&named.name).map(|row| &row.seen);
             Some(Upstream { cluster, connector, named })
@@ -281,7 +281,7 @@ impl<'w> Place<'w> {
 
     /// Needed only where the upstream Connector does not exist.
     fn link(self) -> Option<&'w Link> {
-        self.world.links.get(self.row.seen.upstream.as_ref()?)
+        self.world.links.get(self.row.seen.upstream.as_ref().ok()?)
     }
 }
 

@@ -47,7 +47,7 @@ impl<'m> HubAt<'m> {
         let Machine { world, memory, breakers, .. } = m;
         let at = cluster.object(Kind::Connector, name);
         let row = &cluster.hub_connectors.get(name)?.seen;
-        let upstream = row.upstream.as_ref().map(|named| UpstreamAt::find(m, named));
+        let upstream = row.upstream.as_ref().ok().map(|named| UpstreamAt::find(m, named));
 
         let memory = memory.hub.get(&at).map(Box::as_ref);
         let at_rest = MirrorMemory::default();

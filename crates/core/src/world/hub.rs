@@ -10,8 +10,8 @@ use crate::status::liveness::{self, Liveness, StatusDigest};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HubConnector {
-    /// The upstream Connector that its labels name.
-    pub(crate) upstream: Option<UpstreamRef>,
+    /// The upstream Connector that its labels name; an error is the first label that it lacks.
+    pub(crate) upstream: Result<UpstreamRef, &'static str>,
     /// The status annotation.
     pub(crate) annotation: Option<StatusDigest>,
     /// The size of all other annotations, which count against the same limit.
@@ -47,7 +47,7 @@ impl HubConnector {
     pub(super) fn new(
         meta: &Meta,
         nudge_key: &str,
-        upstream: Option<UpstreamRef>,
+        upstream: Result<UpstreamRef, &'static str>,
         likely: [Option<StatusDigest>; 2],
     ) -> Self {
         let text = meta.annotations.get(UPSTREAM_STATUS);
@@ -67,7 +67,7 @@ impl HubConnector {
 
     /// The upstream that it names.
     pub(crate) fn cluster(&self) -> Option<&ClusterName> {
-        self.upstream.as_ref().map(|named| &named.cluster)
+        self.upstream.as_ref().map(|named| &named.cluster).ok()
     }
 }
 
@@ -84,10 +84,13 @@ fn digest_of(text: &str, likely: [Option<StatusDigest>; 2]) -> StatusDigest {
 
 impl UpstreamRef {
     /// The upstream object that the labels of a hub object name.
-    pub(super) fn of(meta: &Meta) -> Option<Self> {
+    ///
+    /// # Errors
+    /// The first label that is missing.
+    pub(super) fn of(meta: &Meta) -> Result<Self, &'static str> {
         let (cluster, namespace, name) = meta.upstream()?;
         let name = NamespacedName::new(namespace, name);
-        Some(Self { cluster: cluster.as_str().into(), name })
+        Ok(Self { cluster: cluster.as_str().into(), name })
     }
 }
 

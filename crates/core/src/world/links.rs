@@ -106,7 +106,7 @@ impl Links {
         now: UnixMillis,
         changes: &mut Vec<Change>,
     ) {
-        let [from, to] = [before, after].map(|row| row?.upstream.as_ref());
+        let [from, to] = [before, after].map(|row| row?.upstream.as_ref().ok());
         if from != to {
             if let Some(from) = from
                 && let Some(link) = self.connectors.get_mut(from)

@@ -76,12 +76,15 @@ impl Meta {
         self.annotations.get(PAUSED) == Some("true")
     }
 
-    /// The upstream object that a hub object's labels name: cluster, namespace, name. `None` if one
-    /// of the three is missing or empty.
-    pub fn upstream(&self) -> Option<(String, &str, &str)> {
-        let label = |key| self.labels.get(key).filter(|value| !value.is_empty());
-        let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
-        Some((cluster, label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?))
+    /// The upstream object that a hub object's labels name: cluster, namespace, name.
+    ///
+    /// # Errors
+    /// The first of these labels that is missing or empty.
+    pub fn upstream(&self) -> Result<(String, &str, &str), &'static str> {
+        let label = |key| self.labels.get(key).filter(|value| !value.is_empty()).ok_or(key);
+        let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?);
+        let cluster = cluster.ok_or(UPSTREAM_CLUSTER_NAME)?;
+        Ok((cluster, label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?))
     }
 
     /// Whether a Namespace holds hub or edge objects rather than upstream ones. Besides the label,

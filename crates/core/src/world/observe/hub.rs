@@ -54,7 +54,7 @@ pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) 
 
 fn read_connector(world: &World, at: &ObjectRef, object: &Object) -> HubConnector {
     let upstream = UpstreamRef::of(&object.meta).map(|named| shared_ref(world, named));
-    let status = upstream.as_ref().and_then(|named| {
+    let status = upstream.as_ref().ok().and_then(|named| {
         let cluster = world.upstream_named(&named.cluster)?;
         let status = cluster.upstream_connectors.seen(&named.name)?.status.as_ref()?;
         Some(status.digest)
