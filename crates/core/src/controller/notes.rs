@@ -95,6 +95,11 @@ impl Notes {
         let is_open = |new: &Problem| self.of_subject(subject).iter().any(|p| p.id() == new.id());
         let mut problems = found.problems;
         problems.extend(found.not_late.into_iter().filter(is_open));
+        if found.is_of_edges {
+            let open = self.of_subject(subject).iter();
+            let others = open.filter(|open| open.cause.info().hop != Some(Hop::Carried));
+            problems.extend(others.cloned());
+        }
         self.found(&Finder::Subject(subject.clone()), problems);
     }
 

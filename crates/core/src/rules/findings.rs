@@ -11,6 +11,8 @@ pub(crate) struct Findings {
     pub(crate) problems: Vec<Problem>,
     /// Not problems yet, but problems if they last.
     pub(crate) not_late: Vec<Problem>,
+    /// Only the hop to the edges could be judged, so all other open problems stay.
+    pub(crate) is_of_edges: bool,
     /// When the findings change without a further event.
     pub(crate) next_at: Option<UnixMillis>,
 }

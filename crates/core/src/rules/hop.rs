@@ -52,10 +52,11 @@ pub(crate) struct Passed {
 pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
     let mut found = Findings::default();
     match view.plan.verdict {
-        Verdict::HubNotLive | Verdict::AbsenceGrace(_) => return None,
-        Verdict::UpstreamNotLive if !is_upstream_live(&view.mirror) => return None,
+        Verdict::HubNotLive => return None,
+        Verdict::AbsenceGrace(_) => found.is_of_edges = true,
         // Reported for the upstream as a whole.
-        Verdict::UpstreamNotLive | Verdict::Disabled | Verdict::RemovalHeld(_) => {}
+        Verdict::UpstreamNotLive => found.is_of_edges = !is_upstream_live(&view.mirror),
+        Verdict::Disabled | Verdict::RemovalHeld(_) => {}
         Verdict::RemovalQueued(_) => {}
         Verdict::Paused => found.push(view.problem(Cause::Paused, view.mirror.now)),
         Verdict::UpstreamNotConfigured => found.problems.extend(view.labels_missing()),
@@ -63,14 +64,18 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
         Verdict::OutOfSync { since } | Verdict::RemovalDue { since, .. } => {
             view.find_not_mirrored(since, &mut found);
         }
-        Verdict::Deferred { since } => view.find_deferred(since, memory, &mut found),
-        Verdict::InSync => view.find_not_carried(memory, &mut found),
+        Verdict::Deferred { since } => view.find_deferred(since, &mut found),
+        Verdict::InSync => view.find_nudges(memory, &mut found),
         Verdict::BothAbsent => {
             if memory.is_removed {
                 found.push(view.problem(Cause::AnnotationRemoved, view.mirror.now));
             }
-            view.find_not_carried(memory, &mut found);
+            view.find_nudges(memory, &mut found);
         }
+    }
+    // Otherwise the edges are not expected to have a value.
+    if !matches!(view.plan.verdict, Verdict::Paused | Verdict::Disabled) {
+        view.find_not_carried(memory, &mut found);
     }
     if let Some(oversize) = view.plan.oversize {
         let mut problem = view.problem(Cause::StatusTooLarge, view.mirror.now);
@@ -149,40 +154,57 @@ impl View<'_> {
         }
     }
 
-    fn find_deferred(&self, since: UnixMillis, memory: &HopMemory, found: &mut Findings) {
+    fn find_deferred(&self, since: UnixMillis, found: &mut Findings) {
         if !self.find_writes(Some(since), UnixMillis::NEVER, found) {
             let mut problem = self.problem(Cause::Deferred, since);
             problem.facts.limit_ms = Some(self.mirror.settings().mirror.defer_ms);
             found.push(problem);
         }
-        self.find_edges_out_of_sync(memory, found);
     }
 
-    fn find_not_carried(&self, memory: &HopMemory, found: &mut Findings) {
+    fn find_nudges(&self, memory: &HopMemory, found: &mut Findings) {
         let wanted_since = memory.out_of_sync.iter().map(|(_, since)| *since).min();
         self.find_writes(wanted_since, UnixMillis::NEVER, found);
-        self.find_edges_out_of_sync(memory, found);
+    }
+
+    /// While the annotation itself is not as desired, no such problem begins, and an open one stays.
+    fn find_not_carried(&self, memory: &HopMemory, found: &mut Findings) {
+        let edges = memory.out_of_sync.iter();
+        let not_carried = edges.filter_map(|(id, since)| self.not_carried(*id, *since));
+        for problem in not_carried {
+            if self.plan.verdict.routes_as_desired() {
+                let late_at = problem.since.plus(self.mirror.settings().late.carried_ms);
+                found.push_late(problem, late_at, self.mirror.now);
+            } else {
+                found.not_late.push(problem);
+            }
+        }
     }
 
     /// Only an edge with a live watch is known to be out of sync.
-    fn find_edges_out_of_sync(&self, memory: &HopMemory, found: &mut Findings) {
+    fn not_carried(&self, edge: ClusterId, out_of_sync_since: UnixMillis) -> Option<Problem> {
         let Place { world, at, hub, .. } = self.mirror.place;
-        let in_sync_since = self.mirror.memory.sync.in_sync_since().unwrap_or_default();
-        for (id, out_of_sync_since) in &memory.out_of_sync {
-            let Some(edge) = world.clusters.get(id) else { continue };
-            let Some(live_since) = edge.live_since(Kind::Connector) else { continue };
-            let since =
-                (*out_of_sync_since).max(in_sync_since).max(live_since).max(self.lease_wait_until);
-
-            let about = About::object(&edge.name, Kind::Connector, at.name.clone());
-            let mut problem = Problem::new(Cause::NotCarried, about, since);
-            problem.facts.hub = Some(hub.name.clone());
-            problem.facts.edge = Some(edge.name.clone());
-            let is_karmadas = self.mirror.place.row.seen.is_karmadas;
-            problem.facts.what = is_karmadas.then(|| karmada_binding(&at.name).into());
-            let late_at = since.plus(self.mirror.settings().late.carried_ms);
-            found.push_late(problem, late_at, self.mirror.now);
+        let edge = world.clusters.get(&edge)?;
+        let at_edge = edge.edge.connectors.seen(&at.name)?.annotation;
+        let live_since = edge.live_since(Kind::Connector)?;
+        if at_edge == self.mirror.place.digest() {
+            return None;
         }
+
+        let about = About::object(&edge.name, Kind::Connector, at.name.clone());
+        let since = self.carried_from(out_of_sync_since.max(live_since));
+        let mut problem = Problem::new(Cause::NotCarried, about, since);
+        problem.facts.hub = Some(hub.name.clone());
+        problem.facts.edge = Some(edge.name.clone());
+        let is_karmadas = self.mirror.place.row.seen.is_karmadas;
+        problem.facts.what = is_karmadas.then(|| karmada_binding(&at.name).into());
+        Some(problem)
+    }
+
+    /// The carrier has nothing to carry before the annotation is as desired.
+    fn carried_from(&self, since: UnixMillis) -> UnixMillis {
+        let in_sync_since = self.mirror.memory.sync.in_sync_since().unwrap_or_default();
+        since.max(in_sync_since).max(self.lease_wait_until)
     }
 
     /// Whether writes to the hub Connector fail, or are undone. `wanted_since`: when the write
