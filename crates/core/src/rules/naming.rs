@@ -31,7 +31,8 @@ pub(crate) enum Verdict {
     NotFollowed,
     /// It has Connectors, but no hub Connector names it.
     NotReplicated,
-    /// The watches that would show it are not live.
+    /// The watches that would show it are not live, or a hub Connector that cannot be decoded may
+    /// name it.
     Unknown,
 }
 
@@ -52,7 +53,10 @@ pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verd
         return Verdict::Unknown;
     }
     let mut names = upstream.upstream_connectors.keys();
-    match names.any(|name| world.keeps_replicas_of(upstream, name.namespace())) {
+    let has_any = names.any(|name| world.keeps_replicas_of(upstream, name.namespace()));
+    let is_any_unreadable = |hub: &Cluster| !hub.watch(Kind::Connector).unreadable.is_empty();
+    match has_any {
+        true if world.hubs().any(is_any_unreadable) => Verdict::Unknown,
         true => Verdict::NotReplicated,
         false => Verdict::Fits,
     }
@@ -175,6 +179,7 @@ mod tests {
     use super::*;
     use crate::contract::event::EventKind;
     use crate::contract::settings::Settings;
+    use crate::data::ids::NamespacedName;
     use crate::data::shard::Shard;
     use crate::world::fixture::{Stage, connector, namespace};
 
@@ -211,6 +216,13 @@ mod tests {
         assert_eq!(judge(&stage, "up"), Verdict::NotReplicated);
         assert_eq!(judge(&stage, "project-a"), Verdict::NotFollowed);
         assert_eq!(judge(&stage, "nobody"), Verdict::Fits);
+
+        let object = NamespacedName::new("ns-1", "bad");
+        let (cluster, kind, error) = ("hub".into(), Kind::Connector, "a list".into());
+        stage.tell(EventKind::Unreadable { cluster, kind, object, error });
+        assert_eq!(judge(&stage, "up"), Verdict::Unknown, "it may be the one that is missing");
+        stage.shows("hub", connector("ns-1", "bad", 2).of("project-a", "default", "bad"));
+        assert_eq!(judge(&stage, "up"), Verdict::NotReplicated);
 
         let deleted = super::judge(&stage.world, &"project-a".into(), true);
         assert_eq!(deleted, Verdict::Fits, "it has a report of its own");

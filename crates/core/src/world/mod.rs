@@ -80,6 +80,12 @@ impl World {
         }
     }
 
+    /// Whether the upstream has Connectors and no hub Connector names it.
+    fn is_unnamed(&self, upstream: &Cluster) -> bool {
+        let is_named = self.links.counts_of(&upstream.name).connectors > 0;
+        !upstream.upstream_connectors.is_empty() && !is_named
+    }
+
     /// Whether the namespace is an upstream one whose hub objects are kept; false if that is
     /// unknown.
     pub(crate) fn keeps_replicas_of(&self, upstream: &Cluster, namespace: &str) -> bool {

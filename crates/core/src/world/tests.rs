@@ -220,3 +220,13 @@ fn a_gateway_that_leaves_its_class_leaves_its_connectors_to_the_other() {
     };
     assert_eq!(count(&changes, is_changed), 1);
 }
+
+#[test]
+fn what_the_hub_lacks_follows_from_namespaces_and_from_what_can_be_decoded() {
+    let mut stage = stage();
+    let is_naming = |change: &Change| matches!(change, Change::NamingChanged { .. });
+    assert_eq!(count(&stage.shows("up", namespace("default", "another", 7)), is_naming), 0);
+    stage.deletes("hub", hub_connector(8));
+    assert_eq!(count(&stage.shows("up", namespace("default", UID, 9)), is_naming), 1);
+    assert_eq!(count(&stage.list("hub", Kind::Connector, []), is_naming), 1);
+}

@@ -3,7 +3,7 @@
 use super::observation::{Observation, ShownObject};
 use crate::contract::route_origin::RouteOrigin;
 use crate::contract::settings::OrphanMode;
-use crate::data::ids::{Kind, NamespacedName};
+use crate::data::ids::{Kind, NamespacedName, Role};
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::Object;
 use crate::subject::Subject;
@@ -131,6 +131,17 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
         subjects.extend(cluster.routes.keys().map(|name| cluster.route(name)));
     }
     o.changed(subjects);
+    if kind == Kind::Connector && o.cluster().has(Role::Hub) {
+        unnamed_changed(o);
+    }
+}
+
+/// That no hub Connector names them is known only while every hub Connector can be decoded.
+fn unnamed_changed(o: &mut Observation<'_>) {
+    let world = &o.world;
+    let unnamed = world.clusters.values().filter(|cluster| world.is_unnamed(cluster));
+    let changed = unnamed.map(|cluster| Change::NamingChanged { upstream: cluster.name.clone() });
+    o.changes.extend(changed);
 }
 
 pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {

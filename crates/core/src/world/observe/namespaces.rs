@@ -2,6 +2,7 @@
 //! cluster the namespace decides the tier of an object.
 
 use super::observation::{Observation, ShownObject};
+use super::upstream;
 use crate::data::ids::{NamespacedName, Role, Uid};
 use crate::data::time::UnixMillis;
 use crate::subject::Subject;
@@ -52,6 +53,9 @@ fn set_deleted_at(o: &mut Observation<'_>, name: &str, uid: &Uid, deleted_at: Op
 
 /// A namespace became known, changed its uid or its tier, or went.
 fn on_changed(o: &mut Observation<'_>, name: &str) {
+    if o.world.is_unnamed(o.cluster()) {
+        upstream::naming_changed(o);
+    }
     let cluster = o.cluster();
     let links = &o.world.links;
     let mut subjects = Vec::new();

@@ -113,7 +113,7 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
         return;
     }
 
-    if !upstream.upstream_connectors.is_empty() && !is_named(o) {
+    if o.world.is_unnamed(upstream) {
         naming_changed(o);
     }
     if kind != Kind::Gateway {
@@ -161,7 +161,7 @@ fn is_named(o: &Observation<'_>) -> bool {
     o.world.links.counts_of(&o.cluster().name).connectors > 0
 }
 
-fn naming_changed(o: &mut Observation<'_>) {
+pub(super) fn naming_changed(o: &mut Observation<'_>) {
     let upstream = o.cluster().name.clone();
     o.changes.push(Change::NamingChanged { upstream });
 }
