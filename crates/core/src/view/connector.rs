@@ -140,7 +140,7 @@ impl<'m> ConnectorAt<'m> {
     }
 
     /// Edges without the Connector that affect its state: those that are not watched and may have
-    /// it, or all if no edge has it. The carrier decides which edges should have it.
+    /// it, those whose object cannot be decoded, or all if no edge has it. The carrier decides which edges should have it.
     fn missing_edges(&self) -> Vec<(&'m Cluster, Judged<'m>)> {
         let (Some(place), Some(hub)) = (self.place, self.hubs.first()) else { return Vec::new() };
         let has_it = |edge: &Cluster| edge.edge.connectors.get(place).is_some();
@@ -150,7 +150,8 @@ impl<'m> ConnectorAt<'m> {
         let hidden = without.iter().filter_map(|edge| {
             // An edge that was once listed did not have the Connector then.
             let was_seen = edge.watch(Kind::Connector).unknown_since.is_some();
-            let unknown = Judged::not_live(self.m, edge, &[Kind::Connector])?;
+            let not_live = Judged::not_live(self.m, edge, &[Kind::Connector]);
+            let unknown = not_live.or_else(|| Judged::unreadable(self.m, edge, place))?;
             (self.edges.is_empty() || !was_seen).then_some((*edge, unknown))
         });
         let hidden: Vec<_> = hidden.collect();
@@ -170,9 +171,20 @@ fn unreplicated(upstream: UpstreamAt<'_>) -> Judged<'_> {
     if let Some(unknown) = m.world.hubs().chain(upstream.cluster).find_map(not_live) {
         return unknown;
     }
+    if let Some(unknown) = m.world.hubs().find_map(|hub| unreadable(upstream, hub)) {
+        return unknown;
+    }
     let whole = m.notes.of_whole(upstream.cluster_name, &[Cause::NotReplicated]);
     let problem = whole.or_else(|| renamed(upstream)).map(Judged::problem);
     problem.unwrap_or(Judged::cause(State::Held, Cause::NotReplicated))
+}
+
+/// A Connector of the hub cannot be decoded. It may be this one's, as its labels are unknown.
+fn unreadable<'m>(upstream: UpstreamAt<'m>, hub: &Cluster) -> Option<Judged<'m>> {
+    let own = place_by_namespace(upstream);
+    let any = hub.watch(Kind::Connector).unreadable.first();
+    let mut names = own.as_ref().into_iter().chain(any);
+    names.find_map(|name| Judged::unreadable(upstream.m, hub, name))
 }
 
 /// The problem that hub objects use another name for its upstream.

@@ -53,13 +53,15 @@ impl<'m> EdgeAt<'m> {
 
     pub(super) fn judged(&self, hub: Option<&HubAt<'m>>) -> Judged<'m> {
         let m = self.m;
-        // If no known hub has the Connector, a hub that is not watched may have it.
+        // If no known hub has the Connector, a hub that is not watched may have it, or one whose
+        // object cannot be decoded.
         let is_needed = hub.is_none() && m.world.settings.mirror.enabled;
-        let hubs = m.world.hubs().filter(|_| is_needed);
+        let hubs = || m.world.hubs().filter(|_| is_needed);
         let mut compared =
-            std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs);
+            std::iter::once(self.cluster).chain(hub.map(|hub| hub.cluster)).chain(hubs());
         let not_live = |cluster| Judged::not_live(m, cluster, &[Kind::Connector]);
-        if let Some(unknown) = compared.find_map(not_live) {
+        let unreadable = || hubs().find_map(|hub| Judged::unreadable(m, hub, self.name));
+        if let Some(unknown) = compared.find_map(not_live).or_else(unreadable) {
             return unknown;
         }
         match hub {

@@ -157,10 +157,8 @@ impl<'m> HubAt<'m> {
         let upstream = self.followed()?;
         let own = self.upstream.map(|upstream| upstream.name);
         let any = upstream.watch(Kind::Connector).unreadable.first();
-        own.into_iter().chain(any).find_map(|name| {
-            let at = upstream.object(Kind::Connector, name);
-            self.m.notes.of(&Finder::Object(at)).first()
-        })
+        let mut names = own.into_iter().chain(any);
+        names.find_map(|name| Judged::unreadable(self.m, upstream, name)?.problem)
     }
 
     pub(super) fn hop(&self, at_edges: &[&EdgeConnector]) -> HopAt<'m> {

@@ -59,6 +59,16 @@ impl<'m> Judged<'m> {
         let unknown_since = cluster.watch(kind).unknown_since;
         Some(Self { state: State::Unknown, cause, problem, unknown_since })
     }
+
+    /// The cluster has a Connector of this name that cannot be decoded.
+    pub(super) fn unreadable(
+        m: &'m Machine,
+        cluster: &Cluster,
+        name: &NamespacedName,
+    ) -> Option<Self> {
+        let finder = Finder::Object(cluster.object(Kind::Connector, name));
+        m.notes.of(&finder).first().map(Self::problem)
+    }
 }
 
 /// A hop before its texts are added.

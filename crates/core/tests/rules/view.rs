@@ -22,6 +22,13 @@ const SCENES: &[Row] = &[
     It("offline", |s| _ = s.upstream(Some(EXPIRED))),
     It("the hub is lost", |s| _ = s.pass(1).lost("hub", "Connector")),
     It("an edge has it, by the uid of its namespace", |s| _ = s.pass(1).edge(N1)),
+    Scene("a hub Connector that cannot be decoded is not missing", Stage::default),
+    It("upstream has it", |s| {
+        let object = NamespacedName::new(UP.hub_namespace(), "lab");
+        let (cluster, kind, error) = ("hub".into(), Kind::Connector, "a list".into());
+        s.upstream(N1).event(EventKind::Unreadable { cluster, kind, object, error }).pass(MINUTE);
+    }),
+    It("an edge has it", |s| _ = s.edge(N1)),
     Scene("two upstreams have a namespace with one uid", Stage::default),
     It("one is shown at the place that both have, the other alone", |s| {
         let other = Tenant { cluster: "other", ..UP };
