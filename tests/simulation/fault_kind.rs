@@ -81,7 +81,8 @@ pub(crate) enum FaultKind {
     SourceBreaksOff,
 }
 
-const LATE: &[Cause] = &[Cause::NotMirrored, Cause::NotCarried, Cause::NotAnnounced];
+const LATE: &[Cause] =
+    &[Cause::NotMirrored, Cause::NotCarried, Cause::NotPlaced, Cause::NotAnnounced];
 const UNREACHABLE: &[Cause] = &[
     Cause::ClusterUnavailable,
     Cause::DiscoveryFailing,

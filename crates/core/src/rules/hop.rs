@@ -6,7 +6,7 @@
 //! deferred hop is never late. No hop is late while this instance waits for its first Lease.
 
 use crate::contract::cause::{About, Cause, Facts, Hop, Problem};
-use crate::data::ids::{ClusterName, Kind};
+use crate::data::ids::{ClusterName, Kind, NamespacedName};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::objects::{UPSTREAM_STATUS, karmada_binding};
 use crate::data::time::UnixMillis;
@@ -33,6 +33,8 @@ pub(crate) struct HopMemory {
     is_change_seen: bool,
     /// Edges that are out of sync with the hub and since when, in the order of their ids.
     out_of_sync: Vec<(ClusterId, UnixMillis)>,
+    /// Since when no edge has the Connector.
+    nowhere_since: Option<UnixMillis>,
     /// The annotation was removed, because the upstream Connector is gone.
     is_removed: bool,
 }
@@ -171,7 +173,7 @@ impl View<'_> {
     fn find_not_carried(&self, memory: &HopMemory, found: &mut Findings) {
         let edges = memory.out_of_sync.iter();
         let not_carried = edges.filter_map(|(id, since)| self.not_carried(*id, *since));
-        for problem in not_carried {
+        for problem in not_carried.chain(self.not_placed(memory)) {
             if self.plan.verdict.routes_as_desired() {
                 let late_at = problem.since.plus(self.mirror.settings().late.carried_ms);
                 found.push_late(problem, late_at, self.mirror.now);
@@ -199,6 +201,14 @@ impl View<'_> {
         let is_karmadas = self.mirror.place.row.seen.is_karmadas;
         problem.facts.what = is_karmadas.then(|| karmada_binding(&at.name).into());
         Some(problem)
+    }
+
+    /// No edge has the Connector. Without an annotation it has nothing to tell them.
+    fn not_placed(&self, memory: &HopMemory) -> Option<Problem> {
+        let Place { world, at, .. } = self.mirror.place;
+        self.mirror.place.digest()?;
+        let since = memory.nowhere_since?.max(seen_nowhere_since(world, &at.name)?);
+        Some(self.problem(Cause::NotPlaced, self.carried_from(since)))
     }
 
     /// The carrier has nothing to carry before the annotation is as desired.
@@ -239,6 +249,7 @@ impl HopMemory {
         if !matches!(verdict, Verdict::InSync | Verdict::BothAbsent) {
             self.on_difference(change, before.sync, view.mirror.now);
         }
+        self.on_places(&view.mirror);
         if !verdict.routes_as_desired() {
             return Vec::new();
         }
@@ -316,6 +327,14 @@ impl HopMemory {
         carried
     }
 
+    /// Without an annotation, no edge needs the Connector.
+    fn on_places(&mut self, view: &mirror::View<'_>) {
+        let Place { world, at, .. } = view.place;
+        let is_missing =
+            view.place.digest().is_some() && seen_nowhere_since(world, &at.name).is_some();
+        self.nowhere_since = is_missing.then(|| self.nowhere_since.unwrap_or(view.now));
+    }
+
     pub(crate) fn on_removed(&mut self) {
         self.is_removed = true;
     }
@@ -323,12 +342,13 @@ impl HopMemory {
     /// The edges are not expected to have a value.
     pub(crate) fn forget_edges(&mut self) {
         self.out_of_sync.clear();
+        self.nowhere_since = None;
     }
 
     /// The upstream cluster left the run. The edges count as out of sync again once it is back.
     pub(crate) fn on_upstream_left(&mut self) {
         self.is_change_seen = false;
-        self.out_of_sync.clear();
+        self.forget_edges();
     }
 
     pub(crate) fn is_any_edge_out_of_sync(&self) -> bool {
@@ -349,7 +369,7 @@ impl HopMemory {
     }
 
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.out_of_sync.is_empty() && !self.is_removed
+        self.out_of_sync.is_empty() && self.nowhere_since.is_none() && !self.is_removed
     }
 }
 
@@ -366,12 +386,24 @@ fn edges<'w>(
     })
 }
 
+/// Since when the watches of all edges show that none of them has the Connector; `None` if one has
+/// it, or may have it.
+fn seen_nowhere_since(world: &World, name: &NamespacedName) -> Option<UnixMillis> {
+    let seen_without = |edge: &Cluster| {
+        let is_there = edge.edge.connectors.get(name).is_some()
+            || edge.watch(Kind::Connector).unreadable.contains(name);
+        edge.live_since(Kind::Connector).filter(|_| !is_there)
+    };
+    let since: Option<Vec<_>> = world.edges().map(seen_without).collect();
+    since?.into_iter().max()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::circuit_breaker::BreakerState;
     use crate::contract::settings::Settings;
-    use crate::data::ids::{NamespacedName, Role};
+    use crate::data::ids::Role;
     use crate::data::objects::UPSTREAM_STATUS;
     use crate::world::fixture::{self, connector};
 

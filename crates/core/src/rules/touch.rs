@@ -458,10 +458,7 @@ pub(crate) fn plan(view: &View<'_>, memory: &TouchMemory, admitted_by: Option<Qu
         State::Announced | State::AtRest => confirmation(view, memory),
         State::New { .. } | State::InFlight(_) => None,
     };
-    let Some(mut touch) = touch else { return Next::AWAIT_CHANGE };
-    if let Some(retry) = memory.write.retry() {
-        touch.due.rank = touch.due.rank.max(retry.rank);
-    }
+    let Some(touch) = touch else { return Next::AWAIT_CHANGE };
 
     let queue = QueueKey::Touches(view.target.cluster());
     Next::write(Turn::in_queue(queue, touch.due, admitted_by, view.now, || {
@@ -1253,16 +1250,6 @@ mod tests {
 
             assert_eq!(stage.next(), Some((at, trigger(2, 7, 1))));
         }
-    }
-
-    #[test]
-    fn a_refused_announcement_makes_no_other_wait_until_something_changes() {
-        let mut stage = Stage::touching();
-        stage.finish(&refused());
-        assert_eq!(stage.plan(None, stage.now).turn.unwrap().due.rank, Rank::Low);
-
-        stage.flips(3);
-        assert_eq!(stage.plan(None, stage.now).turn.unwrap().due.rank, Rank::Urgent);
     }
 
     #[test]

@@ -160,7 +160,8 @@ impl<'m> ConnectorAt<'m> {
             return hidden;
         }
         let unknown = Judged::not_live(self.m, hub.cluster, &[Kind::Connector]);
-        vec![(hub.cluster, unknown.unwrap_or(Judged::cause(State::Held, Cause::NotPlaced)))]
+        let judged = unknown.or_else(|| hub.not_placed());
+        vec![(hub.cluster, judged.unwrap_or(Judged::cause(State::Held, Cause::NotPlaced)))]
     }
 }
 

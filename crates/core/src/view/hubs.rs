@@ -91,7 +91,8 @@ impl<'m> HubAt<'m> {
         let here = self
             .problems
             .iter()
-            .filter(|problem| problem.cause != Cause::NotCarried && !self.delays_carrying(problem));
+            .filter(|problem| problem.cause.info().hop != Some(Hop::Carried))
+            .filter(|problem| !self.delays_carrying(problem));
         // Whatever holds the annotation is a problem with a state.
         let remark = || here.clone().find(|problem| problem.cause.info().state.is_none());
         Judged::worst(here.clone()).unwrap_or_else(|| match self.verdict.routes_as_desired() {
@@ -231,6 +232,12 @@ impl<'m> HubAt<'m> {
         let not_carried = self.problems.iter().find(of_edge).map(Judged::problem);
         let nudges = self.problems.iter().filter(|problem| self.delays_carrying(problem));
         not_carried.or_else(|| Judged::worst(nudges))
+    }
+
+    /// The problem that no edge has it.
+    pub(super) fn not_placed(&self) -> Option<Judged<'m>> {
+        let not_placed = self.problems.iter().find(|problem| problem.cause == Cause::NotPlaced);
+        not_placed.map(Judged::problem)
     }
 
     fn contention(&self) -> Option<&'m Contention> {

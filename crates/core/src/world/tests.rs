@@ -222,6 +222,20 @@ fn a_gateway_that_leaves_its_class_leaves_its_connectors_to_the_other() {
 }
 
 #[test]
+fn once_every_edge_is_seen_a_hub_connector_that_none_has_is_judged_again() {
+    let mut stage = stage();
+    stage.deletes("edge", edge_connector(7, ONLINE));
+    let is_judged = |change: &Change| matches!(change, Change::Changed(Subject::HubConnector(_)));
+    stage.tell(EventKind::ClusterAdded { cluster: "far".into(), roles: vec![Role::Edge] });
+    for (edge, judged) in [("edge", 0), ("far", 1)] {
+        let changes = stage.list(edge, Kind::Connector, []);
+        assert_eq!(count(&changes, is_judged), judged, "far may have had it");
+    }
+    let changes = stage.tell(EventKind::ClusterRemoved { cluster: "far".into() });
+    assert_eq!(count(&changes, is_judged), 1);
+}
+
+#[test]
 fn what_the_hub_lacks_follows_from_namespaces_and_from_what_can_be_decoded() {
     let mut stage = stage();
     let is_naming = |change: &Change| matches!(change, Change::NamingChanged { .. });

@@ -69,7 +69,7 @@ fn put_right(stage: &mut Stage) {
 fn every_cause_ends_with_what_is_right_with_what_is_gone_and_with_its_cluster() {
     use Cause::*;
     type Happens = fn(&mut Stage);
-    let causes: [(Cause, Happens); 24] = [
+    let causes: [(Cause, Happens); 25] = [
         (CredentialsRejected, |stage| loses(stage, ErrorCause::Unauthorized)),
         (PermissionMissing, |stage| loses(stage, ErrorCause::Forbidden)),
         (KindNotServed, |stage| loses(stage, ErrorCause::NotFound)),
@@ -88,6 +88,7 @@ fn every_cause_ends_with_what_is_right_with_what_is_gone_and_with_its_cluster() 
         (WriteFailing, |stage| fails(stage, &unavailable(None))),
         (Overwritten, overwritten),
         (NotCarried, |stage| _ = stage.edge(N2).pass(10_000)),
+        (NotPlaced, |stage| _ = stage.list("edge", "Connector", []).pass(10_000)),
         (NotAnnounced, |stage| _ = stage.upstream(N2).hub(N2).edge(N2).pass(6_000)),
         (Orphaned, |stage| _ = stage.route(HOUR, &["gone"]).pass(MINUTE)),
         (RouteSettling, |stage| _ = stage.route(HOUR, &["gone"])),

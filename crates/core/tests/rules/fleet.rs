@@ -35,7 +35,7 @@ impl Fleet {
         Self::of(Settings::default(), &[(UP, size)])
     }
 
-    /// Each tenant's Connectors, all online on node n1 and mirrored.
+    /// Each tenant's Connectors, all online on node n1 and mirrored, without an edge.
     pub(crate) fn of(settings: Settings, tenants: &[(Tenant, usize)]) -> Self {
         let mut fleet = Self {
             stage: Stage::new(settings),
@@ -44,7 +44,7 @@ impl Fleet {
             upstream: BTreeMap::new(),
             hub: BTreeMap::new(),
         };
-        fleet.stage.pass_to(1);
+        fleet.stage.leave("edge").pass_to(1);
         let clusters: BTreeSet<_> = tenants.iter().map(|(tenant, _)| tenant.cluster).collect();
         for cluster in clusters {
             if cluster != UP.cluster {

@@ -37,6 +37,7 @@ const SCENES: &[Row] = &[
     }),
     Scene("a connector that no edge has", Stage::default),
     It("mirrored", |s| _ = s.upstream(N1).hub(N1)),
+    It("for longer than the carrier takes", |s| _ = s.pass(10 * SECOND)),
     It("the hub is lost", |s| _ = s.lost("hub", "Connector")),
     It("resumed", |s| _ = s.resumed("hub", "Connector")),
     It("another edge may have it", |s| _ = s.join("far", Role::Edge)),

@@ -279,10 +279,29 @@ pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
         for name in o.cluster().edge.connectors.names() {
             hub_connector_elsewhere_changed(o, &name);
         }
+        if o.world.edges().all(|edge| edge.is_live(Kind::Connector)) {
+            hub_connectors_nowhere_changed(o);
+        }
     }
 }
 
+/// The hub Connectors that no edge has.
+fn hub_connectors_nowhere_changed(o: &mut Observation<'_>) {
+    let world = &o.world;
+    let is_nowhere =
+        |name: &&NamespacedName| world.edges().all(|edge| edge.edge.connectors.get(name).is_none());
+    let of_hub = |hub: &Cluster| -> Vec<_> {
+        let names = hub.hub_connectors.keys().filter(is_nowhere);
+        names.map(|name| hub.hub_connector(name)).collect()
+    };
+    let nowhere: Vec<_> = world.hubs().flat_map(of_hub).collect();
+    o.changed(nowhere);
+}
+
 pub(super) fn on_edge_left(o: &mut Observation<'_>) {
+    if o.cluster().has(Role::Edge) {
+        hub_connectors_nowhere_changed(o);
+    }
     let targets = o.cluster().targets();
     o.changes.extend(targets.into_iter().map(Subject::Target).map(Change::Gone));
     for name in o.cluster().edge.connectors.names() {

@@ -138,8 +138,9 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
 }
 
 /// Objects that the cluster shows may be old, and objects that it lacks may be lost rather than
-/// deleted.
-pub(super) fn on_restored(o: &mut Observation<'_>) {
+/// deleted. Each watch detects this for itself, so another one does not put Connectors in doubt that
+/// their own watch shows now.
+pub(super) fn on_restored(o: &mut Observation<'_>, kind: Kind) {
     let now = o.now;
     let upstream = o.cluster_mut();
     if !upstream.has(Role::Upstream) {
@@ -147,9 +148,13 @@ pub(super) fn on_restored(o: &mut Observation<'_>) {
     }
 
     let cluster = upstream.name.clone();
-    let is_first = upstream.restored_at.replace(now).is_none();
-    upstream.upstream_connectors.all_seen_mut().for_each(|connector| connector.on_restored());
-    o.world.links.on_restored(&cluster);
+    let is_first = upstream.restored_at.is_none();
+    upstream.restored_at.get_or_insert(now);
+    if kind == Kind::Connector || !upstream.is_live(Kind::Connector) {
+        upstream.restored_at = Some(now);
+        upstream.upstream_connectors.all_seen_mut().for_each(|connector| connector.on_restored());
+        o.world.links.on_restored(&cluster);
+    }
     linked_to_this_changed(o);
     if is_first {
         o.changes.push(Change::Restored { cluster });
