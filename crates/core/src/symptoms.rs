@@ -268,8 +268,9 @@ impl Service {
     /// Envoy Gateway translates the Gateway: its routes get the current state of their connectors.
     fn translate(&mut self, tables: &EdgeTables, name: &NamespacedName) {
         let connectors = tables.connectors_of(name).iter();
-        self.programmed =
-            connectors.map(|name| (name.clone(), Some(tables.stamp_of_connector(name)))).collect();
+        // Only the shard that keeps the classes of this edge sees what is announced there.
+        let stamp = |name| (!tables.is_touched_elsewhere).then(|| tables.stamp_of_connector(name));
+        self.programmed = connectors.map(|name| (name.clone(), stamp(name))).collect();
     }
 
     /// The Gateway is seen for the first time. Its trigger shows what was last announced. Without a
@@ -419,7 +420,9 @@ impl Bystander {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::settings::TouchScope;
     use crate::data::objects::PLATFORM_KEY;
+    use crate::data::shard::Shard;
     use crate::world::fixture::{Builder, Stage, connector, gateway, proxy};
 
     const ONLINE: &str = r#"{"conditions":[{"status":"True","type":"Ready"}],
@@ -448,5 +451,30 @@ mod tests {
         assert_eq!(changes_of(online), [SymptomChange::Began]);
         let without_key = gateway("ns", "app", 5, "edge");
         assert_eq!(changes_of(without_key), [SymptomChange::EndedByPlatformKey]);
+    }
+
+    #[test]
+    fn what_an_edge_serves_that_another_shard_touches_is_unknown() {
+        let mut shards = [0, 1].map(|index| Shard { index, of: 2 }).into_iter();
+        let shard = shards.find(|shard| !shard.owns("edge")).unwrap();
+        let mut namespaces = ["a", "b", "c", "d", "e", "f"].into_iter();
+        let namespace = namespaces.find(|namespace| shard.owns(namespace)).unwrap();
+        let mut settings = Settings { shard, ..Settings::default() };
+        settings.touch.scope = TouchScope::GatewayClass;
+
+        let mut symptoms = Symptoms::default();
+        let mut stage = Stage::new(&settings);
+        stage.add("edge", &[Role::Edge]);
+        for object in [
+            connector(namespace, "lab", 1),
+            proxy(namespace, "app", 2, &["lab"]),
+            gateway(namespace, "app", 3, "edge"),
+            connector(namespace, "lab", 4).status(Some(ONLINE)),
+        ] {
+            let changes = stage.shows("edge", object);
+            changes.iter().for_each(|change| symptoms.on_change(&stage.world, change));
+            assert_eq!(symptoms.update(&stage.world), []);
+        }
+        assert_eq!(symptoms.poll_answers(), Some(("edge".into(), Some(Answers::UNKNOWN))));
     }
 }
