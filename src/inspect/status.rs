@@ -105,10 +105,10 @@ pub(super) fn since_text(since: UnixMillis, at_least: bool, now: UnixMillis) -> 
 }
 
 /// `2/2` if the gateways announce the current upstream state, `2/2 stale` if they announce another one
-/// or it is unknown, `?/2` if they are not visible.
+/// or it is unknown, `?/2` if they are not visible. What throughline does not touch does not count.
 fn gateways(connector: &Connector) -> String {
-    let has_gateway = |hop: &&HopView| hop.cause != Some(Cause::NoGateway);
-    let hops: Vec<_> = connector.hops_of(Hop::Announced).filter(has_gateway).collect();
+    let counts = |hop: &&HopView| !matches!(hop.cause, Some(Cause::NoGateway | Cause::RuleOff));
+    let hops: Vec<_> = connector.hops_of(Hop::Announced).filter(counts).collect();
     if hops.iter().any(|hop| hop.state == State::Unknown) {
         return format!("?/{}", hops.len());
     }

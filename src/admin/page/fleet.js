@@ -71,9 +71,9 @@ const worstOf = ({ state, hops }) => hops.find((hop) => (state === 'ok' ? hop.ca
 /** Whether an object is not known to have what it should. */
 const isBehind = (hop) => hop.state !== 'ok' && (hop.hop === 'upstream' || JSON.stringify(hop.says) !== JSON.stringify(hop.expected));
 
-/** How many gateways announce what their edge has. */
+/** How many gateways announce what their edge has. What throughline does not touch does not count. */
 function gatewaysText(hops) {
-  const gateways = hops.filter((hop) => hop.hop === 'announced' && hop.object);
+  const gateways = hops.filter((hop) => hop.hop === 'announced' && hop.object && hop.cause !== 'rule_off');
   if (!gateways.length) return '';
   if (gateways.some((hop) => hop.state === 'unknown')) return `?/${gateways.length} announced`;
   const isStale = hops.some((hop) => hop.hop !== 'announced' && isBehind(hop));

@@ -113,4 +113,6 @@ fn gateways_that_announce_what_was_true_are_stale() {
     assert_eq!(column(&stage), "1/1 stale", "nobody knows the truth");
     stage.resumed("up", "Connector").lost("edge", "Gateway");
     assert_eq!(column(&stage), "?/1");
+    let untouched = Stage::settled(settings(|s| s.touch.enabled = false));
+    assert!(status_of(&fleet(&untouched)).contains(" 0/0\n"), "throughline touches none");
 }
