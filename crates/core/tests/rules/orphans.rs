@@ -39,6 +39,7 @@ const SCENES: &[Row] = &[
     It("orphans", |s| _ = lose_gateways(s, 0..8).pass_to(130_000)),
     It("the limit makes room for another one by itself", |s| _ = s.pass_to(142_000)),
     End("another in the place of the sixth alone", conflict),
+    It("those that failed wait for their turn again", |s| _ = s.pass_to(144_000)),
     Scene("held deletes are reported once and released when orphans are few", || fleet(20, |_| ())),
     It("seven of twenty", |s| _ = lose_gateways(s, 0..7)),
     It("it grows", |s| _ = lose_gateways(s, 7..10).pass_to(500_000)),
