@@ -86,6 +86,18 @@ fn a_link_knows_since_when_its_upstream_connector_is_absent_and_whether_somebody
     assert!(!link(&stage).is_deletion_seen, "a list lacks it, which may be a mistake");
 }
 
+/// Each watch detects a restore for itself, some later than that of Connectors.
+#[test]
+fn a_restore_that_another_watch_detects_leaves_what_was_seen_of_connectors() {
+    for (kind, is_seen) in [(Kind::Gateway, true), (Kind::Connector, false)] {
+        let mut stage = stage();
+        stage.deletes("up", connector("default", "lab", 7));
+        stage.tell(EventKind::ResourceVersionRegressed { cluster: "up".into(), kind });
+        assert_eq!(link(&stage).is_deletion_seen, is_seen, "{kind}");
+        assert!(stage.world.upstream_named(&"up".into()).unwrap().restored_at.is_some());
+    }
+}
+
 #[test]
 fn another_hub_connector_of_the_same_name_is_another_object() {
     let changes = stage().shows("hub", hub_connector(7).uid("another"));

@@ -80,7 +80,7 @@ impl Observation<'_> {
             EventKind::WatchLost { kind, error, .. } => self.on_watch_lost(*kind, error),
             EventKind::WatchResumed { kind, .. } => self.on_watch_resumed(*kind),
             EventKind::Bookmark { kind, .. } => self.on_sign_of_life(*kind),
-            EventKind::ResourceVersionRegressed { .. } => upstream::on_restored(self),
+            EventKind::ResourceVersionRegressed { kind, .. } => upstream::on_restored(self, *kind),
             EventKind::Listed { object, .. } => self.on_object(object, Shown::Listed),
             EventKind::Applied { object, .. } => {
                 self.on_object(object, Shown::Watched);
