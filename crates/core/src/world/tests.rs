@@ -99,6 +99,24 @@ fn a_restore_that_another_watch_detects_leaves_what_was_seen_of_connectors() {
 }
 
 #[test]
+fn a_list_with_an_object_without_a_readable_name_removes_none() {
+    let mut stage = stage();
+    let (cluster, kind) = (|| "up".into(), Kind::Connector);
+    let is_kept = |stage: &Stage| {
+        let up = stage.world.upstream_named(&"up".into()).unwrap();
+        up.upstream_connectors.get(&lab().name).is_some()
+    };
+    let object = NamespacedName::new("", "");
+    let error = RequestFailure::default();
+    stage.tell(EventKind::ListStarted { cluster: cluster(), kind });
+    stage.tell(EventKind::Unreadable { cluster: cluster(), kind, object, error });
+    stage.tell(EventKind::ListFinished { cluster: cluster(), kind });
+    assert!(is_kept(&stage));
+    stage.list("up", kind, []);
+    assert!(!is_kept(&stage));
+}
+
+#[test]
 fn another_hub_connector_of_the_same_name_is_another_object() {
     let changes = stage().shows("hub", hub_connector(7).uid("another"));
 

@@ -108,7 +108,11 @@ impl Observation<'_> {
         let now = self.now;
         let watch = &mut self.cluster_mut().watches[kind];
         watch.on_live(now);
-        let missing = std::mem::take(&mut watch.unlisted);
+        let mut missing = std::mem::take(&mut watch.unlisted);
+        if watch.unreadable.iter().any(|object| object.name().is_empty()) {
+            // Each may be the one without a readable name; the watch lists again.
+            missing.clear();
+        }
 
         self.on_sign_of_life(kind);
         for name in missing {
