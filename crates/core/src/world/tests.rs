@@ -117,6 +117,17 @@ fn a_list_with_an_object_without_a_readable_name_removes_none() {
 }
 
 #[test]
+fn only_a_deletion_that_a_live_watch_showed_is_in_order() {
+    let is_ordered = |change: &Change| {
+        matches!(change, Change::Edge(EdgeChange::Liveness { is_ordered: true, .. }))
+    };
+    let deleted = stage().deletes("edge", edge_connector(7, ONLINE));
+    assert_eq!(count(&deleted, is_ordered), 1);
+    let listed = stage().list("edge", Kind::Connector, []);
+    assert_eq!(count(&listed, is_ordered), 0);
+}
+
+#[test]
 fn another_hub_connector_of_the_same_name_is_another_object() {
     let changes = stage().shows("hub", hub_connector(7).uid("another"));
 

@@ -65,13 +65,13 @@ fn annotation_digest(o: &Observation<'_>, name: &NamespacedName, text: &str) -> 
     Digest::of(text, likely)
 }
 
-pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted: bool) {
     let edge = &mut o.cluster_mut().edge;
     let is_ready = edge.ready_since.is_some();
     let Some(connector) = edge.on_connector_gone(name) else { return };
 
     if connector.stamp.is_online() {
-        liveness_changed(o, name, false, is_ready);
+        liveness_changed(o, name, false, is_deleted && is_ready);
     }
     hub_connector_elsewhere_changed(o, name);
 }

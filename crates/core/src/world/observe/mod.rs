@@ -213,7 +213,7 @@ impl Observation<'_> {
                 (Role::Upstream, Kind::Gateway) => upstream::on_gateway_gone(self, name),
                 (Role::Hub, Kind::Connector) => hub::on_connector_gone(self, name),
                 (Role::Hub, Kind::HttpRoute) => hub::on_route_gone(self, name),
-                (Role::Edge, Kind::Connector) => edge::on_connector_gone(self, name),
+                (Role::Edge, Kind::Connector) => edge::on_connector_gone(self, name, is_deleted),
                 (Role::Edge, Kind::HttpProxy) => edge::on_proxy_gone(self, name),
                 (Role::Edge, Kind::Gateway) => edge::on_gateway_gone(self, name),
                 _ => {}
