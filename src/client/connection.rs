@@ -28,8 +28,8 @@ pub(super) struct Connection {
     route: RwLock<Arc<Route>>,
     /// Changes whenever the cluster's address changes.
     pub(super) moves: watch::Sender<()>,
-    /// Notified when the credentials given to `switch_to` are in use.
-    pub(super) renewed: Notify,
+    /// Notified when other credentials are in use.
+    pub(super) renewed: Arc<Notify>,
 }
 
 enum Route {
@@ -58,17 +58,18 @@ struct Target {
 impl Connection {
     pub(super) fn new(name: ClusterName, spec: ConnectionSpec, connections: &Connections) -> Self {
         let moves = watch::Sender::new(());
-        let route = SharedRoute::new(&name, spec, connections, moves.clone());
+        let renewed = Arc::<Notify>::default();
+        let route = SharedRoute::new(&name, spec, connections, moves.clone(), renewed.clone());
         let route = RwLock::new(Arc::new(Route::Shared(route)));
         let connections = connections.clone();
-        Self { name, connections, route, moves, renewed: Notify::new() }
+        Self { name, connections, route, moves, renewed }
     }
 
     /// A connection with a client that is never replaced.
     pub(super) fn fixed(name: ClusterName, client: Client) -> Self {
         let route = RwLock::new(Arc::new(Route::Fixed(client)));
         let connections = Connections::default();
-        Self { name, connections, route, moves: watch::Sender::new(()), renewed: Notify::new() }
+        Self { name, connections, route, moves: watch::Sender::new(()), renewed: Arc::default() }
     }
 
     fn route(&self) -> Arc<Route> {
@@ -80,7 +81,8 @@ impl Connection {
         if matches!(&*self.route(), Route::Shared(route) if route.member.spec == spec) {
             return None;
         }
-        Some(SharedRoute::new(&self.name, spec, &self.connections, self.moves.clone()))
+        let renewed = self.renewed.clone();
+        Some(SharedRoute::new(&self.name, spec, &self.connections, self.moves.clone(), renewed))
     }
 
     /// Switches to `next` once a client of it exists.
@@ -169,9 +171,10 @@ impl SharedRoute {
         spec: ConnectionSpec,
         connections: &Connections,
         moves: watch::Sender<()>,
+        renewed: Arc<Notify>,
     ) -> Self {
         let credentials = connections.credentials(&spec.credentials);
-        let member = Arc::new(Member { name: name.clone(), spec, moves });
+        let member = Arc::new(Member { name: name.clone(), spec, moves, renewed });
         credentials.add(&member);
         let connections = connections.clone();
         Self { credentials, connections, member, target: Mutex::default() }

@@ -72,6 +72,8 @@ pub(super) struct Member {
     pub(super) spec: ConnectionSpec,
     /// Changes when the cluster's address changes.
     pub(super) moves: watch::Sender<()>,
+    /// Notified when other credentials are in use.
+    pub(super) renewed: Arc<Notify>,
 }
 
 struct Started {
@@ -253,13 +255,17 @@ impl Follower {
         self.fingerprint = fingerprint;
         self.logged = None;
         let clusters = self.users.names();
-        if now != before {
-            for member in self.users.present() {
-                let server = &member.spec.server;
-                if now.of(server) != before.of(server) {
-                    member.moves.send_replace(());
-                }
+        for member in self.users.present() {
+            let server = &member.spec.server;
+            if now != before && now.of(server) != before.of(server) {
+                member.moves.send_replace(());
             }
+            // Not after a credential plugin ran again: its new token may be rejected, too.
+            if changed {
+                member.renewed.notify_waiters();
+            }
+        }
+        if now != before {
             info!(
                 cluster = clusters,
                 "the kubeconfig names another address: connecting to that one"

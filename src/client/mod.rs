@@ -136,8 +136,8 @@ impl ClusterClient {
         self.connection.moves.subscribe()
     }
 
-    /// Waits until the credentials given to [`ClusterClient::replace`] are in use: failed requests may
-    /// now succeed.
+    /// Waits until other credentials are in use, from the kubeconfig or [`ClusterClient::replace`]:
+    /// failed requests may now succeed.
     pub(crate) async fn renewed(&self) {
         self.connection.renewed.notified().await;
     }

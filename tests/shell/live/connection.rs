@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, JSON, get, path};
+use throughline::config::WatchConstants;
 use throughline::core::data::ids::{Kind, Role};
 use throughline_sim::apiserver::{ServerMode, SimApiServerSettings};
 use tokio::time::sleep;
@@ -56,6 +57,19 @@ async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {
         moving.old.handle.set_mode(ServerMode::Down);
         moving.get().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_pause_of_a_watch_ends_once_its_credentials_are_corrected() {
+    let moving = moving(false).await;
+    moving.old.handle.set_token("right");
+    let pauses =
+        WatchConstants { backoff_first_ms: 60_000, backoff_max_ms: 120_000, ..Default::default() };
+    let mut watched = Watched::of(moving.client.clone(), Kind::Gateway, pauses);
+    watched.expect("another token", &["watch_lost 401"]).await;
+    let user = json!({"token": "right"});
+    edit_users(&moving.kubeconfig, |users| users[0]["user"] = user);
+    watched.expect("the right one", &["list_started"]).await;
 }
 
 #[tokio::test]
