@@ -16,7 +16,7 @@ use tracing::debug;
 use super::end::WatchEnd;
 use super::pauses::between;
 use super::wire::{self, Lines, NoObject, WatchEvent, WatchEventType};
-use super::{WatchTask, numeric};
+use super::{UNKNOWN_AFTER, WatchTask, numeric};
 use crate::client::{AT_ONCE, CallError, Frames, frames, no_request, path};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Kind;
@@ -29,7 +29,7 @@ const WATCH_TIME: RangeInclusive<Duration> = Duration::from_secs(300)..=Duration
 const WATCH_END_EARLY: Duration = Duration::from_secs(10);
 
 /// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
-/// once. A watch counts as resumed if none arrives within this time.
+/// once. A watch counts as resumed if nothing arrives within this time.
 const EXPIRED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A watch whose response has begun.
@@ -37,6 +37,8 @@ pub(super) struct OpenWatch {
     frames: Frames,
     /// How long the API server was asked to keep the watch open.
     lasts: Duration,
+    /// After a break: the version from which on its events are news. `None` if that is no number.
+    caught_up_at: Option<u64>,
 }
 
 fn watch_request(
@@ -64,17 +66,18 @@ impl WatchTask {
         let lasts = between(WATCH_TIME);
         let request = watch_request(self.kind, from, lasts)?;
         let response = self.cluster.open(request, answer_within).await?;
-        if self.history.is_unsure {
-            self.check_history(from).await?;
+        let mut caught_up_at = None;
+        if self.history.is_unsure || self.lost.is_some() {
+            caught_up_at = self.check_history(from).await?;
             self.history.is_unsure = false;
         }
-        Ok(OpenWatch { frames: frames(response.into_body()), lasts })
+        Ok(OpenWatch { frames: frames(response.into_body()), lasts, caught_up_at })
     }
 
     /// Passes on the events of a watch, and advances `from`, until the watch ends.
     pub(super) async fn follow(
         &mut self,
-        OpenWatch { mut frames, lasts }: OpenWatch,
+        OpenWatch { mut frames, lasts, caught_up_at }: OpenWatch,
         from: &mut String,
     ) -> Result<Infallible, WatchEnd> {
         let opened = Instant::now();
@@ -117,12 +120,22 @@ impl WatchTask {
             has_frames = true;
             lines.push(&frame);
             while let Some(line) = lines.next_line()? {
-                self.handle_line(line, from).await?;
+                let event_type = self.handle_line(line, from).await?;
+                let is_current = match caught_up_at {
+                    Some(version) => numeric(from) >= version,
+                    None => event_type == WatchEventType::Bookmark,
+                };
+                // Versions may not be comparable, and a busy watch is never quiet.
+                let was_opened_long_ago = opened.elapsed() >= UNKNOWN_AFTER;
+                if self.lost.is_some() && (is_current || was_opened_long_ago) {
+                    Box::pin(self.report_resumed()).await?;
+                }
             }
         }
     }
 
-    /// Reports a resumed watch. No change was missed: those since the watch was lost follow, in order.
+    /// Reports a resumed watch, after the changes that it missed: until those have arrived, the machine
+    /// must not act on what they replace.
     async fn report_resumed(&mut self) -> Result<(), WatchEnd> {
         self.lost = None;
         self.metrics.resumed();
@@ -131,16 +144,17 @@ impl WatchTask {
         Ok(())
     }
 
-    async fn handle_line(&mut self, line: &[u8], from: &mut String) -> Result<(), WatchEnd> {
+    async fn handle_line(
+        &mut self,
+        line: &[u8],
+        from: &mut String,
+    ) -> Result<WatchEventType, WatchEnd> {
         let WatchEvent { event_type, object } = wire::watch_event(line)?;
         let text = object.get();
         match event_type {
             WatchEventType::Error => return Err(wire::status(text).into()),
             WatchEventType::Bookmark => {
                 wire::check_type(text, self.kind).map_err(WatchEnd::OtherType)?;
-                if self.lost.is_some() {
-                    Box::pin(self.report_resumed()).await?;
-                }
                 self.metrics.bookmark_received();
                 let bookmark = wire::version(text)?;
                 if numeric(&bookmark) < numeric(from) {
@@ -155,9 +169,6 @@ impl WatchTask {
             }
             WatchEventType::Added | WatchEventType::Modified | WatchEventType::Deleted => {
                 let object = wire::object(text, self.kind).map(Arc::new);
-                if self.lost.is_some() && !matches!(object, Err(NoObject::OtherType(_))) {
-                    Box::pin(self.report_resumed()).await?;
-                }
                 self.metrics.event_received();
                 match object {
                     Ok(object) => {
@@ -179,7 +190,7 @@ impl WatchTask {
                 }
             }
         }
-        Ok(())
+        Ok(event_type)
     }
 
     /// An unreadable object exists nevertheless, and must not block the others. If its name is

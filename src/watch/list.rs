@@ -115,13 +115,14 @@ impl WatchTask {
         Ok(())
     }
 
-    /// Fails if the API server has not reached the version that a watch resumes at.
-    pub(super) async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
+    /// The API server's version, if it is a number. Fails if the API server has not reached the version
+    /// that a watch resumes at.
+    pub(super) async fn check_history(&mut self, version: &str) -> Result<Option<u64>, WatchEnd> {
         let now = current_version(&self.cluster, &path(self.kind, None), self.timeout()).await?;
         followable(&now)?;
         let now = numeric(&now);
         if now >= numeric(version) {
-            return Ok(());
+            return Ok(Some(now).filter(|now| *now > 0));
         }
         self.history.reached(version);
         self.check_regression(now).await?;

@@ -241,3 +241,6 @@ impl WatchTask {
 fn numeric(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

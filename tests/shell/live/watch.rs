@@ -64,15 +64,16 @@ async fn it_lists_page_by_page_watches_and_resumes_or_after_a_compaction_lists_a
         bench.set_mode(ServerMode::Down);
         bench.expect(&["watch_lost "]).await;
         bench.put("meanwhile");
+        bench.put("then");
         bench.set_mode(ServerMode::Serving);
-        bench.expect(&["watch_resumed", "applied meanwhile"]).await;
+        bench.expect(&["applied meanwhile", "applied then", "watch_resumed"]).await;
         bench.set_mode(ServerMode::Down);
         bench.expect(&["watch_lost "]).await;
         bench.put("again");
         bench.served.handle.compact();
         bench.set_mode(ServerMode::Serving);
         bench.expect(&["list_started", "listed again", "listed g1", "listed g2"]).await;
-        bench.expect(&["listed meanwhile", "listed new", "list_finished"]).await;
+        bench.expect(&["listed meanwhile", "listed new", "listed then", "list_finished"]).await;
 
         // Many more than the bus can hold: they wait, and none is dropped.
         for i in 0..200 {
@@ -112,6 +113,6 @@ async fn a_silent_watch_is_resumed_and_is_lost_only_if_that_fails() {
         bench.expect(&["watch_lost no response"]).await;
         bench.put("while frozen");
         bench.set_mode(ServerMode::Serving);
-        bench.expect(&["watch_resumed", "applied while frozen"]).await;
+        bench.expect(&["applied while frozen", "watch_resumed"]).await;
     }
 }

@@ -95,7 +95,7 @@ pub enum EventKind {
         error: RequestFailure,
     },
     /// A broken watch resumed where it stopped: no event was missed, and the changes made meanwhile
-    /// follow in order.
+    /// came before this.
     WatchResumed {
         cluster: ClusterName,
         kind: Kind,

@@ -1,0 +1,163 @@
+//! Watches of a scripted API server, by a clock that goes on while all wait.
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use http::Request;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::*;
+use crate::config::WatchConstants;
+use crate::core::contract::event::EventName;
+
+/// A response: its head after so many milliseconds, and each piece of its body after so many more.
+struct Answer {
+    head: u64,
+    code: u16,
+    pieces: Vec<(u64, String)>,
+    ends: bool,
+}
+
+impl Answer {
+    fn whole(body: Value) -> Self {
+        Self { head: 0, code: 200, pieces: vec![(0, body.to_string())], ends: true }
+    }
+
+    /// A watch that stays open.
+    fn open(lines: impl IntoIterator<Item = (u64, Value)>) -> Self {
+        let pieces = lines.into_iter().map(|(wait, line)| (wait, format!("{line}\n"))).collect();
+        Self { head: 0, code: 200, pieces, ends: false }
+    }
+
+    fn error(code: u16, message: &str) -> Self {
+        Self { code, ..Self::whole(json!({"code": code, "message": message})) }
+    }
+
+    /// Its head never comes.
+    fn none() -> Self {
+        Self { head: 1_000_000_000, ..Self::open([]) }
+    }
+
+    fn ends(self) -> Self {
+        Self { ends: true, ..self }
+    }
+
+    async fn response(self) -> http::Response<StreamBody<BoxStream<'static, Piece>>> {
+        sleep(Duration::from_millis(self.head)).await;
+        let pieces = futures::stream::iter(self.pieces).then(|(wait, piece)| async move {
+            sleep(Duration::from_millis(wait)).await;
+            Ok(Frame::data(Bytes::from(piece)))
+        });
+        let body = match self.ends {
+            true => pieces.boxed(),
+            false => pieces.chain(futures::stream::pending()).boxed(),
+        };
+        http::Response::builder().status(self.code).body(StreamBody::new(body)).unwrap()
+    }
+}
+
+type Piece = Result<Frame<Bytes>, std::io::Error>;
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Asked {
+    /// Since the start the n-th.
+    List(u32),
+    Watch(u32),
+    Version,
+}
+
+fn list(version: &str) -> Answer {
+    Answer::whole(json!({"metadata": {"resourceVersion": version}, "items": []}))
+}
+
+fn event(event_type: &str, version: &str) -> Value {
+    let metadata = json!({"namespace": "n", "name": "a", "resourceVersion": version});
+    json!({"type": event_type, "object": {"metadata": metadata}})
+}
+
+fn broken() -> Value {
+    json!({"type": "ERROR", "object": {"code": 500, "message": "broken"}})
+}
+
+/// The events of a watch of Connectors as text, each after the second when it came, up to one that
+/// begins with `last`.
+async fn events(last: &str, answer: impl Fn(Asked) -> Answer + Send + 'static) -> Vec<String> {
+    let (mut lists, mut watches) = (0, 0);
+    let serve = move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default();
+        let asked = if query.contains("watch=true") {
+            watches += 1;
+            Asked::Watch(watches)
+        } else if query == "limit=1" {
+            Asked::Version
+        } else {
+            lists += 1;
+            Asked::List(lists)
+        };
+        let answer = answer(asked);
+        async move {
+            assert!(answer.code != 0, "so it was written");
+            Ok::<_, std::io::Error>(answer.response().await)
+        }
+    };
+    let client = kube::Client::new(tower::service_fn(serve), "default");
+    let metrics = Arc::new(Metrics::new());
+    let cluster = Arc::new(ClusterClient::with_client("one".into(), client, metrics.clone()));
+    let (bus, mut events) = mpsc::channel(8);
+    let shared = Arc::new(WatchShared::new(WatchConstants::default(), bus));
+    let task = tokio::spawn(WatchTask::new(cluster, Kind::Connector, shared, &metrics).run());
+    let began = Instant::now();
+    let mut told = Vec::new();
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(300), events.recv()).await;
+        let Ok(Some(message)) = next else { panic!("no {last} in {told:?}") };
+        let name = EventName::from(&message.kind).as_str();
+        let text = match message.kind {
+            EventKind::Applied { object, .. } | EventKind::Deleted { object, .. } => {
+                format!("{name} {}@{}", object.meta.name, object.meta.resource_version)
+            }
+            EventKind::WatchLost { error, .. } => format!("{name} {error}"),
+            _ => name.to_owned(),
+        };
+        told.push(format!("{} {text}", began.elapsed().as_secs()));
+        if text.starts_with(last) {
+            task.abort();
+            return told;
+        }
+    }
+}
+
+/// What it would show first may be old: a status from before the break would be mirrored.
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_resumed_after_the_changes_that_it_missed() {
+    let busy = || (0..20).map(|i| (900, event("MODIFIED", &format!("1{i:02}"))));
+    let told = events("watch_resumed", move |asked| match asked {
+        Asked::List(_) => list("5"),
+        Asked::Version => list("9"),
+        Asked::Watch(1) => Answer::open([(0, event("ADDED", "6")), (0, broken())]),
+        Asked::Watch(_) => {
+            let missed = [(0, event("MODIFIED", "7")), (0, event("MODIFIED", "9"))];
+            Answer::open(missed.into_iter().chain(busy()))
+        }
+    });
+    let told = told.await;
+    assert!(told[3].starts_with("0 watch_lost 500 "), "{told:?}");
+    assert_eq!(told[4..], ["0 applied a@7", "0 applied a@9", "0 watch_resumed"]);
+
+    // Nothing says which of these is the last that was missed, but a bookmark is no event.
+    let told = events("watch_resumed", |asked| match asked {
+        Asked::List(_) | Asked::Version => list("x"),
+        Asked::Watch(1) => Answer::open([(0, broken())]),
+        Asked::Watch(_) => {
+            let lines = [event("ADDED", "v"), event("ADDED", "w"), event("BOOKMARK", "y")];
+            Answer::open(lines.map(|line| (950, line)))
+        }
+    });
+    let told = told.await;
+    assert_eq!(told[3..], ["1 applied a@v", "2 applied a@w", "3 watch_resumed"]);
+}
