@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::page::Pages;
 use super::pauses::between;
-use super::{Attempt, State, WatchTask};
+use super::{Attempt, State, UNKNOWN_AFTER, WatchTask};
 use crate::client::CallError;
 use crate::client::pace::{Turn, in_turn};
 use crate::core::contract::cause::Cause;
@@ -26,10 +26,6 @@ const INITIALIZING_MAX: Duration = Duration::from_secs(30);
 /// The range of pauses meanwhile.
 const INITIALIZING_PAUSE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_millis(900);
-
-/// After a silent watch, an API server that does not answer within this time is silent, too: the state
-/// since is unknown.
-const SILENT_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a list or a watch ended.
 #[derive(Debug)]
@@ -86,7 +82,8 @@ impl WatchTask {
             (WatchEnd::BusClosed, _) => return Err(WatchEnd::BusClosed),
             (WatchEnd::Moved, _) => self.moved(),
             (WatchEnd::Silent, Attempt::Watch { from, answer_within }) => {
-                let answer_within = answer_within.min(SILENT_ANSWER_WITHIN);
+                // It may be silent, too.
+                let answer_within = answer_within.min(UNKNOWN_AFTER);
                 Attempt::Watch { from, answer_within }.into()
             }
             (WatchEnd::EndedSoon, again) => {
@@ -113,6 +110,8 @@ impl WatchTask {
                 // Keep the turn: initializing is what costs the API server most.
                 self.history.is_unsure = true;
                 let until = Instant::now() + between(INITIALIZING_PAUSE);
+                let (reported, turn) = in_turn(turn, self.report_unknown(until, &error)).await;
+                reported?;
                 State::Backoff { until, host: None, next, turn }
             }
             (WatchEnd::Failed(error), next) => self.after_failure(&error, next, turn).await?,
@@ -156,8 +155,16 @@ impl WatchTask {
         Ok(State::Backoff { until: now + pause, host, next, turn: None })
     }
 
+    /// Reports the failure of a watch that the machine counts as live, if the pause is too long for that.
+    async fn report_unknown(&mut self, until: Instant, error: &CallError) -> Result<(), WatchEnd> {
+        match self.unknown_at.is_some_and(|at| at < until) {
+            true => self.report_lost(error).await,
+            false => Ok(()),
+        }
+    }
+
     /// Reports a failure to the machine when the watch becomes lost, and when the cause changes.
-    async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
+    pub(super) async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
         let failure = error.failure();
         debug!(error = %failure, "watch lost; retrying");
         self.history.is_unsure = true;

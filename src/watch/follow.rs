@@ -65,7 +65,8 @@ impl WatchTask {
     ) -> Result<OpenWatch, WatchEnd> {
         let lasts = between(WATCH_TIME);
         let request = watch_request(self.kind, from, lasts)?;
-        let response = self.cluster.open(request, answer_within).await?;
+        let cluster = self.cluster.clone();
+        let response = self.wait_for(cluster.open(request, answer_within)).await??;
         let mut caught_up_at = None;
         if self.history.is_unsure || self.lost.is_some() {
             caught_up_at = self.check_history(from).await?;

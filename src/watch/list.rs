@@ -49,7 +49,8 @@ impl WatchTask {
             let is_first = token.is_none();
             let params = ListParams { limit, continue_token: token, ..ListParams::default() };
             let request = all.list(&params).map_err(|e| no_request(&e))?;
-            let mut page = match Page::open(&cluster, request, self.timeout()).await {
+            let page = Page::open(&cluster, request, self.timeout());
+            let mut page = match self.wait_for(page).await? {
                 Err(error) if error.code() == Some(410) => {
                     if is_first {
                         return Err(WatchEnd::Failed(error));
@@ -63,7 +64,7 @@ impl WatchTask {
                 page => page?,
             };
             let metadata = loop {
-                let part = page.next().await?;
+                let part = self.wait_for(page.next()).await??;
                 if !std::mem::replace(&mut has_started, true) {
                     // Not earlier: the machine forgets nothing until an API server answers.
                     self.list_started().await?;
@@ -95,6 +96,7 @@ impl WatchTask {
         self.metrics.list_started();
         self.send(|cluster, kind| EventKind::ListStarted { cluster, kind }).await?;
         self.lost = None;
+        self.unknown_at = None;
         self.list_at = None;
         Ok(())
     }
@@ -118,7 +120,9 @@ impl WatchTask {
     /// The API server's version, if it is a number. Fails if the API server has not reached the version
     /// that a watch resumes at.
     pub(super) async fn check_history(&mut self, version: &str) -> Result<Option<u64>, WatchEnd> {
-        let now = current_version(&self.cluster, &path(self.kind, None), self.timeout()).await?;
+        let cluster = self.cluster.clone();
+        let path = path(self.kind, None);
+        let now = self.wait_for(current_version(&cluster, &path, self.timeout())).await??;
         followable(&now)?;
         let now = numeric(&now);
         if now >= numeric(version) {

@@ -16,6 +16,9 @@
 //!        │ └──┐                                    │ │ breaks: watch_lost, pause, watch_resumed
 //!        └────┴── 410; another type; no name ──────┘ └──────────────────────┘
 //! ```
+//!
+//! `watch_lost` also comes when a watch was not opened again for five seconds, and `watch_resumed` after
+//! the changes that were missed.
 
 mod end;
 mod follow;
@@ -29,12 +32,13 @@ pub mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{Instrument, error_span};
 
-use crate::client::ClusterClient;
 use crate::client::pace::{Host, Order, Turn, in_turn};
+use crate::client::{CallError, ClusterClient};
 use crate::core::contract::cause::Cause;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
@@ -44,6 +48,9 @@ use list::History;
 use page::Pages;
 use pauses::Pauses;
 pub use shared::{WatchMessage, WatchShared};
+
+/// The longest time for which the machine may count a watch as live while it is being opened again.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// The state of a watch.
 #[derive(Debug)]
@@ -86,6 +93,8 @@ pub struct WatchTask {
     initializing_since: Option<Instant>,
     /// While the watch is lost: the cause that was last reported to the machine.
     lost: Option<Cause>,
+    /// When to report that nothing is watched, if the machine counts the watch as live.
+    unknown_at: Option<Instant>,
     /// When to list again, because an object without a readable name arrived.
     list_at: Option<Instant>,
 }
@@ -108,6 +117,7 @@ impl WatchTask {
             initializing_since: None,
             pauses: Pauses::new(),
             lost: None,
+            unknown_at: None,
             list_at: None,
         }
     }
@@ -133,7 +143,10 @@ impl WatchTask {
         Ok(match state {
             State::Waiting { next, turn } => {
                 let turn = match turn {
-                    None if self.needs_turn(&next) => Box::pin(self.turn()).await,
+                    None if self.needs_turn(&next) => match Box::pin(self.turn()).await {
+                        Ok(turn) => turn,
+                        Err(end) => return Box::pin(self.after(end, next, None)).await,
+                    },
                     turn => turn,
                 };
                 State::Attempting { attempt: next, turn }
@@ -142,6 +155,7 @@ impl WatchTask {
                 match in_turn(turn, Box::pin(self.list(pages))).await {
                     (Ok(from), _) => {
                         self.succeeded();
+                        self.unknown_at = Some(Instant::now() + UNKNOWN_AFTER);
                         Attempt::Watch { from, answer_within: self.timeout() }.into()
                     }
                     (Err(end), turn) => {
@@ -157,6 +171,7 @@ impl WatchTask {
                         drop(turn);
                         self.succeeded();
                         let Err(end) = self.follow(watch, &mut from).await;
+                        self.unknown_at = Some(Instant::now() + UNKNOWN_AFTER);
                         self.history.reached(&from);
                         (end, None)
                     }
@@ -203,14 +218,38 @@ impl WatchTask {
         }
     }
 
-    async fn turn(&mut self) -> Option<Turn> {
+    async fn turn(&mut self) -> Result<Option<Turn>, WatchEnd> {
         if self.host.is_none() {
-            // Without a client, the request returns the error.
-            let address = self.cluster.host().await.ok()?;
-            self.host = Some(self.shared.pace.host(&address));
+            let address = self.cluster.host().await.ok();
+            self.host = address.map(|address| self.shared.pace.host(&address));
         }
+        // Without a client, the request returns the error.
+        let Some(host) = self.host.clone() else { return Ok(None) };
         let order = if self.lost.is_some() { Order::Retry } else { Order::Fresh };
-        Some(self.host.as_ref()?.turn(order).await)
+        // Others of the same API server go first, so this is no sign that it does not answer.
+        let turn = tokio::select! {
+            biased;
+            _ = self.moves.changed() => return Err(WatchEnd::Moved),
+            turn = host.turn(order) => turn,
+        };
+        self.unknown_at = self.unknown_at.map(|at| at.max(Instant::now() + UNKNOWN_AFTER));
+        Ok(Some(turn))
+    }
+
+    /// Waits for an answer. When nothing has been watched for too long, reports that, and waits on: an
+    /// API server may be slow.
+    async fn wait_for<T>(&mut self, answer: impl Future<Output = T>) -> Result<T, WatchEnd> {
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            let unknown_at = self.unknown_at.filter(|_| self.lost.is_none());
+            let unknown = OptionFuture::from(unknown_at.map(sleep_until));
+            tokio::select! {
+                biased;
+                _ = self.moves.changed() => return Err(WatchEnd::Moved),
+                answer = &mut answer => return Ok(answer),
+                Some(()) = unknown => self.report_lost(&CallError::TimedOut(UNKNOWN_AFTER)).await?,
+            }
+        }
     }
 
     /// Handles a complete list or an open watch.

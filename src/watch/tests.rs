@@ -161,3 +161,53 @@ async fn a_watch_is_resumed_after_the_changes_that_it_missed() {
     let told = told.await;
     assert_eq!(told[3..], ["1 applied a@v", "2 applied a@w", "3 watch_resumed"]);
 }
+
+fn usual(asked: Asked) -> Answer {
+    match asked {
+        Asked::List(_) => list("5"),
+        Asked::Version => list("9"),
+        Asked::Watch(1) => Answer::open([(20_000, event("ADDED", "6"))]).ends(),
+        Asked::Watch(_) => Answer::open([]),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_not_opened_within_five_seconds_is_lost_and_the_attempt_goes_on() {
+    type Script = fn(Asked) -> Option<Answer>;
+    let rows: [(&str, u64, Script); 6] = [
+        ("the first", 5, |asked| (asked == Asked::Watch(1)).then(Answer::none)),
+        ("the second", 25, |asked| (asked == Asked::Watch(2)).then(Answer::none)),
+        ("its version", 25, |asked| (asked == Asked::Version).then(Answer::none)),
+        ("its storage", 25, |asked| {
+            let error = || Answer::error(429, "storage is (re)initializing");
+            matches!(asked, Asked::Watch(2..)).then(error)
+        }),
+        ("its list", 25, |asked| match asked {
+            Asked::Watch(2) => Some(Answer::error(410, "too old")),
+            Asked::List(2) => Some(Answer::none()),
+            _ => None,
+        }),
+        ("after silence", 95, |asked| match asked {
+            Asked::Watch(_) => Some(Answer::open([])),
+            Asked::Version => Some(Answer::none()),
+            Asked::List(_) => None,
+        }),
+    ];
+    for (name, at, script) in rows {
+        let told = events("watch_lost", move |asked| script(asked).unwrap_or(usual(asked))).await;
+        let is_in_time = |lost: &String| lost.starts_with(&format!("{at} "));
+        let is_soon = |lost: &String| lost.starts_with(&format!("{} ", at - 1));
+        assert!(
+            told.last().is_some_and(|lost| is_in_time(lost) || is_soon(lost)),
+            "{name}: {told:?}"
+        );
+    }
+
+    let slow = |asked| match asked {
+        Asked::Watch(2..) => Answer { head: 8_000, ..Answer::open([]) },
+        asked => usual(asked),
+    };
+    let told = events("watch_resumed", slow).await;
+    assert!(told[3].starts_with("25 watch_lost no response "), "{told:?}");
+    assert_eq!(told[4..], ["29 watch_resumed"]);
+}
