@@ -62,6 +62,11 @@ impl WatchMetrics {
         self.bookmark_received();
     }
 
+    /// The watch continues soon, and was never lost.
+    pub fn reopened(&self) {
+        self.resumes.inc();
+    }
+
     /// The watch was lost, or could not be started.
     pub fn lost(&self, failure: &RequestFailure) {
         let mut status = lock(&self.status);

@@ -87,8 +87,12 @@ impl WatchTask {
                 Attempt::Watch { from, answer_within }.into()
             }
             (WatchEnd::EndedSoon, again) => {
-                let first = Duration::from_millis(self.shared.config.backoff_first_ms);
-                let until = Instant::now() + first;
+                let until = Instant::now() + self.pauses.next(&self.shared.config);
+                let error = "the watch ended soon after it was opened".to_owned();
+                self.report_unknown(until, &CallError::Unreadable(error)).await?;
+                if self.lost.is_none() {
+                    self.metrics.reopened();
+                }
                 State::Backoff { until, host: None, next: again, turn: None }
             }
             (WatchEnd::Ended | WatchEnd::Silent, again) => again.into(),

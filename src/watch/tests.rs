@@ -211,3 +211,14 @@ async fn a_watch_that_is_not_opened_within_five_seconds_is_lost_and_the_attempt_
     assert!(told[3].starts_with("25 watch_lost no response "), "{told:?}");
     assert_eq!(told[4..], ["29 watch_resumed"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_soon_each_time_pauses_longer_each_time_and_is_lost() {
+    let told = events("watch_lost", |asked| match asked {
+        Asked::Watch(_) => Answer::open([(100, event("ADDED", "6"))]).ends(),
+        asked => usual(asked),
+    });
+    let told = told.await;
+    assert!((5..12).contains(&told.len()), "{told:?}");
+    assert!(told.last().is_some_and(|lost| lost.contains("ended soon after")), "{told:?}");
+}
