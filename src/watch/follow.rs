@@ -169,13 +169,16 @@ impl WatchTask {
                 }
             }
             WatchEventType::Added | WatchEventType::Modified | WatchEventType::Deleted => {
-                let object = wire::object(text, self.kind).map(Arc::new);
+                let is_deleted = event_type == WatchEventType::Deleted;
+                let object = if is_deleted { wire::deleted } else { wire::object };
+                let object = object(text, self.kind).map(Arc::new);
                 self.metrics.event_received();
                 match object {
                     Ok(object) => {
-                        from.clear();
-                        from.push_str(&object.meta.resource_version);
-                        let is_deleted = event_type == WatchEventType::Deleted;
+                        if !object.meta.resource_version.is_empty() {
+                            from.clear();
+                            from.push_str(&object.meta.resource_version);
+                        }
                         self.send(|cluster, _| match is_deleted {
                             true => EventKind::Deleted { cluster, object },
                             false => EventKind::Applied { cluster, object },

@@ -222,3 +222,16 @@ async fn a_watch_that_ends_soon_each_time_pauses_longer_each_time_and_is_lost() 
     assert!((5..12).contains(&told.len()), "{told:?}");
     assert!(told.last().is_some_and(|lost| lost.contains("ended soon after")), "{told:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_needs_no_more_than_a_name() {
+    let told = events("deleted", |asked| match asked {
+        Asked::Watch(_) => {
+            let mut unreadable = event("DELETED", "7");
+            unreadable["object"]["metadata"]["labels"] = json!(5);
+            Answer::open([(0, unreadable)])
+        }
+        asked => usual(asked),
+    });
+    assert_eq!(told.await[2..], ["0 deleted a@7"]);
+}

@@ -3,8 +3,8 @@
 use kube::core::Status;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::client::{CallError, OBJECT_BYTES_MAX};
 use crate::core::data::ids::{Kind, NamespacedName};
@@ -103,6 +103,19 @@ pub fn object(text: &str, kind: Kind) -> Result<Object, NoObject> {
     };
     check_type(text, kind).map_err(NoObject::OtherType)?;
     Err(NoObject::Unreadable(key(text), Box::new(error)))
+}
+
+/// A deleted object, as [`object`]. Name and version are enough.
+pub fn deleted(text: &str, kind: Kind) -> Result<Object, NoObject> {
+    object(text, kind).or_else(|error| {
+        let NoObject::Unreadable(name, _) = &error else { return Err(error) };
+        let metadata = json!({
+            "namespace": name.namespace(),
+            "name": name.name(),
+            "resourceVersion": version(text).unwrap_or_default(),
+        });
+        object(&json!({ "metadata": metadata }).to_string(), kind).map_err(|_| error)
+    })
 }
 
 /// An item of a list, as [`object`].
