@@ -169,7 +169,10 @@ impl SharedCredentials {
     pub(super) fn request_failed(&self, error: &CallError) {
         match error {
             CallError::Status { code: 401, .. } => self.users.rejected.store(true, Relaxed),
-            CallError::Status { .. } | CallError::NoClient(_) | CallError::Unreadable(_) => return,
+            CallError::Status { .. }
+            | CallError::NoClient(_)
+            | CallError::Unreadable(_)
+            | CallError::Defect(_) => return,
             CallError::Unreachable(_) | CallError::Certificate(_) | CallError::TimedOut(_) => {}
         }
         self.users.due.notify_one();

@@ -1,5 +1,6 @@
 //! Why a request failed, classified where it failed.
 
+use std::any::Any;
 use std::error::Error;
 use std::time::Duration;
 
@@ -46,6 +47,9 @@ pub enum CallError {
     /// The response broke off or could not be parsed.
     #[error("unusable response from the API server: {0}")]
     Unreadable(String),
+    /// A panic.
+    #[error("defect of throughline: {0}")]
+    Defect(String),
 }
 
 impl CallError {
@@ -59,6 +63,7 @@ impl CallError {
             CallError::Certificate(_) => ErrorCause::Certificate,
             CallError::TimedOut(_) => ErrorCause::TimedOut,
             CallError::Unreadable(_) => ErrorCause::Unreadable,
+            CallError::Defect(_) => ErrorCause::Other,
         }
     }
 
@@ -122,6 +127,13 @@ impl CallError {
             about,
             retry_after: retry_after.map(|after| after.min(RETRY_AFTER_MAX)),
         }
+    }
+
+    /// The error of a caught panic.
+    pub(crate) fn defect(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        CallError::Defect(text.unwrap_or_default())
     }
 
     /// The error of a client that could not be made.

@@ -29,9 +29,11 @@ pub(crate) mod pauses;
 mod shared;
 pub mod wire;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::OptionFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -127,11 +129,22 @@ impl WatchTask {
         let span = error_span!("watch", cluster = %self.cluster.name(), kind = %self.kind);
         let run = async move {
             let mut state = State::from(Attempt::List(Pages::Limited));
-            while let Ok(next) = self.next(state).await {
+            while let Ok(next) = self.next_unless_panicking(state).await {
                 state = next;
             }
         };
         run.instrument(span)
+    }
+
+    /// After a panic it lists again: without its watch the machine would believe in a state for ever.
+    async fn next_unless_panicking(&mut self, state: State) -> Result<State, WatchEnd> {
+        match AssertUnwindSafe(self.next(state)).catch_unwind().await {
+            Ok(next) => next,
+            Err(panic) => {
+                let end = WatchEnd::Failed(CallError::defect(&*panic));
+                Box::pin(self.after(end, Attempt::List(Pages::Limited), None)).await
+            }
+        }
     }
 
     /// Rare branches are boxed: a task is as large as its largest branch.

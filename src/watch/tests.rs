@@ -235,3 +235,17 @@ async fn what_is_deleted_needs_no_more_than_a_name() {
     });
     assert_eq!(told.await[2..], ["0 deleted a@7"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_panicked_is_lost_and_lists_again() {
+    let told = events("list_finished", |asked| match asked {
+        Asked::List(1) => Answer::error(0, "panics"),
+        asked => usual(asked),
+    });
+    let expected = [
+        "0 watch_lost defect of throughline: so it was written",
+        "0 list_started",
+        "0 list_finished",
+    ];
+    assert_eq!(told.await, expected);
+}
