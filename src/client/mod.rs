@@ -200,7 +200,7 @@ impl ClusterClient {
         let began = Instant::now();
         let frames = frames(self.open(request, timeout).await?.into_body());
         let left = timeout.saturating_sub(began.elapsed());
-        Ok(TimedFrames { cluster: self, frames, timeout, left })
+        Ok(TimedFrames { cluster: self, frames, timeout, left, is_by_piece: false })
     }
 
     /// Sends a request and reads the whole response body, within `timeout`.
@@ -259,15 +259,22 @@ pub fn frames(body: Body) -> Frames {
     body.into_data_stream().map_err(|e| CallError::Unreadable(root_cause(&e))).boxed()
 }
 
-/// A response body in pieces, with the time left for them.
+/// A response body in pieces, and the time for them.
 pub struct TimedFrames<'c> {
     cluster: &'c ClusterClient,
     frames: Frames,
     timeout: Duration,
     left: Duration,
+    /// Each wait may take the whole time-out.
+    is_by_piece: bool,
 }
 
 impl TimedFrames<'_> {
+    /// Limits the wait for each piece instead, for a response of unknown length.
+    pub fn by_piece(self) -> Self {
+        Self { left: self.timeout, is_by_piece: true, ..self }
+    }
+
     /// The next piece; `None` at the end.
     ///
     /// # Errors
@@ -275,7 +282,9 @@ impl TimedFrames<'_> {
     pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
         let began = Instant::now();
         let next = tokio::time::timeout(self.left, self.frames.try_next()).await;
-        self.left = self.left.saturating_sub(began.elapsed());
+        if !self.is_by_piece {
+            self.left = self.left.saturating_sub(began.elapsed());
+        }
         next.unwrap_or_else(|_| Err(self.cluster.timed_out(self.timeout)))
     }
 }

@@ -49,7 +49,7 @@ impl WatchTask {
             let is_first = token.is_none();
             let params = ListParams { limit, continue_token: token, ..ListParams::default() };
             let request = all.list(&params).map_err(|e| no_request(&e))?;
-            let page = Page::open(&cluster, request, self.timeout());
+            let page = Page::open(&cluster, request, self.timeout(), pages);
             let mut page = match self.wait_for(page).await? {
                 Err(error) if error.code() == Some(410) => {
                     if is_first {

@@ -67,17 +67,20 @@ pub(crate) struct Page<'c> {
 }
 
 impl<'c> Page<'c> {
-    /// Requests a page. The waits for it and for its parts take at most `timeout` together.
+    /// Requests a page, or a whole list. The waits for a page and for its parts take at most `timeout`
+    /// together; in a whole list, which may be of any length, each.
     ///
     /// # Errors
     /// As [`ClusterClient::open`].
-    pub(crate) async fn open(
+    pub(super) async fn open(
         cluster: &'c ClusterClient,
         request: http::Request<Vec<u8>>,
         timeout: Duration,
+        pages: Pages,
     ) -> Result<Self, CallError> {
+        let frames = cluster.stream(request, timeout).await?;
         Ok(Self {
-            frames: cluster.stream(request, timeout).await?,
+            frames: if pages == Pages::AllAtOnce { frames.by_piece() } else { frames },
             parser: PageParser::default(),
             held: VecDeque::new(),
             held_bytes: 0,

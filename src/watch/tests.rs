@@ -224,6 +224,20 @@ async fn a_watch_that_ends_soon_each_time_pauses_longer_each_time_and_is_lost() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_panicked_is_lost_and_lists_again() {
+    let told = events("list_finished", |asked| match asked {
+        Asked::List(1) => Answer::error(0, "panics"),
+        asked => usual(asked),
+    });
+    let expected = [
+        "0 watch_lost defect of throughline: so it was written",
+        "0 list_started",
+        "0 list_finished",
+    ];
+    assert_eq!(told.await, expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_deleted_needs_no_more_than_a_name() {
     let told = events("deleted", |asked| match asked {
         Asked::Watch(_) => {
@@ -236,16 +250,19 @@ async fn what_is_deleted_needs_no_more_than_a_name() {
     assert_eq!(told.await[2..], ["0 deleted a@7"]);
 }
 
+/// It may be larger than any page, and only a whole one shows what is gone.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_panicked_is_lost_and_lists_again() {
+async fn a_list_without_pages_may_take_long_while_it_goes_on() {
     let told = events("list_finished", |asked| match asked {
-        Asked::List(1) => Answer::error(0, "panics"),
+        Asked::List(1) => Answer::whole(json!({
+            "metadata": {"resourceVersion": "5", "continue": "next"}, "items": []})),
+        Asked::List(2) => Answer::error(410, "too old"),
+        Asked::List(_) => {
+            let head = (0, r#"{"metadata":{"resourceVersion":"6"},"items":["#.to_owned());
+            let rest = [" ", " ", " ", "]}"].map(|piece| (10_000, piece.to_owned()));
+            Answer { pieces: [vec![head], rest.to_vec()].concat(), ..Answer::whole(Value::Null) }
+        }
         asked => usual(asked),
     });
-    let expected = [
-        "0 watch_lost defect of throughline: so it was written",
-        "0 list_started",
-        "0 list_finished",
-    ];
-    assert_eq!(told.await, expected);
+    assert_eq!(told.await, ["0 list_started", "40 list_started", "40 list_finished"]);
 }
