@@ -99,6 +99,7 @@ const RESTORED: &[Cause] = &[Cause::ClusterUnavailable, Cause::UpstreamRestored]
 /// Also by instances that see different states, and undo each other's writes.
 const OVERWRITTEN: &[Cause] = &[Cause::Overwritten];
 const LEADERLESS: &[Cause] = &[Cause::LeaseUnusable, Cause::NoLeader];
+const UNDISCOVERED: &[Cause] = &[Cause::DiscoveryFailing, Cause::UpstreamUnknown];
 const OFFERED: &[Cause] = &[
     Cause::ClusterUnavailable,
     Cause::ClustersMissing,
@@ -166,10 +167,7 @@ impl FaultKind {
             | Self::OfferUndecodable
             | Self::OfferTokenChanged
             | Self::StrangerUndecodable => &[OFFERED],
-            // An instance that starts meanwhile finds no upstream.
-            Self::SourceHangs | Self::SourceExpires => {
-                &[&[Cause::DiscoveryFailing, Cause::UpstreamUnknown]]
-            }
+            Self::SourceHangs | Self::SourceExpires => &[UNDISCOVERED],
             Self::SourceBreaksOff => &[UNREACHABLE],
             Self::BookmarksMissing
             | Self::InstanceStartedTwice
