@@ -1,5 +1,5 @@
-//! How fast touches leave: when a platform stamp ends the window, what one edge takes, and what a restart or a
-//! Gateway that comes back costs.
+//! How fast touches leave: when a platform stamp ends the window, what one edge takes, and what a Gateway that
+//! comes back costs.
 
 use crate::stage::*;
 
@@ -14,7 +14,6 @@ struct Edge {
 }
 
 /// A Gateway's connector, its trigger and when that was written after the start, and its stamp.
-#[derive(Clone)]
 struct Site {
     connector: String,
     trigger: Option<(Trigger, u64)>,
@@ -36,32 +35,7 @@ fn wrote(manager: &str, at: u64, fields: Value) -> Value {
     json!({"manager": manager, "time": UnixMillis(START + at).to_string(), "fieldsV1": fields})
 }
 
-/// Somebody wrote the status annotation at this time.
-fn carried(at: u64) -> Value {
-    wrote("carrier", at, json!({"f:metadata": {"f:annotations": {format!("f:{STATUS}"): {}}}}))
-}
-
 impl Edge {
-    /// The edge is listed at this time. `carried`: by whom every Connector was written.
-    fn listed(
-        gateways: BTreeMap<String, Site>,
-        carried: &Value,
-        at: u64,
-        scope: TouchScope,
-    ) -> Self {
-        let mut stage = Stage::before_the_edge(with_scope(scope));
-        let names: BTreeSet<_> = gateways.values().map(|site| &site.connector).collect();
-        let connectors = names
-            .into_iter()
-            .map(|name| with(UP.copy(name, N1), json!({"metadata": {"managedFields": [carried]}})));
-        stage.pass_to(at).list("edge", "Connector", connectors);
-        let proxies = gateways.iter().map(|(name, site)| UP.proxy(name, &[&site.connector]));
-        stage.list("edge", "HTTPProxy", proxies);
-        let mut edge = Self { stage, gateways, touches: Vec::new(), since: 0 };
-        edge.relist();
-        edge
-    }
-
     fn settled(gateways: usize, connectors: usize) -> Self {
         Self::settled_with(TouchScope::Gateway, gateways, connectors)
     }
@@ -73,9 +47,17 @@ impl Edge {
             let connector = format!("c{}", n % connectors);
             (format!("g{n:04}"), Site { connector, trigger: None, stamp: "true/n1" })
         };
-        let gateways = (0..gateways).map(site).collect();
-        let mut edge = Self::listed(gateways, &carried(0), 100, scope);
-        edge.pass_to(1_000_000).touches.clear();
+        let gateways: BTreeMap<_, _> = (0..gateways).map(site).collect();
+        let mut stage = Stage::before_the_edge(with_scope(scope));
+        let names: BTreeSet<_> = gateways.values().map(|site| &site.connector).collect();
+        let status = json!({"f:metadata": {"f:annotations": {format!("f:{STATUS}"): {}}}});
+        let fields = json!({"metadata": {"managedFields": [wrote("carrier", 0, status)]}});
+        let connectors = names.into_iter().map(|name| with(UP.copy(name, N1), fields.clone()));
+        stage.pass_to(100).list("edge", "Connector", connectors);
+        let proxies = gateways.iter().map(|(name, site)| UP.proxy(name, &[&site.connector]));
+        stage.list("edge", "HTTPProxy", proxies);
+        let mut edge = Self { stage, gateways, touches: Vec::new(), since: 0 };
+        edge.relist().pass_to(1_000_000).touches.clear();
         edge.since = 1_000_000;
         edge.stage.notes();
         edge
@@ -227,27 +209,6 @@ fn an_edge_that_was_empty_once_is_announced_behind_changes() {
     let confirmed = touches.iter().filter(|(.., trigger)| trigger.c == 2);
     let confirmed: BTreeSet<_> = confirmed.map(|(_, name, _)| name).collect();
     assert_eq!(confirmed.len(), COUNT, "each is confirmed to the end");
-}
-
-/// Times of writes are whole seconds. A confirmation may have come before another write of its second: the
-/// instance that wrote it had not seen that the connector went online and offline again, and ended.
-#[test]
-fn a_confirmation_in_the_second_of_another_write_is_not_trusted_after_a_restart() {
-    let edge = Edge::settled(1, 1);
-    let (trigger, confirmed_at) = edge.gateways["g0000"].trigger.unwrap();
-    assert!(trigger.c > 0);
-    let second = confirmed_at / 1_000 * 1_000;
-    for (written_at, touches) in [(second - 1_000, 0), (second, 2), (second + 1_000, 2)] {
-        let restart = |gateways, at| {
-            let fields = carried(written_at);
-            let mut edge = Edge::listed(gateways, &fields, at, TouchScope::Gateway);
-            edge.pass_to(at + 500_000);
-            edge
-        };
-        let restarted = restart(edge.gateways.clone(), 2_000_000);
-        assert_eq!(restarted.touches.len(), touches, "written at {written_at}");
-        assert_eq!(restart(restarted.gateways, 3_000_000).touches, [], "once is enough");
-    }
 }
 
 #[test]
