@@ -2,7 +2,7 @@
 //! memory.
 
 use std::fmt::Debug;
-use std::io::{Cursor, Read, Write};
+use std::io::{Cursor, Read};
 
 use throughline::client::KubeconfigText;
 use throughline::config::ConfigSource;
@@ -16,6 +16,7 @@ use throughline::leader::lease;
 use throughline::watch::page::PageParser;
 use throughline::watch::wire;
 
+use crate::read_log::gzip;
 use crate::{ALONE, MIB, growth, reset_peak};
 
 const HEADER: &str =
@@ -54,12 +55,6 @@ fn assert_too_long(what: &str, input: impl Read + Send + 'static) {
 /// A line of a log with these fields.
 fn line(fields: &str) -> String {
     format!("{{\"at_ms\":1763715600000,{fields}}}\n")
-}
-
-fn gzip(data: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(data).unwrap();
-    encoder.finish().unwrap()
 }
 
 #[test]

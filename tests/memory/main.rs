@@ -6,6 +6,8 @@
 
 mod input_limits;
 mod list_memory;
+#[path = "../support/read_log.rs"]
+mod read_log;
 
 use std::fs;
 
