@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-#[path = "../support/certificate.rs"]
-mod certificate;
 mod conformance;
 mod controller;
 mod faults;

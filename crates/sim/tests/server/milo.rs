@@ -8,9 +8,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings, SimMilo};
-use tokio_rustls::TlsAcceptor;
 
-use crate::certificate::{Certificate, X509};
 use crate::faults::connector;
 use crate::sim_apiserver::{WatchEvents, answer, body_of, client, put, serve_milo, version, watch};
 
@@ -23,8 +21,8 @@ struct Milo {
     client: Client,
 }
 
-async fn milo(tls: Option<TlsAcceptor>) -> Milo {
-    let (sim, handle) = serve_milo(SimApiServerSettings::default(), tls).await;
+async fn milo() -> Milo {
+    let (sim, handle) = serve_milo(SimApiServerSettings::default(), None).await;
     let client = client(&handle.root.url(), None);
     Milo { sim, handle, client }
 }
@@ -54,7 +52,7 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn projects_are_separate_and_share_one_resource_version() {
-    let milo = milo(None).await;
+    let milo = milo().await;
     for name in ["a", "b"] {
         milo.handle.add_project(name, &[], true);
     }
@@ -75,7 +73,7 @@ async fn projects_are_separate_and_share_one_resource_version() {
 
 #[tokio::test]
 async fn unknown_projects_answer_with_empty_lists_and_are_counted() {
-    let milo = milo(None).await;
+    let milo = milo().await;
     let (code, list) = milo.get(&in_project("typo", CONNECTORS)).await;
     assert_eq!((code, names(&list)), (200, vec![]));
     let _watch = milo.watch(&in_project("typo", &format!("{CONNECTORS}?watch=1"))).await;
@@ -92,7 +90,7 @@ async fn unknown_projects_answer_with_empty_lists_and_are_counted() {
 
 #[tokio::test]
 async fn the_root_shows_how_projects_come_and_go() {
-    let milo = milo(None).await;
+    let milo = milo().await;
     let first = milo.handle.add_project("a", &[], false);
     let mut watch = milo.watch(&format!("{PROJECTS}?watch=1")).await;
     let ready = |object: &Value| object["status"]["conditions"][0]["status"].clone();
@@ -122,7 +120,7 @@ async fn the_root_shows_how_projects_come_and_go() {
 
 #[tokio::test]
 async fn label_selectors_apply_to_lists_and_watches() {
-    let milo = milo(None).await;
+    let milo = milo().await;
     milo.handle.add_project("a", &[("tier", "gold")], true);
     milo.handle.add_project("b", &[("tier", "tin")], true);
     let selector = "labelSelector=tier%3Dgold";
@@ -146,7 +144,7 @@ async fn label_selectors_apply_to_lists_and_watches() {
 
 #[tokio::test]
 async fn a_resource_is_made_at_its_first_request() {
-    let milo = milo(None).await;
+    let milo = milo().await;
     milo.handle.add_project("a", &[], true);
     milo.handle.set_initializing(Duration::from_millis(100));
     let path = in_project("a", CONNECTORS);
@@ -160,7 +158,7 @@ async fn a_resource_is_made_at_its_first_request() {
 
 #[tokio::test]
 async fn a_restart_cuts_everything_and_old_watches_get_410() {
-    let milo = milo(None).await;
+    let milo = milo().await;
     milo.handle.add_project("a", &[], true);
     milo.put("a", &connector("one"));
     let (_, list) = milo.get(&in_project("a", CONNECTORS)).await;
@@ -177,14 +175,4 @@ async fn a_restart_cuts_everything_and_old_watches_get_410() {
     let (what, status) = old.event().await;
     assert_eq!((what.as_str(), &status["code"]), ("ERROR", &json!(410)));
     assert_eq!(names(&milo.get(&in_project("a", CONNECTORS)).await.1), ["one", "two"]);
-}
-
-#[tokio::test]
-async fn a_client_without_http2_gets_http1_over_tls() {
-    let certificate = Certificate::self_signed("milo", X509::V3);
-    let milo = milo(Some(certificate.acceptor(&["h2", "http/1.1"]))).await;
-    milo.handle.add_project("a", &[], true);
-    let client = client(&milo.handle.root.url(), Some(certificate.der));
-    let answer = answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap();
-    assert_eq!(names(&body_of(answer).await.1), ["a"]);
 }
