@@ -20,8 +20,8 @@ const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
 /// Method and path, and the body.
 type SentRequest = (String, Value);
-/// A status code and a body; `None` for no response.
-type Reply = Option<(u16, Value)>;
+/// A status code and a body.
+type Reply = (u16, Value);
 
 /// A Lease whose API server gives these answers, and the requests that it gets.
 fn lease(answers: Vec<Reply>) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>) {
@@ -30,13 +30,9 @@ fn lease(answers: Vec<Reply>) -> (LeaseClient, mpsc::UnboundedReceiver<SentReque
     let answer = move |method: Method, uri: Uri, body: Bytes| {
         let body = serde_json::from_slice(&body).unwrap_or_default();
         sent.send((format!("{method} {uri}"), body)).unwrap();
-        let next = answers.lock().unwrap().next().expect("one request too many");
-        async move {
-            match next {
-                Some((code, body)) => (StatusCode::from_u16(code).unwrap(), body.to_string()),
-                None => std::future::pending().await,
-            }
-        }
+        let next = answers.lock().unwrap().next();
+        let (code, body) = next.expect("one request too many");
+        std::future::ready((StatusCode::from_u16(code).unwrap(), body.to_string()))
     };
     let cluster = client_at("hub", &serve(axum::Router::new().fallback(answer)));
     let group = Group::new("throughline", Shard::WHOLE);
@@ -58,15 +54,15 @@ fn record(holder: &str, renew_time: &str) -> LeaseRecord {
 }
 
 fn status(code: u16, reason: &str, message: &str) -> Reply {
-    Some((code, json!({"kind": "Status", "code": code, "reason": reason, "message": message})))
+    (code, json!({"kind": "Status", "code": code, "reason": reason, "message": message}))
 }
 
 /// A 404 as API servers send it: `details` names the object.
 fn missing(group: &str, resource: &str, name: &str) -> Reply {
     let message = format!("{resource}.{group} \"{name}\" not found");
-    let mut reply = status(404, "NotFound", message.trim_start_matches('.'))?;
+    let mut reply = status(404, "NotFound", message.trim_start_matches('.'));
     reply.1["details"] = json!({"group": group, "kind": resource, "name": name});
-    Some(reply)
+    reply
 }
 
 #[tokio::test]
@@ -85,7 +81,7 @@ async fn a_lease_has_client_gos_format_and_keeps_the_fields_of_others() {
     written["spec"] = json!({"holderIdentity": "me", "leaseDurationSeconds": 15,
         "leaseTransitions": 4, "acquireTime": "now", "renewTime": "now",
         "preferredHolder": "other"});
-    let answers = vec![Some((200, found.clone())), Some((200, written.clone()))];
+    let answers = vec![(200, found.clone()), (200, written.clone())];
     let (mut lease, mut requests) = lease(answers);
 
     let (answer, _) = lease.send(&LeaseRequest::Get).await;
@@ -109,7 +105,7 @@ async fn a_missing_lease_is_created_and_a_change_of_leader_posts_an_event() {
     let created = json!({"metadata": {"uid": "u-2", "resourceVersion": "1"},
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 3,
             "renewTime": "now"}});
-    let answers = vec![Some((201, created)), status(403, "Forbidden", "no events")];
+    let answers = vec![(201, created), status(403, "Forbidden", "no events")];
     let (mut lease, mut requests) = lease(answers);
     let (answer, _) = lease.send(&LeaseRequest::Create(mine.clone())).await;
     assert_eq!(answer, LeaseResponse::Current(mine, "1".to_owned()));
@@ -137,8 +133,8 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
         (status(409, "Conflict", "the object has been modified"), LeaseResponse::Conflict),
         (status(403, "Forbidden", "no"), LeaseResponse::Failed),
         (status(500, "InternalError", "etcd"), LeaseResponse::Failed),
-        (Some((200, json!("not a Lease"))), LeaseResponse::Failed),
-        (Some((200, json!({"metadata": {}}))), LeaseResponse::Failed),
+        ((200, json!("not a Lease")), LeaseResponse::Failed),
+        ((200, json!({"metadata": {}})), LeaseResponse::Failed),
     ];
     let (answers, expected): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
     let (mut lease, _requests) = lease(answers);
@@ -148,22 +144,4 @@ async fn each_error_counts_as_what_it_says_about_the_lease() {
         assert_eq!(answer, expected, "{why}");
         assert!(why.starts_with("get of Lease throughline: "), "{why}");
     }
-}
-
-/// Time passes for the request that hangs alone, once the server has it.
-#[tokio::test]
-async fn a_request_that_hangs_ends_after_its_timeout() {
-    let answers = vec![None, missing("coordination.k8s.io", "leases", "throughline")];
-    let (mut lease, mut requests) = lease(answers);
-    let hangs = async {
-        requests.recv().await.unwrap();
-        tokio::time::pause();
-    };
-    let ((answer, why), ()) = tokio::join!(lease.send(&LeaseRequest::Get), hangs);
-    tokio::time::resume();
-    assert_eq!(answer, LeaseResponse::Failed);
-    assert!(why.unwrap().contains("no response from the API server within 30000 ms"));
-    // The next request does not wait behind it.
-    let (answer, _) = lease.send(&LeaseRequest::Get).await;
-    assert_eq!(answer, LeaseResponse::NotFound);
 }
