@@ -118,11 +118,6 @@ impl WriteState {
         self.in_flight.is_some()
     }
 
-    /// The last write was one of a dry run, which wrote nothing.
-    pub(crate) fn is_only_planned(&self) -> bool {
-        self.paused_until == Some(UnixMillis::NEVER)
-    }
-
     pub(crate) fn action(&self) -> Option<ActionId> {
         self.in_flight.as_ref().map(|started| started.id)
     }
@@ -202,17 +197,11 @@ impl WriteState {
             Completion::NotWritten
         };
         let completion = match outcome {
-            Outcome::Applied { .. } | Outcome::Unchanged => {
+            Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 self.failure = None;
                 // A pause that began during the write is due to an overwrite that was seen then.
                 self.paused_until = self.paused_until.filter(|until| *until > now);
                 Completion::Written { object_changed }
-            }
-            // The same write is planned again once the object or what is desired changes.
-            Outcome::DryRun => {
-                self.failure = None;
-                self.pause(UnixMillis::NEVER);
-                Completion::NotWritten
             }
             // No request was sent, so an earlier failure still counts.
             Outcome::Superseded => Completion::NotWritten,
@@ -238,9 +227,6 @@ impl WriteState {
     pub(crate) fn on_object_changed(&mut self) {
         if let Some(started) = &mut self.in_flight {
             started.object_changed = true;
-        }
-        if self.is_only_planned() {
-            self.paused_until = None;
         }
         if let Some(failure) = &mut self.failure
             && matches!(failure.class, FailureClass::Conflict | FailureClass::Missing)
@@ -529,7 +515,6 @@ mod tests {
             (Outcome::NotFound, [true, false, false, true]),
             (refused(), [false, true, false, true]),
             (Outcome::Dropped, [false, true, false, false]),
-            (Outcome::DryRun, [true, true, false, false]),
         ] {
             assert_eq!(ends.map(|end| ends_with(&outcome, end)), expected, "{outcome:?}");
         }

@@ -30,18 +30,6 @@ fn a_conflict_over_the_annotation_itself_is_a_contention() {
     assert!(!stage.began(Cause::Overwritten).is_empty());
 }
 
-#[test]
-fn a_conflict_of_a_removal_is_no_contention() {
-    let mut stage = settled(settings(|s| s.mirror.contention_count = 1));
-    stage.deleted("up", UP.connector("lab", N1)).pass(6_000);
-    for compares_annotation in [false, false, false, true] {
-        let removal = stage.only_action();
-        assert_eq!(removal.action.precondition.annotation.is_some(), compares_annotation);
-        stage.hub(N1).finish(&removal, conflict());
-    }
-    assert_eq!(stage.began(Cause::Overwritten), []);
-}
-
 /// On failure this never ends, and the test's time limit does.
 #[test]
 fn at_the_end_of_time_the_machine_waits() {

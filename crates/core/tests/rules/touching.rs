@@ -78,17 +78,6 @@ fn a_refusal_by_the_whole_class_is_tried_a_few_times_in_turn_and_then_every_30_s
     assert!(stage.settle_to(706_000).iter().any(|touch| touch.action.verb == Verb::Touch));
 }
 
-#[test]
-fn a_gateway_that_fails_again_and_again_leaves_its_class_to_another() {
-    let mut touched = Vec::new();
-    class(3).edge(OFFLINE).run_to(604_000, |stage, touch| {
-        touched.push(format!("{} {}", time_of(touch), name_of(touch)));
-        let is_well = name_of(touch) != "g00";
-        stage.finish(touch, if is_well { applied(None) } else { unavailable(None) });
-    });
-    assert_eq!(touched, ["600100 g00", "601100 g00", "603100 g01"]);
-}
-
 /// After its last confirmation a class is at rest: the extension server stamps other classes whenever it
 /// translates them.
 #[test]
