@@ -93,7 +93,7 @@ impl ClusterWatcher {
         }
         // The namespace of a pod may differ from the reader's.
         let is_known = election.lease_namespace.is_some();
-        let leaders = join_all(leases.into_iter().map(|lease| leader_by(lease, is_known)));
+        let leaders = join_all(leases.into_iter().map(|lease| leader_by(lease, is_known, until)));
         let mut leaders = std::pin::pin!(leaders);
         let mut is_read = false;
         let mut told = String::new();
@@ -239,11 +239,14 @@ async fn owner_of_field(
     Some((cluster.name().clone(), kind, object.clone(), writer))
 }
 
-/// The Lease, and whether its holder renews it.
+/// The Lease, and whether its holder renews it, as far as can be seen by `until`.
 ///
 /// # Errors
 /// The answer that shows no Lease.
-async fn current(lease: &mut LeaseClient) -> Result<(LeaseRecord, bool), LeaseResponse> {
+async fn current(
+    lease: &mut LeaseClient,
+    until: Instant,
+) -> Result<(LeaseRecord, bool), LeaseResponse> {
     let mut read = async || match lease.send(&LeaseRequest::Get).await {
         (LeaseResponse::Current(record, _), _) => Ok(record),
         (none, _) => Err(none),
@@ -253,17 +256,25 @@ async fn current(lease: &mut LeaseClient) -> Result<(LeaseRecord, bool), LeaseRe
     if first.holder.is_empty() || is_fresh(renewed, first.lease_ms, wall_clock_now()) {
         return Ok((first, true));
     }
-    sleep(renewal_within(first.lease_ms)).await;
-    let later = read().await?;
+    let again = async {
+        sleep(renewal_within(first.lease_ms)).await;
+        read().await
+    };
+    // Without a second read nothing shows that it is renewed.
+    let Ok(Ok(later)) = timeout_at(until, again).await else { return Ok((first, false)) };
     let is_renewed = later.renew_time != first.renew_time;
     Ok((later, is_renewed))
 }
 
 /// The leader by the Lease, and a problem with the Lease. An instance that created the Lease waits
 /// before it may lead. `is_known`: the Lease would be found if it existed.
-async fn leader_by(mut lease: LeaseClient, is_known: bool) -> (Leader, Option<Problem>) {
+async fn leader_by(
+    mut lease: LeaseClient,
+    is_known: bool,
+    until: Instant,
+) -> (Leader, Option<Problem>) {
     let nobody = Leader::default();
-    let found = current(&mut lease).await;
+    let found = current(&mut lease, until).await;
     let foreign = lease.foreign_holder();
     let problem = no_leader(&lease.about(), foreign.as_deref());
     let (record, is_renewed) = match found {
@@ -319,7 +330,7 @@ mod tests {
         let namespace = Some("ns".to_owned());
         let within = Duration::from_secs(30);
         let lease = LeaseClient::new(Arc::new(hub), namespace, &group, within, None);
-        let (leader, problem) = leader_by(lease, true).await;
+        let (leader, problem) = leader_by(lease, true, Instant::now() + within).await;
         assert_eq!(leader.holder.is_none(), problem.is_some());
         leader.holder.is_some()
     }
