@@ -138,7 +138,8 @@ pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
 }
 
 /// Objects that the cluster shows may be old, and objects that it lacks may be lost rather than
-/// deleted. Each watch detects this for itself, so another one does not put its Connectors in doubt.
+/// deleted. Each watch detects this for itself, so another one does not put Connectors in doubt that
+/// their own watch shows now.
 pub(super) fn on_restored(o: &mut Observation<'_>, kind: Kind) {
     let now = o.now;
     let upstream = o.cluster_mut();
@@ -148,13 +149,13 @@ pub(super) fn on_restored(o: &mut Observation<'_>, kind: Kind) {
 
     let cluster = upstream.name.clone();
     let is_first = upstream.restored_at.is_none();
-    if kind == Kind::Connector {
+    upstream.restored_at.get_or_insert(now);
+    if kind == Kind::Connector || !upstream.is_live(Kind::Connector) {
         upstream.restored_at = Some(now);
         upstream.upstream_connectors.all_seen_mut().for_each(|connector| connector.on_restored());
         o.world.links.on_restored(&cluster);
-        linked_to_this_changed(o);
     }
-    o.cluster_mut().restored_at.get_or_insert(now);
+    linked_to_this_changed(o);
     if is_first {
         o.changes.push(Change::Restored { cluster });
         o.routes_to_this_changed();
