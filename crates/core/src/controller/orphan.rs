@@ -29,13 +29,13 @@ pub(crate) fn judge_route<'w>(
 }
 
 /// The verdict as reported: an orphan that waits in the queue is still kept, by the limit of
-/// deletes. If its delete failed, that counts more.
+/// deletes. If its deletes fail, that counts more.
 pub(crate) fn shown_verdict(m: &Machine, at: &ObjectRef, verdict: Verdict) -> Verdict {
     let queue = || m.scheduler.queue_of(&Subject::Route(at.clone()));
-    let has_failed =
-        || m.memory.routes.get(at).is_some_and(|route| route.write.failure().is_some());
+    let failure = || m.memory.routes.get(at)?.write.failure();
+    let is_failing = || failure().is_some_and(|last| last.is_repeated);
     match verdict {
-        Verdict::Orphan if queue() == Some(QueueKey::Deletes) && !has_failed() => {
+        Verdict::Orphan if queue() == Some(QueueKey::Deletes) && !is_failing() => {
             Verdict::Absent(Cause::RouteSettling)
         }
         verdict => verdict,
