@@ -161,7 +161,10 @@ impl FaultKind {
             Self::UpstreamLeaves => &[&[Cause::UpstreamUnknown, Cause::ClustersMissing]],
             Self::UpstreamRestored | Self::HubRestored => &[RESTORED, LATE, ORPHANED],
             Self::EdgeRestored => &[CUT, LATE, OVERWRITTEN],
-            Self::EtcdLost => &[RESTORED, LATE, ABSENT, ORPHANED, LEADERLESS],
+            // The hub may hold the Secrets that show the upstreams.
+            Self::EtcdLost => {
+                &[RESTORED, LATE, ABSENT, ORPHANED, LEADERLESS, &[Cause::ClustersMissing]]
+            }
             Self::OfferDeleted
             | Self::OfferUnlabelled
             | Self::OfferUndecodable
