@@ -159,7 +159,9 @@ impl FaultKind {
             Self::ParentGone | Self::TenantLeaves => &[ORPHANED],
             // The second that leaves a source of two within a minute is held.
             Self::UpstreamLeaves => &[&[Cause::UpstreamUnknown, Cause::ClustersMissing]],
-            Self::UpstreamRestored | Self::HubRestored => &[RESTORED, LATE, ORPHANED],
+            Self::UpstreamRestored => &[RESTORED, LATE, ORPHANED],
+            // Several restores in a row undo what this instance wrote, as another would.
+            Self::HubRestored => &[RESTORED, LATE, ORPHANED, OVERWRITTEN],
             Self::EdgeRestored => &[CUT, LATE, OVERWRITTEN],
             // The hub may hold the Secrets that show the upstreams.
             Self::EtcdLost => {
