@@ -158,7 +158,9 @@ impl FaultKind {
             Self::EdgeAnnotationOverwritten | Self::CarrierStuck => &[&[Cause::NotCarried]],
             Self::ParentGone | Self::TenantLeaves => &[ORPHANED],
             // The second that leaves a source of two within a minute is held.
-            Self::UpstreamLeaves => &[&[Cause::UpstreamUnknown, Cause::ClustersMissing]],
+            Self::UpstreamLeaves => {
+                &[&[Cause::UpstreamUnknown, Cause::ClustersMissing, Cause::ProjectMissing], LATE]
+            }
             Self::UpstreamRestored => &[RESTORED, LATE, ORPHANED],
             // Several restores in a row undo what this instance wrote, as another would.
             Self::HubRestored => &[RESTORED, LATE, ORPHANED, OVERWRITTEN],
