@@ -200,7 +200,7 @@ impl ClusterClient {
         let began = Instant::now();
         let frames = frames(self.open(request, timeout).await?.into_body());
         let left = timeout.saturating_sub(began.elapsed());
-        Ok(TimedFrames { cluster: self, frames, timeout, left, is_by_piece: false })
+        Ok(TimedFrames { cluster: self, frames, timeout, left: Some(left) })
     }
 
     /// Sends a request and reads the whole response body, within `timeout`.
@@ -264,15 +264,14 @@ pub struct TimedFrames<'c> {
     cluster: &'c ClusterClient,
     frames: Frames,
     timeout: Duration,
-    left: Duration,
-    /// Each wait may take the whole time-out.
-    is_by_piece: bool,
+    /// `None`: each wait may take the whole time-out.
+    left: Option<Duration>,
 }
 
 impl TimedFrames<'_> {
     /// Limits the wait for each piece instead, for a response of unknown length.
     pub fn by_piece(self) -> Self {
-        Self { left: self.timeout, is_by_piece: true, ..self }
+        Self { left: None, ..self }
     }
 
     /// The next piece; `None` at the end.
@@ -281,10 +280,9 @@ impl TimedFrames<'_> {
     /// The response broke off, or takes too long.
     pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
         let began = Instant::now();
-        let next = tokio::time::timeout(self.left, self.frames.try_next()).await;
-        if !self.is_by_piece {
-            self.left = self.left.saturating_sub(began.elapsed());
-        }
+        let within = self.left.unwrap_or(self.timeout);
+        let next = tokio::time::timeout(within, self.frames.try_next()).await;
+        self.left = self.left.map(|left| left.saturating_sub(began.elapsed()));
         next.unwrap_or_else(|_| Err(self.cluster.timed_out(self.timeout)))
     }
 }
