@@ -10,7 +10,7 @@ use super::FinishedAction;
 use crate::apply::{self, ActionClusters, Applier};
 use crate::client::CallError;
 use crate::core::contract::action::Decision;
-use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
 use crate::leader::gate::Gate;
 
@@ -69,9 +69,7 @@ impl PendingAction {
 
     /// Ends the action after its attempt panicked: whether the write took effect is unknown.
     pub(super) fn panicked(&self, error: &JoinError) -> (FinishedAction, Answer) {
-        let error =
-            RequestFailure::new(ErrorCause::Other, format!("defect of throughline: {error}"));
-        let outcome = Outcome::Failed { error, retry_after_ms: None };
+        let outcome = apply::outcome(&CallError::Defect(error.to_string()));
         (self.unattempted(outcome), Answer::None)
     }
 }
