@@ -58,8 +58,7 @@ pub(crate) fn find(view: &View<'_>, memory: &HopMemory) -> Option<Findings> {
         Verdict::AbsenceGrace(_) => found.is_of_edges = true,
         // Reported for the upstream as a whole.
         Verdict::UpstreamNotLive => found.is_of_edges = !is_upstream_live(&view.mirror),
-        Verdict::Disabled | Verdict::RemovalHeld(_) => {}
-        Verdict::RemovalQueued(_) => {}
+        Verdict::Disabled | Verdict::RemovalHeld(_) | Verdict::RemovalQueued(_) => {}
         Verdict::Paused => found.push(view.problem(Cause::Paused, view.mirror.now)),
         Verdict::UpstreamNotConfigured => found.problems.extend(view.labels_missing()),
         Verdict::Held(cause) => found.problems.extend(view.held(cause)),

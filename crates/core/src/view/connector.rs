@@ -140,7 +140,8 @@ impl<'m> ConnectorAt<'m> {
     }
 
     /// Edges without the Connector that affect its state: those that are not watched and may have
-    /// it, those whose object cannot be decoded, or all if no edge has it. The carrier decides which edges should have it.
+    /// it, those whose object cannot be decoded, or all if no edge has it. The carrier decides which
+    /// edges should have it.
     fn missing_edges(&self) -> Vec<(&'m Cluster, Judged<'m>)> {
         let (Some(place), Some(hub)) = (self.place, self.hubs.first()) else { return Vec::new() };
         let has_it = |edge: &Cluster| edge.edge.connectors.get(place).is_some();
