@@ -112,7 +112,8 @@ lint: ## Format, clippy, docs, dependencies: nothing may warn
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
-	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2
+	@# Unoptimised: it runs for two seconds, and takes minutes to optimise.
+	cargo deny --version >/dev/null 2>&1 || cargo install --locked --debug cargo-deny@0.20.2
 	cargo deny --locked check bans licenses sources
 
 release: ## Into dist/: the static binary, man pages, completions, SBOM, checksums (docs/how-to/release.md)
