@@ -33,14 +33,14 @@ impl Rate {
         self.interval_us / 1_000
     }
 
-    /// At most `n` in *any* window: a burst of half of them, then the other half spread over each
-    /// window. `None` for 0: never.
-    pub fn at_most(n: u32, window_ms: u64) -> Option<Self> {
+    /// At most `n` in *any* minute: a burst of half of them, then the other half spread over each
+    /// minute. `None` for 0: never.
+    pub fn at_most_per_minute(n: u32) -> Option<Self> {
         if n == 0 {
             return None;
         }
-        let per_window = u64::from(n / 2).max(1);
-        let interval_us = (window_ms * 1_000).div_ceil(per_window);
+        let spread = u64::from(n / 2).max(1);
+        let interval_us = 60_000_000_u64.div_ceil(spread);
         Some(Self { interval_us, burst: n.div_ceil(2).into() })
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_limit_for_a_window_holds_in_every_window() {
         for n in 1..40_u32 {
-            let admitted = admitted(Rate::at_most(n, MINUTE_MS).unwrap(), 10 * MINUTE_MS);
+            let admitted = admitted(Rate::at_most_per_minute(n).unwrap(), 10 * MINUTE_MS);
 
             for start in &admitted {
                 let window = *start..*start + MINUTE_MS;
@@ -112,12 +112,12 @@ mod tests {
                 assert!(within <= n as usize, "{n}: {within} within a minute of {start}");
             }
         }
-        assert_eq!(Rate::at_most(0, MINUTE_MS), None);
+        assert_eq!(Rate::at_most_per_minute(0), None);
     }
 
     #[test]
     fn a_write_that_changed_nothing_makes_room_for_another() {
-        let rate = Rate::at_most(10, MINUTE_MS).unwrap();
+        let rate = Rate::at_most_per_minute(10).unwrap();
         let mut limiter = RateLimiter::default();
 
         for _ in 0..5 {

@@ -64,8 +64,6 @@ impl QueueKey {
     }
 }
 
-const MINUTE_MS: u64 = 60_000;
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueLimit {
     pub(crate) rate: Rate,
@@ -90,11 +88,10 @@ impl QueueLimit {
         Self { rate, low_rank_rate: rate, in_flight_max, early: Early::WithOthers }
     }
 
-    /// At most `n` in any minute: a burst of half of them, then the other half spread over each
-    /// minute.
+    /// See [`Rate::at_most_per_minute`]; 0 closes the queue.
     pub(crate) fn at_most_per_minute(n: u32) -> Self {
         let closed = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
-        Rate::at_most(n, MINUTE_MS).map_or(closed, Self::of)
+        Rate::at_most_per_minute(n).map_or(closed, Self::of)
     }
 }
 
