@@ -86,7 +86,8 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     let old_at = created_at.plus(settings.min_age_ms);
     let settled_at = view.orphan_since(proof.since).plus(settings.settle_ms);
     if let Some(until) = [old_at, settled_at].into_iter().find(|until| now < *until) {
-        return Plan::settle(until);
+        let verdict = Verdict::Absent(Cause::RouteSettling);
+        return Plan { verdict, next: Next::requeue_at(until) };
     }
     if view.breaker.is_tripped {
         return Plan::keep(Verdict::Absent(Cause::DeletesHeld));
@@ -127,11 +128,6 @@ pub(crate) fn find(view: &View<'_>, verdict: Verdict) -> Findings {
 impl Plan {
     fn keep(verdict: Verdict) -> Self {
         Self { verdict, next: Next::AWAIT_CHANGE }
-    }
-
-    fn settle(until: UnixMillis) -> Self {
-        let verdict = Verdict::Absent(Cause::RouteSettling);
-        Self { verdict, next: Next::requeue_at(until) }
     }
 }
 
