@@ -39,46 +39,38 @@ impl std::error::Error for ObjectError {}
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WireObject {
-    #[serde(default)]
     api_version: Option<Box<str>>,
     #[serde(default, deserialize_with = "null_as_empty")]
     kind: Box<str>,
     metadata: Option<Meta>,
-    #[serde(default)]
     spec: Option<Box<RawValue>>,
-    #[serde(default)]
     status: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct HttpProxySpec {
-    #[serde(default)]
     rules: Option<Vec<Rule>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct HttpRouteSpec {
-    #[serde(default)]
     parent_refs: Option<Vec<ParentRef>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GatewaySpec {
-    #[serde(default)]
     gateway_class_name: Option<Box<str>>,
 }
 
 #[derive(Deserialize)]
 struct GatewayStatus {
-    #[serde(default)]
     listeners: Option<Vec<Listener>>,
 }
 
 #[derive(Deserialize)]
 struct Listener {
-    #[serde(default)]
     conditions: Option<Vec<Condition>>,
 }
 
@@ -92,13 +84,11 @@ struct Condition {
 
 #[derive(Debug, Deserialize)]
 struct Rule {
-    #[serde(default)]
     backends: Option<Vec<Backend>>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Backend {
-    #[serde(default)]
     connector: Option<ConnectorRef>,
 }
 
