@@ -7,7 +7,7 @@ use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterName, Role};
 
 /// The sources of clusters. Metrics, logs and the configuration use the same names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display)]
 #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "camelCase", const_into_str)]
 pub enum SourceName {
@@ -112,10 +112,4 @@ pub struct MembershipCount {
     pub source: SourceName,
     pub state: MemberState,
     pub clusters: usize,
-}
-
-impl std::fmt::Display for SourceName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
