@@ -99,7 +99,9 @@ pub(crate) struct MirrorMemory {
     pub(crate) write: WriteState,
     /// The mirror in flight.
     writing: Option<MirrorJob>,
-    observed_text: ObservedText,
+    /// The annotation as the watch last showed it, byte by byte. `None` unless writes meet
+    /// conflicts.
+    observed: Option<Box<AnnotationBefore>>,
     /// Limits mirrors that affect routing. Deferred mirrors wait for it, too, but do not count.
     limiter: RateLimiter,
     /// Until then, a mirror that affects routing waits in the queue of its upstream.
@@ -121,16 +123,6 @@ pub(crate) enum SyncState {
     InSync {
         since: Option<UnixMillis>,
     },
-}
-
-/// The annotation as the watch last showed it, byte by byte. Tracked only while writes meet
-/// conflicts.
-#[derive(Debug, Default)]
-enum ObservedText {
-    #[default]
-    NotTracked,
-    Absent,
-    Value(Box<str>),
 }
 
 /// The state of the annotation. The hop rule, the view, the breakers and the notes read it.
@@ -500,16 +492,12 @@ impl<'w> View<'w> {
     /// annotation must not have changed.
     fn precondition(&self) -> Precondition {
         let unchanged = self.place.row.unchanged();
-        let value = match &self.memory.observed_text {
-            _ if !self.memory.write.is_starving() => return unchanged,
-            ObservedText::NotTracked => return unchanged,
-            ObservedText::Absent => None,
-            ObservedText::Value(text) => Some(text.as_ref().to_owned()),
-        };
-
-        let key = UPSTREAM_STATUS.to_owned();
-        let before = AnnotationBefore { key, value, no_annotations: false };
-        Precondition { resource_version: None, annotation: Some(Box::new(before)), ..unchanged }
+        match self.memory.observed.clone() {
+            Some(before) if self.memory.write.is_starving() => {
+                Precondition { resource_version: None, annotation: Some(before), ..unchanged }
+            }
+            _ => unchanged,
+        }
     }
 
     /// When another writer last changed the annotation, if that was after upstream's last change.
@@ -748,11 +736,11 @@ impl MirrorMemory {
     /// The watch showed a new version of the object, with this annotation.
     pub(crate) fn on_seen(&mut self, annotation: Option<&str>) {
         self.write.on_object_changed();
-        self.observed_text = match annotation {
-            _ if !self.write.is_conflicting() => ObservedText::NotTracked,
-            None => ObservedText::Absent,
-            Some(text) => ObservedText::Value(text.into()),
-        };
+        self.observed = self.write.is_conflicting().then(|| {
+            let key = UPSTREAM_STATUS.to_owned();
+            let value = annotation.map(str::to_owned);
+            Box::new(AnnotationBefore { key, value, no_annotations: false })
+        });
     }
 
     /// The object appeared, or an operator resumed it: differences are late only from now on.
@@ -886,7 +874,7 @@ impl MirrorMemory {
     fn forget_writes(&mut self) {
         if !self.write.is_in_flight() {
             self.write = WriteState::default();
-            self.observed_text = ObservedText::NotTracked;
+            self.observed = None;
         }
     }
 
