@@ -1380,19 +1380,6 @@ mod tests {
     }
 
     #[test]
-    fn a_connector_waits_since_the_first_of_those_that_wait() {
-        let mut memory = TouchMemory::default();
-        for (name, at) in [("a", 1), ("b", 2)] {
-            memory.add_waiting(&NamespacedName::new("ns", name), UnixMillis(at));
-        }
-
-        assert_eq!(memory.take_waiting(|name| name.name() == "a").len(), 1);
-        assert_eq!(memory.waiting_since, Some(UnixMillis(1)));
-        memory.take_waiting(|_| true);
-        assert_eq!(memory.waiting_since, None);
-    }
-
-    #[test]
     fn memory_and_state_stay_small() {
         assert!(size_of::<State>() <= 16, "{}", size_of::<State>());
         assert!(size_of::<TouchMemory>() <= 208, "{}", size_of::<TouchMemory>());
