@@ -443,20 +443,6 @@ mod tests {
     }
 
     #[test]
-    fn a_write_joins_others_but_does_not_go_early_alone() {
-        let mut queue = queue();
-        let early_from = |at| Due { early_from: UnixMillis(at), ..due(Rank::Normal, 1_050) };
-        queue.insert(&subject("a", 1), early_from(950), NOW);
-        queue.insert(&subject("a", 2), early_from(1_020), NOW);
-        assert_eq!(admit_all(&mut queue), []);
-
-        queue.insert(&subject("b", 0), due(Rank::Urgent, 1_000), NOW);
-
-        assert_eq!(admit_all(&mut queue), [subject("b", 0), subject("a", 1)]);
-        assert_eq!(queue.next_at(), Some(UnixMillis(1_050)));
-    }
-
-    #[test]
     fn no_more_than_the_limit_are_without_an_outcome() {
         let limit = QueueLimit { in_flight_max: 2, ..QueueLimit::of(Rate::UNLIMITED) };
         let mut queue = WriteQueue::new(limit);
