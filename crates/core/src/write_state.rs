@@ -521,18 +521,6 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_seen_before_the_conflict_leaves_nothing_to_wait_for() {
-        let mut state = WriteState::default();
-        state.on_started(ActionId(1));
-        state.on_object_changed();
-
-        state.on_finished(ActionId(1), &conflict(), &RETRY, NOW);
-
-        assert_eq!(state.not_before(), None);
-        assert!(state.is_conflicting() && !state.is_starving());
-    }
-
-    #[test]
     fn pauses_grow_from_the_third_overwrite_until_it_is_quiet_again() {
         let mut state = WriteState::default();
 
