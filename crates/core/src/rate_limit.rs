@@ -116,20 +116,6 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_changed_nothing_makes_room_for_another() {
-        let rate = Rate::at_most_per_minute(10).unwrap();
-        let mut limiter = RateLimiter::default();
-
-        for _ in 0..5 {
-            limiter.take(rate, START);
-        }
-        assert_eq!(limiter.ready_at(rate), START.plus(12_000));
-
-        limiter.give_back(rate);
-        assert!(limiter.ready_at(rate) <= START);
-    }
-
-    #[test]
     fn a_restarted_limiter_admits_its_next_write_at_the_given_time() {
         let rate = Rate::every_ms(10_000, 1);
         let mut limiter = RateLimiter::default();
