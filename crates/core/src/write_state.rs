@@ -445,29 +445,6 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_waits_for_its_turn_until_such_writes_succeed_again() {
-        for (outcome, rank, pause_ms, early_ms) in [
-            (refused(), Rank::Low, 30_000, 0),
-            (Outcome::NotFound, Rank::Low, 30_000, 0),
-            (failed(None), Rank::Urgent, 1_000, 1_000),
-        ] {
-            let at = NOW.plus(pause_ms);
-            let retry = Due { rank, at, early_from: NOW.plus(early_ms) };
-            let mut state = WriteState::default();
-            write(&mut state, &outcome);
-            assert_eq!(state.retry(), Some(retry), "{outcome:?}");
-
-            state.on_turn();
-            assert_eq!((state.retry(), state.not_before()), (None, None));
-        }
-
-        let mut state = WriteState::default();
-        write(&mut state, &refused());
-        assert!(state.on_api_answers(FailureClass::Refused, NOW));
-        assert_eq!(state.retry(), None);
-    }
-
-    #[test]
     fn the_second_failure_in_a_row_is_one_that_somebody_should_look_at() {
         for (outcomes, is_repeated) in [
             ([refused(), refused()], true),
