@@ -1222,7 +1222,7 @@ mod tests {
             self.on(Event::Changed { reason, proof, is_ordered: true });
         }
 
-        fn is_stamped(&mut self, is_own: bool) {
+        fn stamp_is_seen(&mut self, is_own: bool) {
             let connector = connector();
             self.on(Event::Stamped(Stamp { connector: &connector, is_present: true, is_own }));
         }
@@ -1359,10 +1359,10 @@ mod tests {
         stage.now = stage.now.plus(1_000);
         stage.memory.on_planned(true, stage.now);
 
-        stage.is_stamped(false);
+        stage.stamp_is_seen(false);
         assert_eq!(stage.next(), None);
 
-        stage.is_stamped(true);
+        stage.stamp_is_seen(true);
         assert!(stage.next().is_some());
     }
 
