@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_for_a_window_holds_in_every_window() {
+    fn a_limit_per_minute_holds_in_every_minute() {
         for n in 1..40_u32 {
             let admitted = admitted(Rate::at_most_per_minute(n).unwrap(), 10 * MINUTE_MS);
 
